@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arguments import check_argument, integer
+from ._arguments import POSITIVE, check_argument, integer
 from ._card import card
 from ._words import plural
 from .algorithms.base import Algorithm
@@ -126,6 +126,7 @@ class Plan(Terms):
         DataError
             If a value in `proxy` does not fit its declaration.
         """
+        check_argument("plan.forecast", "seconds", seconds, POSITIVE)
         told = self._told
         if proxy is not None:
             return forecast(self, seconds, proxy)
@@ -386,7 +387,9 @@ class Problem(Declaration):
         expected : mapping of Private or its name to Expected, optional
             What is publicly expected of private data, for ``release="once"`` with gradients that
             are affine in them: what left is then moved towards it. The guarantee does not depend
-            on whether it is right, and values of ``dp.Private(like=...)`` are not used like this.
+            on whether it is right. Without it, data that are released once are moved towards
+            ``dp.Private(like=...)`` at the level that fits the release, as far as noise explains
+            the distance; ``dp.Central(shrink=False)`` switches that off.
 
         Returns
         -------

@@ -8,7 +8,7 @@ contradict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -263,7 +263,7 @@ class Crossing:
 
 
 def crossing(
-    copies: Copies, gap_of: Callable[[Copy, int], float], gap: float, guess: float
+    copies: Copies, gap_of: Callable[[Copy, int], float], gaps: Sequence[float]
 ) -> Crossing:
     """Where a plan and the optimum for the proxy change places, on a few copies each.
 
@@ -272,11 +272,12 @@ def crossing(
     copies : Copies
     gap_of : callable
         From a copy and its number to the gap of a run of the plan.
-    gap, guess : float
-        Median gaps of the plan and of the optimum for the proxy at the assumed error.
+    gaps : sequence of float
+        Of runs of the plan at the assumed error, run k on copy k.
     """
-    better = "proxy" if guess < gap else "plan"
-    before, apart = 1.0, _apart(gap, guess)
+    better = "proxy" if copies.guess < median(gaps) else "plan"
+    guesses = [copies(k).guess for k in range(_LOOKED_AT)]
+    before, apart = 1.0, _apart(median(gaps[:_LOOKED_AT]), median(guesses))
     for multiple in _MULTIPLES:
         times = multiple if better == "proxy" else 1 / multiple
         looked = [copies(k, times) for k in range(_LOOKED_AT)]

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._arguments import POSITIVE, check_argument
 from ..errors import DpcvxError
 from ..model.declaration import Declaration, matching
 from ..model.expected import Expectation
@@ -156,7 +155,6 @@ def forecast(
     clock : callable
         Seconds of the processor, so that a busy machine changes no forecast.
     """
-    check_argument("plan.forecast", "seconds", seconds, POSITIVE)
     given = dict(matching(plan.problem, seal_all(proxy, "proxy"), "proxy"))
     values = _proxies(plan, given)
     if not plan.noisy or values is None or not _convex(plan.problem):
@@ -206,7 +204,7 @@ def _forecast(
         plan.warnings,
     )
     with suppress(OutOfTime):
-        place = crossing(copies, gap_of, found.gap, found.proxy)
+        place = crossing(copies, gap_of, gaps)
     return Forecast(**{**vars(found), "crossing": place})
 
 

@@ -308,7 +308,7 @@ class Search(Generic[P]):
             return gap_on(entry.plan, copy, self._seed + FRESH + k, timed)
 
         try:
-            return crossing(self.copies, gap_of, entry.score, self.copies.guess)
+            return crossing(self.copies, gap_of, entry.judged)
         except (DpcvxError, OutOfTime):
             return None
 

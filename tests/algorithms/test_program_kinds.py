@@ -250,4 +250,4 @@ def test_each_agent_that_is_not_convex_is_named_though_it_is_looked_at_once():
     ]
     agents = [Written().agent("d"), *bent]
     plan = dp.Problem(agents).plan(dp.MeanGradient(), rounds=3, epsilon=1.0, delta=1e-6)
-    assert "objectives of 'a', 'b' and 'c' are not convex" in plan.forecast
+    assert "objectives of 'a', 'b' and 'c' are not convex" in plan.remarks

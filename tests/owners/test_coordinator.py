@@ -52,7 +52,7 @@ def ended():
 def test_objects_of_the_coordinator_hold_nothing_of_owners(ended):
     plan, executor, result = ended
     things = [
-        plan, plan.guarantee, plan.forecast, executor, result, result.ledger, result.guarantee,
+        plan, plan.guarantee, plan.remarks, executor, result, result.ledger, result.guarantee,
         result.history, result.solution, result.last, result.average, *result.ledger.values(),
         *offers_of(plan, "a run"),
     ]  # fmt: skip

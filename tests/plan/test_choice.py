@@ -179,7 +179,7 @@ def test_the_scale_of_a_problem_changes_nothing_but_scales():
     )
     assert (one.rounds, one.choices) == (large.rounds, large.choices)
     # But for the gap that noise may leave, which is in units of the objective.
-    said, louder = (re.split(r"up to about (\S+),", plan.forecast) for plan in (one, large))
+    said, louder = (re.split(r"up to about (\S+),", plan.remarks) for plan in (one, large))
     assert said[::2] == louder[::2]
     assert float(louder[1]) == pytest.approx(1e3 * float(said[1]), rel=0.05)  # two digits
     assert one.algorithm.step.step == pytest.approx(1e3 * large.algorithm.step.step, rel=1e-6)

@@ -19,7 +19,7 @@ def _private(rng, name, like, radius, **declared):
 def assignment(seed=0):
     """A linear program: vertices, no curvature, private gains."""
     rng, x = np.random.default_rng(seed), cp.Variable((6, 6), name="x", nonneg=True)
-    gain = _private(rng, "gain", rng.uniform(0.2, 1.0, (6, 6)), 0.05)
+    gain = _private(rng, "gain", rng.uniform(0.2, 1.0, (6, 6)), 0.2)
     cost = cp.Minimize(-cp.sum(cp.multiply(gain, x)))
     return dp.Problem([dp.Agent(cost, [cp.sum(x, axis=0) == 1, cp.sum(x, axis=1) == 1], name="a")])
 
@@ -84,7 +84,7 @@ def replenishment(seed=0):
     """Order quantities of ten items: convex in what is ordered, linear in private demand."""
     rng, n = np.random.default_rng(seed), 10
     often, q = cp.Variable(n, name="often", bounds=[0.05, 4]), cp.Variable(n, name="q")
-    demand = _private(rng, "demand", rng.uniform(2, 6, n), 1.0, nonneg=True)
+    demand = _private(rng, "demand", rng.uniform(4, 12, n), 0.5, nonneg=True)
     cost = demand @ q + 3 * cp.sum(often)
     return dp.Problem([dp.Agent(cp.Minimize(cost), [q >= cp.inv_pos(often), q <= 20], name="a")])
 

@@ -12,7 +12,8 @@ import dpcvx as dp
 from dpcvx.plan.request import Request
 from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
-from dpcvx.verify.judge import Judge, values_kept
+from dpcvx.verify.copies import Copies
+from dpcvx.verify.judge import values_kept
 from dpcvx.verify.search import FRESH, LATE
 from dpcvx.verify.settings import COARSE, Setting, lengthened, scaled, ways
 from dpcvx.verify.tune import tune
@@ -33,16 +34,17 @@ def usual():
 
 
 def replayed(candidate, proxy=PROXY, verb="problem.tune"):
-    """The gaps of a candidate, from runs of its plan."""
+    """The gaps of a candidate, from runs of its plan on the same copies of the proxy."""
     problem, plan = candidate.plan.problem, candidate.plan
-    with values_kept(problem):
-        judge = Judge(problem, stand_ins(problem, request(proxy=proxy).proxy, verb), verb)
     values = []
-    for k in range(len(candidate.gaps)):
-        result = plan.run(data=proxy, seed=FRESH + k, verbose=False)
-        values.append(judge(getattr(result, plan.reported)) - judge.optimum)
-        returned = dp.not_private.objective(problem, result.solution, proxy)
-        assert returned - judge.optimum == pytest.approx(values[-1], rel=1e-6, abs=1e-9)
+    with values_kept(problem):
+        copies = Copies(problem, stand_ins(problem, request(proxy=proxy).proxy, verb), verb)
+        for k in range(len(candidate.gaps)):
+            copy = copies(k)
+            result = plan.run(data=copy.proxy, seed=FRESH + k, verbose=False)
+            values.append(copy.gap(getattr(result, plan.reported)))
+            returned = dp.not_private.objective(problem, result.solution, copy.proxy)
+            assert returned - copy.judge.optimum == pytest.approx(values[-1], rel=1e-6, abs=1e-9)
     return tuple(values)
 
 

@@ -111,7 +111,7 @@ def answer(planned: Callable[[], dp.Plan], model: Model, judge: Judge, seeds: in
         except dp.DpcvxError as refusal:
             return Answer(None, f"refused: {refusal}")
         gaps = gaps_of(plan, model, judge, range(FIRST, FIRST + seeds))
-    told = [str(one.message) for one in heard] + [plan.forecast]
+    told = [str(one.message) for one in heard] + [plan.remarks]
     warned = any("nothing about the data" in text or told_of(text, judge.nothing) for text in told)
     return Answer(quartiles(gaps), _said(plan), warned)
 
