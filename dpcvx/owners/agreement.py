@@ -26,7 +26,7 @@ from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
 from ..sensitivity.queries.data import MomentsTerm
-from ..sensitivity.release_once import Statistic, restated
+from ..sensitivity.release_once import Publication, Statistic, restated
 from . import wire
 from .keys import COORDINATOR
 from .messages import Line, Offer
@@ -469,7 +469,16 @@ def _statistic(
     if asked.encode is not None:
         require_small(math.prod(asked.encode.shape), "entries of a statistic")
     how = asked.weights if asked.encode is None else asked.encode.toarray()
-    return restated(known, noise.mechanism.norm, offer.agent, asked.kind, how)
+    found = restated(known, noise.mechanism.norm, offer.agent, asked.kind, how)
+    if asked.targets is None or asked.moves is None:
+        return found
+    moved = None
+    if isinstance(found, Publication):
+        variance = noise.variance(found.sensitivity)
+        moved = found.with_moves(asked.targets, asked.moves, variance)
+    if moved is None:
+        raise refused("malformed", "estimates that do not fit the statistic")
+    return moved
 
 
 def _priced(agent: AgentTerms, noise: Calibrated, offer: Offer, policy: Policy) -> AgentTerms:

@@ -50,11 +50,18 @@ class Once:
         Of the components of a slope.
     encode : csr_array or None
         From the data to a statistic that is neither data nor slope.
+    targets : ndarray or None
+        Public proxy values of the statistic, which released values are moved towards.
+    moves : ndarray, shape (k, 4), or None
+        Of each estimate: first and last but one of its components, their effective dimension, and
+        whether the level of its target is fitted.
     """
 
     kind: Literal["data", "slope", "shaped slope", "second moments"]
     weights: Array | None
     encode: sp.csr_array | None
+    targets: Array | None = None
+    moves: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

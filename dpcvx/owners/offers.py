@@ -171,4 +171,5 @@ def _once(agent: AgentTerms) -> Once | None:
     assert found.kind != "shaped data"  # only next to private data in constraints
     weights = found.weights if found.kind == "slope" else None
     encode = found.encode if found.kind == "shaped slope" else None
-    return Once(found.kind, weights, encode)
+    targets, moves = found.told_moves()
+    return Once(found.kind, weights, encode, targets, moves)

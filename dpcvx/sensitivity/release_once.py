@@ -247,6 +247,42 @@ class Publication:
             if found is not None:
                 yield place, found
 
+    def told_moves(self) -> tuple[Array | None, Array | None]:
+        """Targets and figures of estimates next to public proxy data, for who makes them anew.
+
+        Targets of shape (s,), and per estimate its first component, the one behind its last, the
+        effective dimension, and 1 if the level is fitted; None without estimates.
+        """
+        targets, figures = np.zeros(self.size), []
+        for place, one in self.estimates:
+            if isinstance(one, JamesStein):
+                start, stop, _ = place.indices(self.size)
+                targets[start:stop] = one.mean
+                figures.append([start, stop, one.dimension, one.fitted])
+        return (targets, np.array(figures, dtype=float)) if figures else (None, None)
+
+    def with_moves(self, targets: Array, figures: Array, variance: float) -> Publication | None:
+        """The same with estimates that somebody else chose: what they do is post-processing.
+
+        Parameters
+        ----------
+        targets, figures : ndarray
+            As `told_moves` tells them; None is returned if they do not fit.
+        variance : float
+            Of the noise in one component of the statistic.
+        """
+        finite = np.isfinite(targets).all() and np.isfinite(figures).all()
+        if targets.shape != (self.size,) or figures.shape[1:] != (4,) or not finite:
+            return None
+        found: list[tuple[slice, Estimate]] = []
+        for start, stop, dimension, fitted in figures.tolist():
+            place = slice(int(start), int(stop))
+            if not 0 <= place.start < place.stop <= self.size or dimension <= 2:
+                return None
+            mean = targets[place]
+            found.append((place, JamesStein(mean, math.sqrt(variance), dimension, bool(fitted))))
+        return replace(self, estimates=tuple(found))
+
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":

@@ -316,3 +316,21 @@ def test_shared_values_returned_depend_on_released_values_alone(own):
     result = plan.run(seed=1, executor=dp.Serial())
     assert result.feasible and result.excess < 1e-6 and result.moved > 1e-3
     same(plan, result, plan.run(executor=dp.loopback(plan, seed=1)))
+
+
+def proxied():
+    """Two agents whose released values are moved towards their proxies."""
+    x, agents = cp.Variable(6, name="x", bounds=[-9, 9]), []
+    for k in range(2):
+        like = np.linspace(1, 2 + k, 6)
+        d = dp.Private(like + 0.3, name=f"d{k}", adjacency=dp.Within(1.0), like=like)
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"a{k}"))
+    return dp.Problem(agents).plan(epsilon=1.0, delta=1e-6)
+
+
+def test_values_moved_towards_a_proxy_are_the_same_between_owners_and_in_replays():
+    plan = proxied()
+    assert all(agent.moved for agent in plan.agents)
+    one = plan.run(seed=1, record=True, verbose=False)
+    same(plan, one, plan.run(executor=dp.loopback(plan, seed=1)))
+    same(plan, one, plan.replay(one.transcript))
