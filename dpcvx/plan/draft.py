@@ -286,7 +286,7 @@ def _left_once(draft: Draft) -> Draft:
     request = replace(request, forecast=of_releases(agents, stand_ins))
     if draft.algorithm.shrinks:
         agents = toward_proxy(agents, around, stand_ins)
-        moved = [name for agent in agents for name in agent.moved]
+        moved = [f"'{name}'" for agent in agents for name in agent.moved]
         if moved:
             request = request.chosen("shrink", TOWARD_PROXY.format(together(moved)))
     # Next to a proxy the data are moved, and never the solution.

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import DpcvxError
@@ -25,6 +25,7 @@ from .search import Timed, gap_on
 _SEED = 2_000_000
 # What is compiled and solved in a second of the processor, at least: variables and data entries.
 _PER_SECOND = 5000
+_UNRANKED = "Errors at which the ranking changes: not simulated; call plan.forecast(seconds=60)."
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -50,6 +51,8 @@ class Forecast:
         None if that was not simulated.
     remarks : str
         What is known without a simulation: noise beside the data, and warnings.
+    unsimulated : str
+        What there was no time for; empty if there was.
     """
 
     gaps: tuple[float, ...] = ()
@@ -205,7 +208,8 @@ def _forecast(
     )
     with suppress(OutOfTime):
         place = crossing(copies, gap_of, gaps)
-    return Forecast(**{**vars(found), "crossing": place})
+    missing = _UNRANKED if place is None else ""
+    return replace(found, crossing=place, unsimulated=missing)
 
 
 def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str, Sealed] | None:
