@@ -197,11 +197,25 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
         )
     found = understood(lambda: tuple(given), label)
     for position, constraint in enumerate(found):
+        if hasattr(constraint, "to_numpy"):
+            kind = type(constraint).__name__
+            raise ModelError(
+                f"Constraint {position} {where}of agent '{label}' is a {kind}, not a cvxpy "
+                "constraint. Write the variable first, x <= series, or write "
+                "series.to_numpy() >= x. With a table on the left, its library compares."
+            )
         if not isinstance(constraint, cp.Constraint):
             raise ModelError(
                 f"Constraint {position} {where}of agent '{label}' is a "
                 f"{type(constraint).__name__}, not a cvxpy constraint. A comparison without "
                 "variables gives a bool; leave it out or write it with a variable."
+            )
+        if isinstance(constraint, cp.FiniteSet):
+            raise ModelError(
+                f"Constraint {position} {where}of agent '{label}' is a cp.FiniteSet, which is not "
+                "convex. Write its convex hull, such as [x >= 0, x <= 2], and round the solution. "
+                "The local steps are convex: they would keep the hull, and the result would say "
+                "that it keeps the set."
             )
     return found
 

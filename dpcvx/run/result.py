@@ -135,8 +135,9 @@ class Result:
         variables move first, as little as they can, the agents' own ones after them. Where no such
         point was found, the reported iterates themselves. Between owners, own variables are nan.
     feasible : bool
-        Whether such a point was found. Between owners: whether own variables that keep all
-        constraints exist for the shared values.
+        Whether such a point was found, and keeps every public constraint as it is written in
+        cvxpy, to 1e-5 of the size of what it compares. Between owners, where nobody has all
+        variables: whether own variables that keep all constraints exist for the shared values.
     excess : float
         Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
         returned; nan if unknown.
@@ -406,6 +407,7 @@ def _feasibility_rows(result: Result) -> list[str]:
     return [
         row("feasibility", _values_kept(result, every)),
         row("", _kept(result.max_violation, "the last iterates", f"every agent's {which}")),
+        *([row("promise", result.guarantee.kept)] if result.guarantee.kept else []),
         *_missed_rows(result),
         *_own_rows(result),
     ]

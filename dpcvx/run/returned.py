@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithms.common_point import agents_apart, common_point
 from ..solvers.conic import Outcome
 from .result import Result, Status
+from .solution import Solution
+
+Array = NDArray[np.float64]
+
+# A constraint holds if it is missed by at most so much of the size of what it compares.
+HOLDS = 1e-5
 
 
 def returned(result: Result) -> Result:
@@ -22,10 +33,58 @@ def returned(result: Result) -> Result:
     if point.outcome is Outcome.INFEASIBLE:
         return _infeasible(result)
     common = replace(raw, vectors=point.vectors)
-    excess = point.excess if result.owners else max(point.excess, common.coupling_residual)
-    return replace(
-        result, solution=common if point.found else raw, feasible=point.found, excess=excess
-    )
+    if result.owners:
+        solution = common if point.found else raw
+        return replace(result, solution=solution, feasible=point.found, excess=point.excess)
+    missed, holds = _written(result, common) if result.problem is not None else (0.0, True)
+    feasible = point.found and holds
+    excess = max(point.excess, common.coupling_residual, missed)
+    return replace(result, solution=common if feasible else raw, feasible=feasible, excess=excess)
+
+
+def _written(result: Result, solution: Solution) -> tuple[float, bool]:
+    """The largest violation of a public constraint as its user wrote it, and whether all hold.
+
+    Compiled constraints are those that a run keeps. What is said is about the user's own, so these
+    are evaluated by cvxpy, at released values: those with private data never are.
+    """
+    problem = result.problem
+    assert problem is not None
+    variables = problem.variables()
+    before = [variable.value for variable in variables]
+    try:
+        for variable, value in zip(variables, _values(solution, variables), strict=True):
+            variable.save_value(value)
+        found = [_violation(c) for a in problem.agents for c in a.public_constraints]
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.save_value(value)
+    worst = max((violation for violation, _ in found), default=0.0)
+    return worst, all(violation <= HOLDS * size for violation, size in found)
+
+
+def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]:
+    """What a solution on which all agents agree means for whole variables, in one look at it."""
+    flat = {v.id: np.ravel(solution.start[v.id], order="F").copy() for v in variables}
+    for local, x in zip(solution.program.agents, solution.vectors, strict=True):
+        for piece in local.layout.pieces:
+            if piece.variable in flat:  # slacks of coupling= have variables of their own
+                flat[piece.variable][piece.entries] = x[piece.offset : piece.stop]
+    return [flat[v.id].reshape(v.shape, order="F") for v in variables]
+
+
+def _violation(constraint: cp.Constraint) -> tuple[float, float]:
+    """Of one constraint at the values of its variables, and the size of what it compares.
+
+    0 where a public parameter has no value any more, as of a plan that was unpickled.
+    """
+    with np.errstate(all="ignore"):
+        sides = [side.value for side in constraint.args]
+        if any(side is None for side in sides):
+            return 0.0, 1.0
+        far = float(np.max(constraint.violation(), initial=0.0))
+        size = max(float(np.abs(side).max(initial=0.0)) for side in map(np.asarray, sides))
+    return far, max(1.0, size)
 
 
 def _infeasible(result: Result) -> Result:

@@ -137,6 +137,35 @@ def test_public_bounds_of_variables_take_their_values():
 # -- shapes that broadcast to all pairs ------------------------------------------------------------
 
 
+@pytest.mark.parametrize("where", ["constraints", "own"])
+def test_finite_sets_are_refused_by_name(where):
+    words = r"^Constraint 1 (in own= )?of agent 'north' is a cp\.FiniteSet.*not convex.*hull"
+    with pytest.raises(dp.ModelError, match=words):
+        dp.Agent(
+            cp.Minimize(cp.sum_squares(x)), **{where: [x >= 0, cp.FiniteSet(x, {0, 1, 2})]},
+            name="north",
+        )  # fmt: skip
+
+
+class Series:
+    """As of pandas, whose tables take comparisons over."""
+
+    __array_ufunc__ = None
+
+    def __ge__(self, other):
+        return self
+
+    def to_numpy(self):
+        return np.ones(2)
+
+
+def test_tables_on_the_left_of_a_comparison_are_told_to_go_right():
+    words = "Constraint 0 of agent 'north' is a Series, .*variable first, x <= series, or .*numpy"
+    with pytest.raises(dp.ModelError, match=words):
+        agent("north", constraints=[Series() >= x])
+    assert agent("north", constraints=[Series().to_numpy() >= x]).constraints
+
+
 N = 5
 v, w = cp.Variable(N, name="v"), cp.Variable(2, name="w")
 TABLE = np.full((N, 2), 0.1)

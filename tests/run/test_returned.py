@@ -1,10 +1,14 @@
 """The values that a run returns suit everyone, wherever such values exist."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+import dpcvx.run.returned as module
+from dpcvx.algorithms.common_point import common_point
 
 
 def feeder(limit=6.0):
@@ -84,3 +88,46 @@ def test_a_run_that_diverged_returns_nothing():
     result = problem.solve(dp.LinearizedADMM(penalty=1.0, step=10.0), mechanism=None, rounds=200)
     assert result.status is dp.Status.DIVERGED and not result.feasible
     assert x.value is None and np.isnan(result.excess)
+
+
+def one(constraints, name="x"):
+    x = cp.Variable(2, name=name)
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), constraints(x), name="a")]), x
+
+
+def test_what_is_said_to_be_kept_is_checked_on_the_users_own_constraints(monkeypatch):
+    """As if compiling had dropped a constraint: the point that is found breaks it."""
+    problem, _ = one(lambda x: [cp.sum(x) <= 1])
+    plan = problem.plan(mechanism=None)
+    found = plan.run()
+    assert found.feasible and found.excess < 1e-7
+
+    def dropped(program, vectors, **arguments):
+        point = common_point(program, vectors, **arguments)
+        return replace(point, vectors=tuple(x + 1.0 for x in point.vectors))
+
+    monkeypatch.setattr(module, "common_point", dropped)
+    result = plan.run()
+    assert not result.feasible and result.excess == pytest.approx(2.0, abs=1e-6)
+    text = " ".join(str(result).split())
+    assert "no point was found at which all agents agree and every constraint holds" in text
+    assert "the values returned keep every constraint to within 2.000e+00" in text
+
+
+def test_the_check_leaves_values_of_variables_and_reads_no_private_constraint(monkeypatch):
+    d = dp.Private(np.full(2, 3.0), name="d", adjacency=dp.Within(0.1))
+    x = cp.Variable(2, name="x")
+    limits = [x <= d, x >= 0]
+    problem = dp.Problem([dp.Agent(cp.Minimize(-cp.sum(x)), limits, name="a")])
+    plan = problem.plan(epsilon=100.0, delta=1e-6, violation=0.1)
+    checked = []
+    monkeypatch.setattr(
+        module, "_violation", lambda constraint: (checked.append(constraint.id), (0.0, 1.0))[1]
+    )
+    result = plan.run(seed=0, record=True)
+    assert checked == [limits[1].id]
+    assert "except with probability at most 0.1" in " ".join(str(result).split())
+    x.save_value(np.array([7.0, 8.0]))
+    plan.replay(result.transcript)
+    assert x.value == pytest.approx([7.0, 8.0])
