@@ -225,8 +225,15 @@ class Plan(Terms):
             If the transcript does not belong to this plan.
         LedgerError
             If the file is no intact ledger, or holds no finished run of this plan.
+
+        Returns
+        -------
+        Result
+            As `run` does, it also sets ``problem.status`` and ``variable.value``.
         """
-        return replay_plan(self, transcript)
+        result = replay_plan(self, transcript)
+        self.problem._last.status = result.status
+        return result
 
     def __str__(self) -> str:
         found = self.forecast()

@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.base import Answer, InStep, Local, Requirements
+from ..algorithms.base import Algorithm, Answer, InStep, Local, Requirements
+from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
+from ..privacy.joint_account import JointAccount
 from ..privacy.notes import Writer
-from ..privacy.randomness import together
+from ..privacy.randomness import Sources, together
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .divergence import Growth
 from .fleet_oracle import ANSWERED, FleetOracle
+from .gate import FleetGate
+from .oracle import FleetAnswers
 from .part import Part
 from .resume import Start
 from .sums import partial_rows
@@ -67,6 +71,46 @@ def _projects(needs: Requirements) -> bool:
     return needs.proximal not in (False, "server")
 
 
+def gate_of_all(
+    parts: Sequence[Part], start: Start, source: Sources, journal: Writer | None
+) -> FleetGate:
+    """The gate of all agents of a plan.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    start : Start
+    source : Sources
+        Of the noise; see `noise_of_all`.
+    journal : Writer or None
+    """
+    names, noise = [part.agent.name for part in parts], parts[0].agent.noise
+    assert noise is not None  # is_fleet
+    account = JointAccount([begun.account for begun in start.agents])
+    return FleetGate(names, noise, account, source, journal)
+
+
+def noise_of_all(parts: Sequence[Part], start: Start, seed: int | None) -> Sources:
+    """The noise of all agents of a plan: of each what it would have one by one."""
+    pairs = zip(parts, start.agents, strict=True)
+    return together([part.source(begun, seed) for part, begun in pairs])
+
+
+def oracle_of_all(
+    parts: Sequence[Part], sources: Sequence[Sequence[Callable[[], Any]]], gate: FleetGate
+) -> Callable[[], FleetOracle]:
+    """Makes what answers from the data of all agents of a plan.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    sources : sequence of sequence of callables
+        Per agent, one per private object of the objective; called when the oracle is made.
+    gate : FleetGate
+    """
+    return partial(FleetOracle, [part.agent for part in parts], sources, gate)
+
+
 def row_of(thing: Any, i: int) -> Any:
     """What one of several agents has of what they have together.
 
@@ -91,29 +135,24 @@ class Fleet:
 
     Parameters
     ----------
-    parts : sequence of Part
-    start : Start
-    sources : sequence of sequence of callables
-        Per agent, one per private object of the objective.
-    journal : Writer or None
-    seed : int or None
-        Of the noise.
+    algorithm : Algorithm
+    program : LocalProgram
+        Of the first agent.
+    count : int
+        Number of agents.
+    oracle : callable
+        Makes what answers from the data of all.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
-        start: Start,
-        sources: Sequence[Sequence[Callable[[], Any]]],
-        journal: Writer | None,
-        seed: int | None,
+        algorithm: Algorithm[Any, Any],
+        program: LocalProgram,
+        count: int,
+        oracle: Callable[[], FleetAnswers],
     ) -> None:
-        accounts = [begun.account for begun in start.agents]
-        pairs = zip(parts, start.agents, strict=True)
-        noise = together([part.source(begun, seed) for part, begun in pairs])
-        agents = [part.agent for part in parts]
-        self._oracle = FleetOracle(agents, accounts, sources, noise, journal)
-        self._algorithm, program = parts[0].algorithm, parts[0].agent.program
+        self._oracle = oracle()
+        self._algorithm = algorithm
         self._local = Local(
             program=program,
             projector=Projector(
@@ -124,7 +163,7 @@ class Fleet:
         )
         self._state = self._algorithm.start_agent(self._local)
         self._growth = Growth()
-        self._count = len(agents)
+        self._count = count
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply]:
         """One exchange, in which all hear the same, or are told together."""

@@ -7,7 +7,6 @@ all who are charged alike, and their answers leave with noise of each agent's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,13 @@ from ..model.behind_the_door import BehindTheDoor
 from ..model.one_by_one import at_zero_of_all, objective_of_all
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
-from ..privacy.joint_account import JointAccount
 from ..privacy.mechanism import Calibrated
-from ..privacy.notes import Writer
-from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Known, finite, finite_gradient
-from ..sensitivity.queries.gradients import Gradient, Step
+from ..sensitivity.queries.gradients import Gradient, Step, among
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
-from .gate import charge_for, read_for_gradients, withheld
-from .oracle import AgentOracle
+from .gate import Charge, FleetGate, charge_for, read_for_gradients
+from .oracle import FleetAnswers
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -36,44 +32,33 @@ Index = NDArray[np.intp]
 ANSWERED = (Gradient, Step)
 
 
-class FleetOracle(BehindTheDoor, AgentOracle):
+class FleetOracle(BehindTheDoor, FleetAnswers):
     """Gradients and steps of many agents, a row per agent, each with noise of its own.
 
     Parameters
     ----------
     agents : sequence of AgentTerms
         Of one kind, with noise in each step.
-    accounts : sequence of Account
-        Equal but for names.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
-    noise : Sources
-        Of the agents' noise.
-    journal : Writer or None
-        Where charges and values are written before they take effect.
+    gate : FleetGate
+        With accounts that are equal but for names.
     """
 
     def __init__(
         self,
         agents: Sequence[AgentTerms],
-        accounts: Sequence[Account],
         sources: Sequence[Sequence[Callable[[], Any]]],
-        noise: Sources,
-        journal: Writer | None,
+        gate: FleetGate,
     ) -> None:
-        self._accounts = JointAccount(accounts)
-        super().__init__(self._accounts.first, [])
+        super().__init__(gate.account.first, [])
         first = agents[0]
-        assert first.noise is not None and first.sensitivity is not None
-        self._names = [agent.name for agent in agents]
-        self._whose = f"'{first.name}', or of {len(agents) - 1} others in one array with them,"
-        self._facts, self._noise, self._source = first.facts, first.noise, noise
-        self._journal = journal
+        assert first.sensitivity is not None
+        self._facts, self._gate, self._count = first.facts, gate, len(agents)
         self._zero = first.program.form.at_zero()
         clips = first.sensitivity.clips
         # Never in a variable of a frame: those show in tracebacks.
-        self._objective = withheld(
-            self._whose,
+        self._objective = gate.withheld(
             lambda: objective_of_all(
                 first.program.form,
                 [
@@ -84,10 +69,8 @@ class FleetOracle(BehindTheDoor, AgentOracle):
             ),
         )
         self._public = at_zero_of_all(first.program.form, self._objective)
-        mechanism = first.noise.mechanism
-        self._known = Known(
-            first.facts, mechanism.norm, np.nan, self._public_gradient, first.facts.projector
-        )
+        norm = gate.calibrated.mechanism.norm
+        self._known = Known(first.facts, norm, np.nan, self._public_gradient, first.facts.projector)
 
     def release(self, query: Query) -> Array:
         """The answers plus noise, shape (agents, n).
@@ -102,63 +85,49 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         """
         asked = _admitted(query)
         place = self._next()
-        noise = self._noise.at(*place)
-        out = np.empty((len(self._names), self._facts.form.n))
-        found = [
-            (rows, *charge_for(self._facts, place, one, noise, self._known, one.bound(self._known)))
-            for rows, one in self._groups(asked, noise)
-        ]
-        charged = [(r, grid, entry) for r, grid, entry in found if grid is not None and entry]
-        for rows, grid, entry in found:
+        noise = self._gate.calibrated.at(*place)
+        public = np.empty((self._count, self._facts.form.n))
+        charges: list[Charge] = []
+        for rows, one in self._groups(asked, noise):
+            bound = one.bound(self._known)
+            grid, entry = charge_for(self._facts, place, one, noise, self._known, bound)
             if grid is None or entry is None:  # certified not to depend on the data
                 points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
-                public = np.array([self._public_gradient(x) for x in points])
-                out[rows] = _answer(_among(asked, rows), public)
-        self._accounts.charge([(rows, entry) for rows, _, entry in charged], noise)
-        if self._journal is not None:
-            for rows, _, entry in charged:
-                self._journal.charge([self._names[k] for k in rows.tolist()], entry)
-        streams = self._source.at(*place)
+                gradients = np.array([self._public_gradient(x) for x in points])
+                public[rows] = _answer(among(asked, rows), gradients)
+            else:
+                charges.append(Charge(rows, entry, grid))
+        return self._gate(place, charges, public, lambda: self._exact(asked))
 
-        def noisy() -> Array:
-            left, exact = out.copy(), _answer(asked, finite(self._objective.gradients(asked.x)))
-            for rows, grid, _ in charged:
-                left[rows] = noise.release_rows(exact[rows], grid, streams.among(rows))
-            return left
-
-        left = withheld(self._whose, noisy) if charged else out
-        if self._journal is not None:
-            for rows, *_ in charged:
-                names = [self._names[k] for k in rows.tolist()]
-                self._journal.release(names, place, left[rows])
-        return left
+    def _exact(self, query: Gradient | Step) -> Array:
+        return _answer(query, finite(self._objective.gradients(query.x)))
 
     def accounts(self) -> list[Account]:
         """What every agent has spent."""
-        return self._accounts.accounts()
+        return self._gate.account.accounts()
 
     def _groups(
         self, query: Gradient | Step, noise: Calibrated
     ) -> Iterator[tuple[Index, Gradient | Step]]:
         """Agents for which one bound holds, and one grid, and the question to one of them."""
-        everyone = np.arange(len(self._names))
+        everyone = np.arange(self._count)
         labels = np.zeros_like(everyone)
         if query.x.ndim > 1:
             labels = self._known.sensitivity.alike(self._known.norm, query.x)
         alike = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
         if isinstance(query, Gradient) or max(query.x.ndim, query.center.ndim) == 1:
-            yield from ((rows, _among(query, rows[0])) for rows in alike)
+            yield from ((rows, among(query, rows[0])) for rows in alike)
             return
         at = self._public.gradients if query.x.ndim > 1 else self._public_gradient
         floors = np.broadcast_to(query.floors(finite(at(query.x))), everyone.shape)
         for rows in alike:
             # Points may be so large that their rounding asks for a grid of their own.
-            needed, fine = floors[rows], self._width(_among(query, rows[0]), noise)
+            needed, fine = floors[rows], self._width(among(query, rows[0]), noise)
             with np.errstate(divide="ignore"):  # of points at 0
                 widths = np.where(needed > fine, np.ceil(np.log2(needed)), -np.inf)
             for width in np.unique(widths):
                 own = rows[widths == width]
-                yield own, _among(query, own[0])
+                yield own, among(query, own[0])
 
     def _width(self, query: Gradient | Step, noise: Calibrated) -> float:
         """Of the grid, as far as what one change does to the answer tells."""
@@ -167,7 +136,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
 
     def uniform(self, size: int) -> Array:
         """Of each agent's own, shape (agents, size)."""
-        return uniform(size, self._source.at(self._round, 0))
+        return self._gate.uniform(self._round, size)
 
     def store(self, name: str, combination: LinearCombination) -> None:
         """Refused: agents that take their turns together keep nothing of their own."""
@@ -177,7 +146,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._zero, x)
 
     def __repr__(self) -> str:
-        return f"FleetOracle(agents={len(self._names)})"
+        return f"FleetOracle(agents={self._count})"
 
 
 def _admitted(query: Query) -> Gradient | Step:
@@ -191,14 +160,6 @@ def _admitted(query: Query) -> Gradient | Step:
         f"points, and a method asks them for another {type(query).__name__}. Leave in_step of the "
         "method at False."
     )
-
-
-def _among(query: Gradient | Step, rows: Index | np.intp) -> Gradient | Step:
-    """The question to one of the agents, or to some of them."""
-    own = {
-        name: part for name in ("x", "center") if (part := getattr(query, name, None)) is not None
-    }
-    return replace(query, **{name: part[rows] for name, part in own.items() if part.ndim > 1})
 
 
 def _answer(query: Gradient | Step, gradients: Array) -> Array:

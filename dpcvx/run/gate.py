@@ -22,14 +22,16 @@ from ..model.sealed import Sealed, raw_array, unseal
 from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
+from ..privacy.joint_account import JointAccount
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.notes import Writer
-from ..privacy.randomness import Source, uniform
+from ..privacy.randomness import Source, Sources, uniform
 from ..sensitivity.known import Facts, Known
 from ..sensitivity.queries.query import Query
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 T = TypeVar("T")
 # Why sparse data are refused.
 _NEEDED = "what was asked for takes every entry by itself, not products. Pass the data"
@@ -174,6 +176,116 @@ class ReleaseGate:
             self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
         if self._journal is not None:
             self._journal.charge([self.account.agent], entry)
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """What some of several agents are charged for one release.
+
+    Attributes
+    ----------
+    rows : ndarray of int
+        Positions of the agents.
+    entry : Entry
+    grid : Grid
+    """
+
+    rows: Index
+    entry: Entry
+    grid: Grid
+
+
+class FleetGate:
+    """`ReleaseGate` for many agents at once: one call releases a row for each.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the agents.
+    calibrated : Calibrated
+        One for all.
+    account : JointAccount
+    source : Sources
+        Of the noise.
+    journal : Writer or None
+        Where charges and values are written before they take effect.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        calibrated: Calibrated,
+        account: JointAccount,
+        source: Sources,
+        journal: Writer | None = None,
+    ) -> None:
+        self.names: Sequence[str] = names
+        self.calibrated = calibrated
+        self.account = account
+        self._whose = f"'{names[0]}', or of {len(names) - 1} others in one array with them,"
+        self._source = source
+        self._journal = journal
+
+    def __call__(
+        self,
+        place: tuple[int, int],
+        charges: Sequence[Charge],
+        public: Array,
+        compute: Callable[[], Array],
+    ) -> Array:
+        """Release ``compute()`` of the agents that are charged; of all others what is public.
+
+        Parameters
+        ----------
+        place : (int, int)
+            Round and step.
+        charges : sequence of Charge
+            Each agent is in one at most.
+        public : ndarray, shape (agents, n)
+            Rows of agents that are not charged: certified not to depend on their data.
+        compute : callable
+            Called after the ledger was written; a row per agent.
+        """
+        if not charges:
+            return public
+        noise = self.calibrated.at(*place)
+        self._charge(charges, noise)
+        left = self.withheld(lambda: self._noised(noise, place, charges, public, compute))
+        if self._journal is not None:
+            for charge in charges:
+                self._journal.release(self._named(charge), place, left[charge.rows])
+        return left
+
+    def withheld(self, compute: Callable[[], T]) -> T:
+        """See `withheld`."""
+        return withheld(self._whose, compute)
+
+    def uniform(self, t: int, size: int) -> Array:
+        """Secret uniform variables of round t, a row per agent."""
+        return uniform(size, self._source.at(t, 0))
+
+    def _noised(
+        self,
+        noise: Calibrated,
+        place: tuple[int, int],
+        charges: Sequence[Charge],
+        public: Array,
+        compute: Callable[[], Array],
+    ) -> Array:
+        left, exact, streams = public.copy(), compute(), self._source.at(*place)
+        for charge in charges:
+            rows = charge.rows
+            left[rows] = noise.release_rows(exact[rows], charge.grid, streams.among(rows))
+        return left
+
+    def _charge(self, charges: Sequence[Charge], noise: Calibrated) -> None:
+        self.account.charge([(charge.rows, charge.entry) for charge in charges], noise)
+        if self._journal is not None:
+            for charge in charges:
+                self._journal.charge(self._named(charge), charge.entry)
+
+    def _named(self, charge: Charge) -> list[str]:
+        return [self.names[int(k)] for k in charge.rows]
 
 
 def charge_for(

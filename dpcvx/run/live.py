@@ -24,7 +24,7 @@ from .executors.base import Executor
 from .executors.durable import Durable
 from .executors.serial import Serial
 from .executors.together import Together
-from .fleet import Fleet, is_fleet
+from .fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
 from .loop import drive, whole_start
 from .part import parts_of
 from .remote import RemoteExecutor, run_remote
@@ -80,7 +80,10 @@ def run_plan(
         factories: Sequence[Callable[[], Any]]
         if type(executor) in (Automatic, Serial) and not record and is_fleet(plan, start):
             executor = Together()
-            factories = [partial(Fleet, parts, start, sources, journal, seed)]
+            gate = gate_of_all(parts, start, noise_of_all(parts, start, seed), journal)
+            oracle = oracle_of_all(parts, sources, gate)
+            first = parts[0].agent.program
+            factories = [partial(Fleet, plan.algorithm, first, len(parts), oracle)]
         else:
             written = None if journal is None else executor.writer(journal)
             factories = [

@@ -20,9 +20,11 @@ from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.randomness import Coins, source_for
+from .executors.automatic import Automatic
 from .executors.base import Executor
-from .executors.serial import Serial
-from .oracle import AgentOracle
+from .executors.together import Together
+from .fleet import Fleet
+from .oracle import AgentOracle, FleetAnswers
 from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution
@@ -206,17 +208,34 @@ def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
 
 def drive_silently(
     plan: Terms,
-    oracles: Sequence[Callable[[], AgentOracle]],
+    oracles: Sequence[Callable[[], AgentOracle]] | Callable[[], FleetAnswers],
     rounds: int,
     seed: int = 0,
     key: tuple[int, ...] = (),
 ) -> Result:
-    """`drive` in this process, without output and transcript; seed and key for its coins."""
+    """`drive` in this process, without output and transcript, where a run would have its agents.
+
+    Parameters
+    ----------
+    plan : Terms
+    oracles : sequence of callables, or callable
+        What makes every agent's oracle; one that makes the oracle of all has agents take their
+        turns together, as `run_plan` has those of which `is_fleet` is true.
+    rounds : int
+    seed, key : int, tuple of int
+        Of what is random besides noise.
+    """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
-    coins = Coins(source_for(seed, (*key, len(oracles))).at(0, 0))
-    start = whole_start(plan.problem)
-    factories = [
-        partial(make_worker, plan.algorithm, local, oracle)
-        for local, oracle in zip(plan.program.agents, oracles, strict=True)
-    ]
-    return drive(plan, start, factories, rounds, Serial(), watch, plan.guarantee, coins)
+    agents, algorithm = plan.program.agents, plan.algorithm
+    coins = Coins(source_for(seed, (*key, len(agents))).at(0, 0))
+    start, executor = whole_start(plan.problem), Automatic()
+    factories: Sequence[Callable[[], Any]]
+    if callable(oracles):
+        executor = Together()
+        factories = [partial(Fleet, algorithm, agents[0], len(agents), oracles)]
+    else:
+        factories = [
+            partial(make_worker, algorithm, local, oracle)
+            for local, oracle in zip(agents, oracles, strict=True)
+        ]
+    return drive(plan, start, factories, rounds, executor, watch, plan.guarantee, coins)

@@ -59,3 +59,11 @@ class AgentOracle(abc.ABC):
     def _next(self) -> tuple[int, int]:
         self._step += 1
         return self._round, self._step
+
+
+class FleetAnswers(AgentOracle):
+    """Answers the questions of many agents at once: an answer has a row per agent."""
+
+    @abc.abstractmethod
+    def accounts(self) -> list[Account]:
+        """What every agent has spent."""

@@ -18,13 +18,17 @@ from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished, past_of
 from ..sensitivity.queries.query import Query
+from .fleet import is_fleet
 from .gate import Release
 from .loop import drive_silently
 from .oracle import AgentOracle
+from .part import parts_of
 from .public_oracle import published
-from .replay_oracle import ReplayOracle, Watcher
+from .replay_oracle import ReplayOracle, ReplayRows, Watcher
 from .result import Result, Status, Transcript
+from .resume import begin
 from .returned import returned
+from .solution import assign
 from .watch import check_replayable
 
 Array = NDArray[np.float64]
@@ -36,9 +40,15 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     kept = isinstance(transcript, (str, Path))
     plan, found = transcript_of(plan, transcript)
     oracles = [_oracle(plan, k, found, kept) for k in range(len(plan.agents))]
-    again = drive_silently(plan, oracles, found.rounds)
-    again = replace(again, status=found.status, guarantee=found.guarantee)
-    return returned(again)
+    # Runs that are recorded have agents take their turns one by one.
+    if kept and is_fleet(plan, begin(parts_of(plan), None, seeded=True)):
+        again = drive_silently(plan, partial(ReplayRows, oracles), found.rounds)
+    else:
+        again = drive_silently(plan, oracles, found.rounds)
+    again = returned(replace(again, status=found.status, guarantee=found.guarantee))
+    solution = again.solution if again.status.solved else None
+    assign(solution, plan.problem.variables(), plan.problem.constraints)
+    return again
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +88,15 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
     """
     kept = isinstance(transcript, (str, Path))
     plan, known = transcript_of(plan, transcript)
-    found: list[Seen] = []
+    found: dict[tuple[int, int], list[Seen]] = {}
 
     def watching(k: int) -> Watcher:
-        return lambda *of: found.append(Seen(k, *of))
+        # Agents may take their turns in threads: each has lists of its own.
+        return lambda t, *of: found.setdefault((t, k), []).append(Seen(k, t, *of))
 
     oracles = [_oracle(plan, k, known, kept, watch=watching(k)) for k in range(len(plan.agents))]
     drive_silently(plan, oracles, known.rounds)
-    return tuple(found)
+    return tuple(one for place in sorted(found) for one in found[place])
 
 
 def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Terms, Transcript]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,10 +12,11 @@ from ..errors import PrivacyError
 from ..model.normal_form import BoundObjective
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, finite_gradient
+from ..sensitivity.queries.gradients import Gradient, Step, among
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import Release
-from .oracle import AgentOracle
+from .oracle import AgentOracle, FleetAnswers
 from .public_oracle import PublicOracle
 
 Array = NDArray[np.float64]
@@ -83,3 +84,36 @@ class ReplayOracle(AgentOracle):
         """What was stored is not known; what is public is made again."""
         if self._public is not None:
             self._public.store(name, combination)
+
+
+class ReplayRows(FleetAnswers):
+    """Answers of many agents at once, each from a transcript.
+
+    Parameters
+    ----------
+    oracles : sequence of callables
+        Make every agent's own.
+    """
+
+    def __init__(self, oracles: Sequence[Callable[[], AgentOracle]]) -> None:
+        self._oracles = [oracle() for oracle in oracles]
+        super().__init__(self._oracles[0].account, [])
+
+    def begin(self, t: int) -> None:
+        """Start round t."""
+        for oracle in self._oracles:
+            oracle.begin(t)
+
+    def release(self, query: Query) -> Array:
+        """The recorded answers, a row per agent."""
+        assert isinstance(query, (Gradient, Step))  # see `is_fleet`
+        rows = enumerate(self._oracles)
+        return np.array([oracle.release(among(query, np.intp(k))) for k, oracle in rows])
+
+    def store(self, name: str, combination: LinearCombination) -> None:
+        """Refused, as in the run."""
+        raise PrivacyError("Agents that are evaluated together store no vectors.")
+
+    def accounts(self) -> list[Account]:
+        """What every agent had spent."""
+        return [oracle.account for oracle in self._oracles]

@@ -30,17 +30,25 @@ from ..model.matrices import alike
 from ..model.private import Private, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
+from ..privacy.accounts import Account
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
-from ..privacy.randomness import source_for
+from ..privacy.randomness import source_for, together
 from ..run.data import DataSource
+from ..run.fleet import oracle_of_all
 from ..run.gate import read_for_gradients
 from ..run.loop import drive_silently
-from ..run.oracle import AgentOracle
+from ..run.oracle import AgentOracle, FleetAnswers
 from ..run.part import parts_of
 from ..run.resume import begin
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
-from .check import ObservedGate, neighbouring_sources
+from .check import (
+    Observed,
+    ObservedGate,
+    in_a_batch,
+    neighbouring_sources,
+    observed_fleet_gate,
+)
 from .error_rates import epsilon_of_gaussian, lower_bounds
 from .views import View, log_ratio
 
@@ -265,34 +273,68 @@ def _plan_scores(
     assert noise is not None
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
-    parts = parts_of(plan)
+    road = _in_a_batch if in_a_batch(plan) else _one_by_one
     claimed, moved = 0.0, False
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
         for run in range(runs):
-            gates, blind = [], []
-            oracles = []
-            for k, account in enumerate(plan.accounts()):
-                source = source_for(seed, (world, run, k))
-                gates.append(ObservedGate(k, plan.agents[k].noise, account, source))
-                oracle = parts[k].oracle(real[k], gates[k])
-                if k == target:
-                    shadow = ObservedGate(k, plan.agents[k].noise, plan.accounts()[k], source, ())
-                    blind.append(shadow)
-                    oracle = functools.partial(_Twins, oracle, parts[k].oracle(unreal[k], shadow))
-                oracles.append(oracle)
-            drive_silently(plan, oracles, plan.rounds)
-            claimed = max(claimed, gates[target].account.spent(delta).epsilon)
-            pair = (gates[target].seen, blind[0].seen)
+            agents, blind = road(plan, real, unreal, target, seed, (world, run))
+            claimed = max(claimed, agents[target].account.spent(delta).epsilon)
+            pair = (agents[target].seen, blind.seen)
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
-            others_seen = [gate.seen for k, gate in enumerate(gates) if k != target]
-            view = View(gates[target].seen, zero, one, others_seen)
+            others_seen = [agent.seen for k, agent in enumerate(agents) if k != target]
+            view = View(agents[target].seen, zero, one, others_seen)
             if noise.split is not None:
                 view = view.of_coalition(noise.split.colluders)
             for name, value in view.scores(norm).items():
                 table.setdefault(name, [[], []])[world].append(value)
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
+
+
+def _one_by_one(
+    plan: Terms,
+    real: Sequence[Sequence[Callable[[], object]]],
+    unreal: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    seed: int,
+    key: tuple[int, int],
+) -> tuple[list[Observed], Observed]:
+    """All agents in a run, and what the target would have answered from the other data."""
+    parts, oracles = parts_of(plan), []
+    accounts, twins = plan.accounts(), plan.accounts()
+    sources = [source_for(seed, (*key, k)) for k in range(len(parts))]
+    noise = [agent.noise for agent in plan.agents]
+    gates = [
+        ObservedGate(k, *of) for k, of in enumerate(zip(noise, accounts, sources, strict=True))
+    ]
+    shadow = ObservedGate(target, noise[target], twins[target], sources[target], ())
+    for k, part in enumerate(parts):
+        oracle = part.oracle(real[k], gates[k])
+        if k == target:
+            oracle = functools.partial(_Twins, oracle, part.oracle(unreal[k], shadow))
+        oracles.append(oracle)
+    drive_silently(plan, oracles, plan.rounds)
+    seen = [Observed(gate.seen, gate.account, gate.calibrated) for gate in (*gates, shadow)]
+    return seen[:-1], seen[-1]
+
+
+def _in_a_batch(
+    plan: Terms,
+    real: Sequence[Sequence[Callable[[], object]]],
+    unreal: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    seed: int,
+    key: tuple[int, int],
+) -> tuple[list[Observed], Observed]:
+    """The same of agents that are evaluated together."""
+    parts = parts_of(plan)
+    noise = together([source_for(seed, (*key, k)) for k in range(len(parts))])
+    gate, shadow = observed_fleet_gate(plan, noise), observed_fleet_gate(plan, noise, ())
+    other = [unreal[k] if k == target else own for k, own in enumerate(real)]
+    pair = oracle_of_all(parts, real, gate), oracle_of_all(parts, other, shadow)
+    drive_silently(plan, functools.partial(_TwinFleets, *pair), plan.rounds)
+    return gate.observed(), shadow.observed()[target]
 
 
 # Pairs of runs with equal noise from which a direction is estimated.
@@ -361,3 +403,11 @@ class _Twins(AgentOracle):
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
+
+
+class _TwinFleets(_Twins, FleetAnswers):
+    """The same of many agents at once."""
+
+    def accounts(self) -> list[Account]:
+        assert isinstance(self._real, FleetAnswers)
+        return self._real.accounts()

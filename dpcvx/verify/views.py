@@ -98,4 +98,5 @@ def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
         own.inside + sum(o.inside for o in others),
         own.outside + sum(o.outside for o in others),
         grid,
+        own.released,
     )

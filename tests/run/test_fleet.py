@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.run import live
-from dpcvx.run.fleet import Fleet, is_fleet
+from dpcvx.run.fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from dpcvx.sensitivity.queries.gradients import Gradient, Step
@@ -26,6 +26,12 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 class Apart(dp.Serial):
     """No executor of the package, so that agents take their turns one by one."""
+
+
+def oracle(parts, start, sources, seed):
+    """Of all agents of a plan."""
+    gate = gate_of_all(parts, start, noise_of_all(parts, start, seed), None)
+    return oracle_of_all(parts, sources, gate)()
 
 
 @dataclass(frozen=True)
@@ -268,7 +274,7 @@ def test_steps_of_rows_are_released_as_steps_one_by_one():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(6, 3)) * np.array([1e-3, 1.0, 1.0, 30.0, 1e3, 0.0])[:, np.newaxis]
     center = x * np.array([1.0, 1.0, 1e4, 1.0, 1.0, 1.0])[:, np.newaxis]
-    fleet = Fleet(parts, start, sources, None, 7)._oracle
+    fleet = oracle(parts, start, sources, 7)
     found = []
     for t, (at, middle) in enumerate([(x, center), (x[1], center), (x, center[2])], 1):
         fleet.begin(t)
@@ -412,10 +418,10 @@ def test_without_a_seed_every_agent_has_noise_of_its_own():
     parts = parts_of(plan)
     start = begin(parts, None, False)
     sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
-    fleet = Fleet(parts, start, sources, None, None)
-    fleet._oracle.begin(1)
-    left = fleet._oracle.release(Gradient(plan.program.agents[0].start))
-    scale = 3.0 * fleet._oracle.account.entries[0].sensitivity
+    fleet = oracle(parts, start, sources, None)
+    fleet.begin(1)
+    left = fleet.release(Gradient(plan.program.agents[0].start))
+    scale = 3.0 * fleet.account.entries[0].sensitivity
     noise = (left - left.mean(axis=0)) / scale
     assert len(np.unique(left)) == left.size
     # 117 degrees of freedom, and gradients that differ by less than a tenth of the noise.

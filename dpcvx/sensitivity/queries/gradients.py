@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,3 +275,19 @@ def _follows(facts: Facts, norm: int) -> bool:
     """Whether the noise is lower near 0."""
     known = facts.sensitivity
     return known is not None and known.within(norm, 0.0) < known.bound(norm).value
+
+
+def among(query: Gradient | Step, rows: Index | np.intp) -> Gradient | Step:
+    """The question to one of several agents, or to some of them.
+
+    Parameters
+    ----------
+    query : Gradient or Step
+        To all: points of two dimensions have a row per agent.
+    rows : ndarray of int, or int
+        Positions of the agents.
+    """
+    own = {
+        name: part for name in ("x", "center") if (part := getattr(query, name, None)) is not None
+    }
+    return replace(query, **{name: part[rows] for name, part in own.items() if part.ndim > 1})
