@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ from .sealed import real_array
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
+# Of a public parameter: an array, a sparse one, or None.
+Values = Any
 
 # Agents that an error lists.
 _NAMES = 12
@@ -149,6 +152,20 @@ class Declaration:
         """All constraints that a run keeps, as in cvxpy: the agents', and the coupling."""
         theirs = [constraint for agent in self.agents for constraint in agent.constraints]
         return [*theirs, *self.coupling]
+
+    def parameter_values(self) -> tuple[tuple[cp.Parameter, Values], ...]:
+        """The public parameters of all agents and of the coupling, with copies of their values.
+
+        Those in ``own=`` are not among them: their values are read when an agent decides alone.
+        """
+        trees = [
+            *(a.objective for a in self.agents),
+            *(c for a in self.agents for c in a.constraints),
+            *self.coupling,
+        ]
+        found = {p.id: p for tree in trees for p in tree.parameters()}
+        public = (p for p in found.values() if not isinstance(p, Private))
+        return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
 
     def is_dcp(self) -> bool:
         """Whether every agent's part follows cvxpy's convexity rules."""
@@ -331,6 +348,46 @@ class Declaration:
                             "constraints. Use the same Python object there; a term such as "
                             "0 * cp.sum(x) will do."
                         )
+
+
+def _value(parameter: cp.Parameter) -> Values:
+    """Of a parameter; a sparse matrix where it was declared by the places of its entries."""
+    sparse = parameter.sparse_idx is not None
+    return parameter.value_sparse if sparse else parameter.value
+
+
+def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[str, str, str] | None:
+    """The first parameter whose value is another one by now: its name and both values, in words.
+
+    Parameters
+    ----------
+    values : iterable
+        See `Declaration.parameter_values`.
+    """
+    for parameter, value in values:
+        new, name = _value(parameter), parameter.name()
+        if value is None or new is None:
+            if value is not new:
+                said = ("None" if one is None else show_values(one) for one in (value, new))
+                return name, *said
+            continue
+        old, new = (v.toarray() if sp.issparse(v) else np.asarray(v) for v in (value, new))
+        if old.shape != new.shape:
+            return name, show_values(old), show_values(new)
+        other = ~((old == new) | ((old != old) & (new != new)))  # nan is nan
+        if other.any():
+            if old.ndim == 0:
+                return name, f"{old.item()!r}", f"{new.item()!r}"
+            place = tuple(int(i) for i in np.argwhere(other)[0])
+            entry = f"{name}[{', '.join(map(str, place))}]"
+            return entry, f"{old[place].item()!r}", f"{new[place].item()!r}"
+    return None
+
+
+def show_values(value: Values) -> str:
+    """A number, or the shape of an array."""
+    array = np.asarray(value) if not sp.issparse(value) else value
+    return f"{array.item()!r}" if array.shape == () else f"an array of shape {array.shape}"
 
 
 def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import cvxpy as cp
+
 from ..algorithms.program import Program, compile_problem
-from ..model.declaration import Declaration
+from ..model.declaration import Declaration, Values
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import releasable
@@ -31,6 +33,8 @@ class Compiled:
     problem: Declaration
     program: Program
     sensitivities: dict[str, Sensitivity | None]
+    # Public parameters with the values that they were compiled with.
+    parameters: tuple[tuple[cp.Parameter, Values], ...] = ()
 
     @property
     def constant(self) -> bool:
@@ -77,5 +81,5 @@ def compiled(problem: Declaration) -> Compiled:
     PrivacyError
         If no sensitivity can be derived.
     """
-    program = compile_problem(problem)
-    return Compiled(problem, program, sensitivities(program))
+    parameters, program = problem.parameter_values(), compile_problem(problem)
+    return Compiled(problem, program, sensitivities(program), parameters)

@@ -153,6 +153,7 @@ def make_terms(
         warnings=diverges or bent(problem, program),
         beside=request.forecast if not diverges else "",
         violation=request.violation,
+        parameters=draft.known.parameters,
     )
 
 
@@ -218,11 +219,12 @@ def _asked(
 def _compiled(
     problem: Declaration, needs: Requirements, every: bool, proximal: bool = True
 ) -> Compiled:
+    parameters = problem.parameter_values()
     program = compile_problem(problem, proximal=proximal)
     found = sensitivities(program, every=every)
     if needs.exact:
         program = with_objectives(problem, program)
-    return Compiled(problem, program, found)
+    return Compiled(problem, program, found, parameters)
 
 
 def _with_steps(draft: Draft) -> Draft:

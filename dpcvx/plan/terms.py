@@ -6,12 +6,14 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import cvxpy as cp
+
 from .._arguments import FLAG, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm
 from ..algorithms.program import Program
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.declaration import Declaration
+from ..model.declaration import Declaration, Values, changed_parameter
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account
 from ..privacy.last_iterate import LastIterate
@@ -39,6 +41,28 @@ class Terms:
     warnings: str = ""  # of steps that diverge, and of objectives that are not convex
     beside: str = ""  # noise beside the data
     violation: float | None = None
+    # Live objects of the user, with the values that the plan was made with.
+    parameters: tuple[tuple[cp.Parameter, Values], ...] = field(default=(), repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Where a plan is unpickled, nobody can change its parameters.
+        return {**self.__dict__, "parameters": ()}
+
+    def require_current_parameters(self) -> None:
+        """Refuse to run with other values of public parameters than the plan was made with.
+
+        Raises
+        ------
+        ModelError
+        """
+        changed = changed_parameter(self.parameters)
+        if changed is not None:
+            name, old, new = changed
+            raise ModelError(
+                f"Public parameter {name} was {old} when the plan was made, and is {new} now. Make "
+                f"the plan again with problem.plan(...), or set the value back to {old}. A plan "
+                "keeps the values that it was made with, and its guarantee holds for these."
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
         # All else is frozen and public.

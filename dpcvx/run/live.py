@@ -57,6 +57,7 @@ def run_plan(
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
+    plan.require_current_parameters()
     executor = _given_executor(executor)
     if isinstance(executor, RemoteExecutor):
         asked = {"data=": data, "seed=": seed, "ledger=": ledger, "record=": record or None}
