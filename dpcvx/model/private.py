@@ -30,26 +30,61 @@ _UNNAMED = "unnamed"
 _NAME = optional(TEXT.because("such as name='load'"))
 
 
+@dataclass(frozen=True, eq=False)
+class Use:
+    """What one run released from a private object's data.
+
+    Attributes
+    ----------
+    run : Any
+        Equal for the objects of one run, and for a run that was interrupted and resumed.
+    loss : Any
+        Of the run as planned, as accounting has it; None without noise.
+    releases : int
+    handed : bool
+        Whether it had the data from ``data=``, which may have been others.
+    """
+
+    run: Any
+    loss: Any
+    releases: int
+    handed: bool = False
+
+
 @dataclass
 class Uses:
     """What runs released from a private object's data: all that such an object remembers.
 
     Attributes
     ----------
-    losses : list
-        Of each run with noise, as accounting has them.
-    releases : int
-        Of all runs.
-    open : bool
-        Whether a run had no noise.
-    handed : bool
-        Whether a run had its data from ``data=``, which may have been others.
+    runs : list of Use
     """
 
-    losses: list[Any] = field(default_factory=list)
-    releases: int = 0
-    open: bool = False
-    handed: bool = False
+    runs: list[Use] = field(default_factory=list)
+
+    @property
+    def losses(self) -> list[Any]:
+        """Of each run with noise."""
+        return [use.loss for use in self.runs if use.loss is not None]
+
+    @property
+    def releases(self) -> int:
+        """Of all runs."""
+        return sum(use.releases for use in self.runs)
+
+    @property
+    def open(self) -> bool:
+        """Whether a run had no noise."""
+        return any(use.loss is None for use in self.runs)
+
+    @property
+    def handed(self) -> bool:
+        """Whether a run had its data from ``data=``."""
+        return any(use.handed for use in self.runs)
+
+    def add(self, use: Use) -> None:
+        """Keep what a run released; the end of a resumed run replaces its interrupted part."""
+        self.runs = [*(one for one in self.runs if one.run != use.run), use]
 
 
 class _OwnNames(ABCMeta):
@@ -68,7 +103,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     data : array_like, sparse matrix or callable, optional
         The values, or a function without arguments that returns them; the function is called once
         per run, where the agent lives. Leave it out to declare a shape only and hand the data to
-        ``plan.run(data={...})``.
+        ``plan.run(data={...})``. Values are checked and copied now: a run warns if the array has
+        changed since, and uses the copy.
     adjacency : Within or Rows
         What "one change" of the data means: the unit of the privacy guarantee.
     name : str, optional
@@ -239,6 +275,15 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 f"Private '{self._called}' takes no value: cvxpy would print and cache it. Pass "
                 "the data to dp.Private(data, ...) or to plan.run(data={...})."
             )
+
+    def __bool__(self) -> bool:
+        raise PrivacyError(
+            f"Private '{self._called}' has no truth value: 'if' would act on private data. To ask "
+            f"whether there is such an object, write 'if {self._called} is not None'."
+            if self._called.isidentifier() and self._called != _UNNAMED
+            else "A dp.Private has no truth value: 'if' would act on private data. To ask whether "
+            "there is such an object, write 'is not None'."
+        )
 
     def __repr__(self) -> str:
         if not hasattr(self, "_adjacency"):  # its declaration was refused

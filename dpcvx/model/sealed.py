@@ -5,15 +5,18 @@ Only `dpcvx.run.gate` calls `unseal`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..errors import DataError
 from ..guard import failed, fetched, guarded
-from .matrices import Data
+from .matrices import Data, alike
 from .spec import PrivateSpec
 
 _KEPT = "Sealed data are never copied or pickled."
@@ -37,13 +40,16 @@ class Sealed:
         If the data do not fit `spec`.
     """
 
-    __slots__ = ("_checked", "_held")
+    __slots__ = ("_checked", "_held", "_key", "_mark", "_original")
 
     def __init__(self, held: object, spec: PrivateSpec | None = None) -> None:
         self._held = held
         self._checked: Data | None = None
+        self._original: Callable[[], object] | None = None
+        self._key, self._mark = b"", b""
         del held
         if spec is not None:
+            self._original = _referred(self._held)
             self._checked = read_only(_read(self._held, spec))
             sparse = sp.issparse(self._checked)
             self._held = self._checked if sparse else spec.shaped(self._checked)
@@ -51,6 +57,12 @@ class Sealed:
     def __call__(self) -> Any:
         """Fetch the values."""
         return self._held() if callable(self._held) else self._held
+
+    @property
+    def fetches(self) -> bool:
+        """Whether the values come from a function, which is called when they are read."""
+        held = self._held
+        return held.fetches if isinstance(held, Sealed) else callable(held)
 
     def __repr__(self) -> str:
         return "<sealed>"
@@ -88,15 +100,25 @@ def _resealed(checked: Data, shape: tuple[int, ...], held: Data | None) -> Seale
 
 def read_only(data: Data) -> Data:
     """The same arrays, which cannot be written to any more."""
-    dense = isinstance(data, np.ndarray)
-    for part in (data,) if dense else (data.data, data.indices, data.indptr):
+    for part in (data,) if isinstance(data, np.ndarray) else sparse_parts(data):
         part.flags.writeable = False
     return data
+
+
+def sparse_parts(data: sp.csr_array) -> tuple[NDArray[Any], ...]:
+    """The arrays that a sparse matrix consists of."""
+    return data.data, data.indices, data.indptr
 
 
 def seal(value: object) -> Sealed:
     """Data or a function that fetches them, sealed; what is sealed already stays what it is."""
     return value if isinstance(value, Sealed) else Sealed(value)
+
+
+def checked_now(source: Sealed, spec: PrivateSpec) -> Sealed:
+    """Sealed data that are checked; what fetches them stays as it is, and is not called."""
+    ready = source._checked is not None or source.fetches
+    return source if ready else Sealed(source, spec)
 
 
 def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
@@ -108,9 +130,96 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
         If the source raises or its values do not fit `spec`. The message of a failing source is
         withheld, because it may quote the data.
     """
-    if isinstance(source, Sealed) and source._checked is not None:
+    if not isinstance(source, Sealed):
+        return _read(source, spec)
+    if source._checked is not None:
         return source._checked
-    return _read(source, spec)
+    values = _read(source, spec)
+    if source._key:
+        source._mark = _digest(values, source._key)
+    return values
+
+
+def mark(source: Sealed, key: bytes) -> bytes:
+    """A digest of sealed values, the same for equal values; empty where they were not read yet.
+
+    It needs the key, which never leaves the process: without it nobody can try values until one has
+    this digest. Of a function, the values are those that it gives from now on; `marked` has their
+    digest once they were read in this process.
+
+    Parameters
+    ----------
+    source : Sealed
+    key : bytes
+        One for the process.
+    """
+    if source._checked is None:
+        source._key, source._mark = key, b""
+    elif not source._mark:  # once: the values cannot be written to
+        source._mark = _digest(source._checked, key)
+    return source._mark
+
+
+def marked(source: Sealed) -> bytes:
+    """The digest of the values as they were last read; see `mark`."""
+    return source._mark
+
+
+def _digest(values: Data, key: bytes) -> bytes:
+    found = blake2b(key=key, digest_size=16)
+    parts = (values,) if isinstance(values, np.ndarray) else sparse_parts(values)
+    for part in parts:
+        found.update(repr((part.dtype.str, part.size)).encode())
+        found.update(np.ravel(part, order="K").data)
+    return found.digest()
+
+
+def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
+    """Whether what data were copied from holds other values now; False where it is gone.
+
+    This is told to whoever runs the plan, who can write to the array.
+    """
+    original = None if source._original is None else source._original()
+    if original is None or source._checked is None:
+        return False
+    held = source._held
+    if isinstance(original, np.ndarray) and isinstance(held, np.ndarray):
+        plain = original.dtype.kind in "biuf" and original.shape == held.shape
+        if plain and np.array_equal(original, held):  # without a copy, as long as nothing changed
+            return False
+    try:
+        return not alike(_read(original, spec), source._checked)
+    except DataError:
+        return True
+
+
+def _referred(held: object) -> Callable[[], object] | None:
+    """How to find the object that data are copied from, as long as others keep it."""
+    if isinstance(held, Sealed):
+        return _referred(held._held)
+    if held is None or callable(held):
+        return None
+    base = held.base if isinstance(held, np.ndarray) else None
+    if isinstance(held, np.ndarray) and isinstance(base, np.ndarray):
+        # A slice is dropped at once, and what it is a slice of stays.
+        whole = base if base.flags.c_contiguous else base.T
+        if not whole.flags.c_contiguous:
+            return None
+        of, shape, dtype, strides = weakref.ref(base), held.shape, held.dtype, held.strides
+        offset = held.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+
+        def found() -> object:
+            kept = of()
+            if kept is None or dtype.hasobject:
+                return None
+            kept = kept if kept.flags.c_contiguous else kept.T
+            return np.ndarray(shape, dtype, kept, offset, strides)
+
+        return found
+    try:
+        return weakref.ref(held)
+    except TypeError:  # of a list, say
+        return lambda: held
 
 
 def _read(source: object, spec: PrivateSpec) -> Data:

@@ -315,6 +315,11 @@ class Account:
         """Whether what the two hold and may hold is equal, whoever they belong to."""
         return _held(self) == _held(other)
 
+    def catch_up(self, later: Account) -> None:
+        """Hold what a run that went on from here was charged, and that has no result to say so."""
+        self.entries = later.entries.copy()
+        self._total, self.budget, self.committed = later._total, later.budget, later.committed
+
     def taken_over(self, spent: Account) -> Account:
         """With what was charged to another account, that was equal to this one."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)

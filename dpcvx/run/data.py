@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from ..errors import ModelError
 from ..model.declaration import Declaration, matching
 from ..model.private import Private, seal_all, source_of
-from ..model.sealed import Sealed
+from ..model.sealed import Sealed, checked_now
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
 
@@ -31,6 +31,23 @@ def sources_of(
             [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in agent.private]
         )
     return found
+
+
+def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[Sealed]]:
+    """The same, with all values checked but those of functions, which agents call.
+
+    Raises
+    ------
+    DataError
+        If values do not fit their declaration.
+    """
+    return [
+        [
+            checked_now(source, agent.specs(name)[private])
+            for private, source in zip(agent.private, own, strict=True)
+        ]
+        for (name, agent), own in zip(problem.named.items(), sources, strict=True)
+    ]
 
 
 def own_sources(

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
-from ..errors import ModelError
+from ..errors import LedgerError, ModelError
 from ..model.declaration import matching
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..plan.terms import Terms
+from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
-from ..privacy.ledger_file import Journal
+from ..privacy.ledger_file import Journal, load
 from ..privacy.randomness import Coins, source_for
-from .data import sources_of
+from .data import all_checked, sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
 from .executors.durable import Durable
 from .executors.serial import Serial
+from .executors.threads import Threads
 from .executors.together import Together
 from .fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
 from .loop import drive, whole_start
-from .part import parts_of
+from .part import Part, parts_of
 from .remote import RemoteExecutor, run_remote
-from .repeats import remember, warn_of_repeats
+from .repeats import planned_entries, remember, warn_of_changes, warn_of_repeats
 from .report import Reporter
 from .result import Result
-from .resume import as_begun, begin
+from .resume import Start, as_begun, begin
 from .returned import returned
 from .solution import assign
 from .watch import Watch, check_shown
@@ -65,7 +67,7 @@ def run_plan(
         return run_remote(
             plan, executor, given=elsewhere, tolerance=tolerance, iterates=iterates, verbose=verbose
         )
-    sources = sources_of(plan.problem, data)
+    sources = all_checked(plan.problem, sources_of(plan.problem, data))
     given = [private for private, _ in matching(plan.problem, data)]
     # Before anything is charged: what fails in the model fails here.
     initial = whole_start(plan.problem)
@@ -74,18 +76,24 @@ def run_plan(
         parts = parts_of(plan)
         ledger_of = _given_ledger(ledger) if journal is None else journal
         start = begin(parts, ledger_of, seed is not None)
-        if seed is None and not made_up:
-            warn_of_repeats(plan, start, given)
+        counts = seed is None and not made_up
+        warn_of_changes(plan, given, sources)
+        if counts:
+            warn_of_repeats(plan, start, given, sources)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         factories: Sequence[Callable[[], Any]]
+        accounts: Callable[[], list[Account]] | None = None
         if type(executor) in (Automatic, Serial) and not record and is_fleet(plan, start):
             executor = Together()
             gate = gate_of_all(parts, start, noise_of_all(parts, start, seed), journal)
+            accounts = gate.account.accounts
             oracle = oracle_of_all(parts, sources, gate)
             first = parts[0].agent.program
             factories = [partial(Fleet, plan.algorithm, first, len(parts), oracle)]
         else:
+            if isinstance(executor, (Automatic, Serial, Threads)):  # agents in this process
+                accounts = _accounts_of(start)
             written = None if journal is None else executor.writer(journal)
             factories = [
                 part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
@@ -93,20 +101,34 @@ def run_plan(
             ]
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
-        result = drive(
-            plan,
-            initial,
-            factories,
-            start.rounds,
-            executor,
-            Watch(plan, shown, tolerance=tolerance, iterates=iterates),
-            guarantee,
-            Coins(source_for(seed, (stream, len(parts), 0)).at(0, 0)),
-            record=record,
-        )
-        if seed is None and not made_up:
-            remember(plan, start, result.ledger, given)
-        result = returned(result)
+        earlier = tuple(begun.earlier for begun in start.agents)
+        run = object() if journal is None else (str(journal.path), plan.fingerprint, earlier)
+        kept = partial(remember, plan, start, given, sources, run)
+        watch = Watch(plan, shown, tolerance=tolerance, iterates=iterates)
+        try:
+            result = drive(
+                plan,
+                initial,
+                factories,
+                start.rounds,
+                executor,
+                watch,
+                guarantee,
+                Coins(source_for(seed, (stream, len(parts), 0)).at(0, 0)),
+                record=record,
+            )
+            result = returned(result)
+        except BaseException:
+            if watch.begun:
+                spent = _unended(parts, start, accounts, journal)
+                if isinstance(ledger, Ledger):  # there is no result with another one
+                    for account in spent:
+                        ledger[account.agent].catch_up(account)
+                if counts:
+                    kept(_released(spent, start), ended=False)
+            raise
+        if counts:
+            kept(_released(result.ledger.accounts, start), ended=True)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         notes = (plan.remarks, *start.notes, *result.notes, unended)
         result = replace(result, notes=tuple(note for note in notes if note))
@@ -114,6 +136,47 @@ def run_plan(
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)
     return result
+
+
+def _accounts_of(start: Start) -> Callable[[], list[Account]]:
+    return lambda: [begun.account for begun in start.agents]
+
+
+def _unended(
+    parts: Sequence[Part],
+    start: Start,
+    accounts: Callable[[], list[Account]] | None,
+    journal: Journal | None,
+) -> list[Account]:
+    """What agents were charged in a run that ended in an error.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    start : Start
+    accounts : callable or None
+        The accounts, if they are in this process.
+    journal : Journal or None
+        Its file has what was written by agents elsewhere. Without one, they may have released all
+        that was planned.
+    """
+    if accounts is not None:
+        return accounts()
+    if journal is not None:
+        with suppress(LedgerError):
+            held = load(journal.path)
+            return [held[part.agent.name] for part in parts]
+    spent = [begun.account.copy() for begun in start.agents]
+    for account, part in zip(spent, parts, strict=True):
+        for entry in planned_entries(part):
+            account.recall(entry)
+    return spent
+
+
+def _released(spent: Sequence[Account], start: Start) -> dict[str, int]:
+    """How much of it the run released, by agent."""
+    pairs = zip(spent, start.agents, strict=True)
+    return {account.agent: len(account.entries) - begun.earlier for account, begun in pairs}
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:

@@ -62,6 +62,11 @@ class Begun:
     past: Mapping[tuple[int, int], Array] = field(default_factory=dict)
     paid: Collection[tuple[int, int]] = ()
 
+    @property
+    def held(self) -> int:
+        """Releases that the ledger knows of when the run begins or resumes."""
+        return self.earlier + len(self.past) + len(self.paid)
+
 
 @dataclass(frozen=True, eq=False)
 class Part:

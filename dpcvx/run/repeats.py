@@ -2,26 +2,44 @@
 
 A run with a seed is a study, not for release, and does not count. Data that are handed to a run by
 ``data=`` may be others each time, which nobody else can tell: they count, and the text says "if".
+
+Data are the same if they are those of one private object, or if their values are equal: then a
+digest with a key of this process is equal. A cell of a notebook that is run again, or a loop, makes
+a new object of the same array. Equal values need not be the same data (zeros are zeros), so the
+text says "if" there, too. It tells whoever holds both data that they are equal, and nobody else.
+
+A run counts from its first exchange on, however it ends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 from .._words import at_most, number
 from ..errors import RepeatWarning
 from ..guard import warn_caller
-from ..model.private import Private
+from ..model.private import Private, Use
+from ..model.sealed import Sealed, has_changed, mark, marked
 from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, Price
-from ..privacy.ledger import Ledger
+from ..privacy.entries import Entry
+from ..privacy.randomness import Secure
+from .part import Part
 from .resume import Start
 
+# Of this process: objects that are made anew have nothing else in common. It holds digests and
+# losses only, and grows by one entry per run and private object.
+_BY_VALUES: dict[bytes, list[Use]] = {}
+_KEY = Secure().words(8).tobytes()
+# Per agent, one per private object.
+Data = Sequence[Sequence[Sealed]]
 
-def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> None:
+
+def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sources: Data) -> None:
     """Warn if earlier runs used data of this one, and its ledger does not hold what they released.
 
     Nothing is said where no run had noise, for then nothing was promised.
@@ -33,27 +51,64 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> No
         What the ledger holds, if there is one.
     given : collection of Private
         Those that take their data from ``data=``.
+    sources : sequence of sequence of Sealed
+        Of the data; functions among them are not called.
     """
+    _warn(plan, start, given, {s: mark(s, _KEY) for own in sources for s in own}, sources)
+
+
+def _warn(
+    plan: Terms,
+    start: Start,
+    given: Collection[Private],
+    marks: Mapping[Sealed, bytes],
+    sources: Data,
+    run: object = None,
+) -> None:
     found: list[tuple[float, float, str, bool]] = []
-    for k, agent, private in _read(plan):
-        uses = private.uses
-        if uses.releases > start.agents[k].earlier and (uses.losses or agent.noise is not None):
-            epsilon, delta = _together(agent, private)
-            found.append((epsilon, delta, agent.name, uses.handed or _among(private, given)))
+    for k, agent, private, source in _read(plan, sources):
+        uses = [use for use in private.uses.runs if use.run != run]
+        alike = _alike(marks[source], {use.run for use in uses} | {run}, agent)
+        if run is not None and not alike:
+            continue  # said before
+        uses += alike
+        losses = [use.loss for use in uses if use.loss is not None]
+        count = sum(use.releases for use in uses)
+        held = start.agents[k].held
+        if count > held and (losses or agent.noise is not None):
+            epsilon, delta = _together(agent, losses, len(losses) < len(uses))
+            handed = any(use.handed for use in uses) or _among(private, given) or bool(alike)
+            found.append((epsilon, delta, agent.name, handed))
     if found:
         warn_caller(_said(plan.price, *max(found)), RepeatWarning)
 
 
-def _together(agent: AgentTerms, private: Private) -> tuple[float, float]:
+def _alike(values: bytes, known: Collection[Any], agent: AgentTerms) -> list[Use]:
+    """Uses of equal values by other runs; one per run, whose agents have data of their own."""
+    found: dict[Any, Use] = {}
+    for use in _BY_VALUES.get(values, ()) if values else ():
+        if use.run not in known:
+            other = found.setdefault(use.run, use)
+            if use.loss is None or (other.loss is not None and _more(use, other, agent)):
+                found[use.run] = use
+    return [*found.values()]
+
+
+def _more(use: Use, other: Use, agent: AgentTerms) -> bool:
+    delta = 0.0 if agent.price is None else agent.price.delta
+    one, two = (each.loss.price(delta).epsilon for each in (use, other))
+    return (one, use.releases) > (two, other.releases)
+
+
+def _together(agent: AgentTerms, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
     """What this run and those before it cost; infinite if one of them has no noise."""
-    uses = private.uses
-    if uses.open or agent.price is None:
+    if exposed or agent.price is None:
         return math.inf, 0.0
-    total = reduce(Composition.joined, uses.losses, agent.loss)
+    total = reduce(Composition.joined, losses, agent.loss)
     delta = agent.price.delta
     if math.isinf(total.price(delta).epsilon):
         # Of runs known by pairs alone, the deltas add up, and their sum is rounded.
-        delta *= (1 + len(uses.losses)) * (1 + 1e-9)
+        delta *= (1 + len(losses)) * (1 + 1e-9)
     return total.price(delta).epsilon, delta
 
 
@@ -77,24 +132,101 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
     )
 
 
-def remember(plan: Terms, start: Start, ledger: Ledger, given: Collection[Private]) -> None:
-    """Keep with the private objects what a run released from their data."""
-    for k, agent, private in _read(plan):
-        uses = private.uses
-        uses.releases += len(ledger[agent.name].entries) - start.agents[k].earlier
-        uses.handed |= _among(private, given)
-        if agent.noise is None:
-            uses.open = True
-        else:  # the planned loss: outputs may have chosen when to stop
-            uses.losses.append(agent.loss)
+def remember(
+    plan: Terms,
+    start: Start,
+    given: Collection[Private],
+    sources: Data,
+    run: object,
+    releases: Mapping[str, int],
+    *,
+    ended: bool,
+) -> None:
+    """Keep what a run released, with the private objects and with what equal data are known by.
+
+    Parameters
+    ----------
+    plan : Terms
+    start : Start
+    given : collection of Private
+    sources : sequence of sequence of Sealed
+    run : object
+        Equal for an interrupted run and what resumed it.
+    releases : mapping of str to int
+        Of the run, by agent.
+    ended : bool
+        Whether it has a result: then data of functions are compared with those of earlier runs,
+        since only now they were read.
+    """
+    marks = {source: marked(source) for own in sources for source in own}
+    if ended and any(source.fetches for source in marks):
+        fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
+        _warn(plan, start, given, fetched, sources, run)
+    for _, agent, private, source in _read(plan, sources):
+        # The planned loss: outputs may have chosen when to stop.
+        loss = None if agent.noise is None else agent.loss
+        use = Use(run, loss, releases[agent.name], _among(private, given))
+        private.uses.add(use)
+        if marks[source]:
+            _BY_VALUES.setdefault(marks[source], []).append(use)
+
+
+def planned_entries(part: Part) -> Iterator[Entry]:
+    """What an agent may have released in a run that ended elsewhere, without a word of it."""
+    noise = part.agent.noise
+    if part.agent.sensitivity is None or not part.agent.facts.form.private:
+        return
+    if noise is not None and noise.prepaid:
+        return  # charged before
+    places = (
+        [(0, 1)]
+        if part.published
+        else [
+            (t, step + 1)
+            for t in range(1, part.rounds + 1)
+            for step in range(part.schedule[t] - part.schedule[t - 1])
+        ]
+    )
+    for place in places:
+        released = "not known: the run was interrupted"
+        if noise is None:
+            yield Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
+            continue
+        of, cut, split = noise.at(*place), noise.truncation, noise.split
+        yield Entry(
+            *place,
+            str(noise.mechanism),
+            of.multiplier,
+            0.0,
+            0.0,
+            part.agent.sensitivity.certificate,
+            released,
+            stated=None if cut is None else (cut.epsilon, cut.delta),
+            colluders=None if split is None else split.colluders,
+            alone=None if of.split is None else of.split.alone(of.multiplier),
+        )
+
+
+def warn_of_changes(plan: Terms, given: Collection[Private], sources: Data) -> None:
+    """Warn if an array has changed since ``dp.Private(array)`` copied it."""
+    for k, agent, private, source in _read(plan, sources):
+        spec = plan.problem.agents[k].specs(agent.name)[private]
+        if not _among(private, given) and has_changed(source, spec):
+            warn_caller(
+                f"The data that private '{spec.name}' was made from have changed since "
+                "dp.Private(data) copied them, and the run uses the copy. For the new values, make "
+                "the dp.Private and the plan again, or write plan.run(data={...}).",
+                UserWarning,
+            )
 
 
 def _among(private: Private, given: Collection[Private]) -> bool:
     return any(private is other for other in given)  # == of cvxpy makes a constraint
 
 
-def _read(plan: Terms) -> Iterator[tuple[int, AgentTerms, Private]]:
-    """Agents, by place, and the private objects of their objectives."""
+def _read(plan: Terms, sources: Data) -> Iterator[tuple[int, AgentTerms, Private, Sealed]]:
+    """Agents, by place, and the private objects of their objectives with their data."""
     for k, agent in enumerate(plan.agents):
-        for private in plan.problem.agents[k].private:
-            yield k, agent, private
+        pairs = zip(plan.problem.agents[k].private, sources[k], strict=True)
+        for private, source in pairs:
+            yield k, agent, private, source

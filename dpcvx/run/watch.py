@@ -54,6 +54,8 @@ class Watch:
     ) -> None:
         self.history = History(None) if iterates else History()
         self.path: list[list[Answer]] = []
+        # Whether agents may have released something: from the first exchange on.
+        self.begun = False
         self._plan, self._reporter = plan, reporter
         self._tolerance, self._iterates = tolerance, iterates
         self._last: Round | None = None
@@ -64,6 +66,7 @@ class Watch:
 
     def start(self) -> None:
         """Before the first round."""
+        self.begun = True
         self._reporter.start(residuals=not self._plan.hidden)
 
     def stop(self) -> None:
