@@ -1,7 +1,7 @@
 """Private distributed optimisation for models written in cvxpy.
 
 State each agent's objective and constraints in cvxpy, mark what is private, and run a distributed
-solver whose differential-privacy guarantee is derived from the model before any data are read.
+solver whose differential-privacy guarantee is derived from the model, without any private data.
 """
 
 from importlib import import_module as _import_module

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -153,12 +154,77 @@ def frameless(thing: C) -> C:
             if refusal is None:
                 return thing(*args, **kwargs)
         except DpcvxError as error:
-            refusal = _bare(error)
+            again = isinstance(error, (ModelError, PrivacyError)) and _imported_again(
+                thing, (*args, *kwargs.values())
+            )
+            refusal = ModelError(_AGAIN) if again else _bare(error)
         finally:
             del args, kwargs  # this frame is one as well
         raise refusal
 
     return cast(C, call)
+
+
+_AGAIN = (
+    "dpcvx was imported again after some of these objects were made, and classes of the two "
+    "imports are not the same. Run the cells of the model again, from import dpcvx as dp on; or "
+    "start Python again."
+)
+
+
+def _of_one_import(
+    error: DpcvxError, thing: Callable[..., Any], given: Iterable[object]
+) -> BaseException:
+    """The error without frames, or what explains it if the package was imported again."""
+    again = isinstance(error, (ModelError, PrivacyError)) and _imported_again(thing, given)
+    return ModelError(_AGAIN) if again else _bare(error)
+
+
+def require_one_import(things: Iterable[object]) -> None:
+    """Refuse objects of classes that the package had before it was imported again.
+
+    Importing again makes classes of the same module and name that are not the same, so that every
+    check of a type blames the user, or takes private data for public ones.
+
+    Raises
+    ------
+    ModelError
+    """
+    if any(_is_old(kind) for thing in things for kind in type(thing).__mro__):
+        raise ModelError(_AGAIN)
+
+
+def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
+    """Whether a function and its arguments are of different imports of the package."""
+    own = next(iter(inspect.signature(thing).parameters), "") == "self"
+    scope = getattr(thing, "__globals__", {}).values()
+    return any(isinstance(value, type) and _is_old(value) for value in scope) or any(
+        _is_old(kind) for one in _inner(given, own) for kind in type(one).__mro__
+    )
+
+
+def _is_old(kind: type) -> bool:
+    """Whether the package has another class of this module and name by now."""
+    module = getattr(kind, "__module__", None)
+    own = isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0]
+    if not own or "<locals>" in kind.__qualname__:
+        return False
+    found: Any = sys.modules.get(module)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not kind
+
+
+def _inner(given: Iterable[object], own: bool) -> Iterable[object]:
+    """Arguments, and what is in lists and mappings of them."""
+    for place, one in enumerate(given):
+        if own and place == 0:  # of the same import as its method
+            continue
+        yield one
+        if isinstance(one, Mapping):
+            yield from (*one.keys(), *one.values())
+        elif isinstance(one, (list, tuple)):
+            yield from one
 
 
 def _unknown(
@@ -187,7 +253,7 @@ def discreet(function: C) -> C:
         try:
             return function(*args, **kwargs)
         except DpcvxError as error:
-            left: BaseException = _bare(error)
+            left: BaseException = _of_one_import(error, function, (*args, *kwargs.values()))
         except BaseException as error:
             # Raised by the call itself: an argument is missing or unknown, and no value is quoted.
             own = error.__traceback__ is not None and error.__traceback__.tb_next is None

@@ -149,7 +149,11 @@ class Plan(Terms):
         executor: Executor | None = None,
         verbose: bool | None = None,
     ) -> Result:
-        """Run the plan on private data, which are read here for the first time.
+        """Run the plan on private data, which nothing before has used.
+
+        Arrays were checked and copied when ``dp.Private(array)`` was declared; a run warns if the
+        array has changed since. Functions that fetch data are called here. The plan keeps the
+        values of public parameters (``cp.Parameter``) that it was made with.
 
         Parameters
         ----------
@@ -169,6 +173,8 @@ class Plan(Terms):
             names a file that keeps the ledger, created for its owner alone if it does not exist:
             every charge and every release is written to it before it takes effect, and an
             interrupted run of this plan goes on where it stopped, without spending anything twice.
+            A run that ends in an error adds what it released to a `Ledger` that was passed: all
+            that was planned, if its agents live in other processes.
         executor : Executor, optional
             Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
             in this process, one after the other, and in threads once their turns take longer than
@@ -185,6 +191,9 @@ class Plan(Terms):
 
         Raises
         ------
+        ModelError
+            If a public parameter has another value than when the plan was made: make the plan
+            again. Unpickled plans and replays hold no parameter of yours and do not check.
         DataError
             If data are missing or do not fit their declaration.
         PrivacyError
@@ -350,7 +359,7 @@ class Problem(Declaration):
         slack_price: float | None = None,
         expected: Mapping[Private | str, Expected] | None = None,
     ) -> Plan:
-        """Fix everything that the guarantee depends on; reads no private data.
+        """Fix everything that the guarantee depends on; uses no private data.
 
         What is left out is chosen from what is public, and ``print(plan)`` says why. A method that
         is named runs as its paper has it: with Gaussian noise in each of 100 rounds. On a terminal,

@@ -47,11 +47,11 @@ def main() -> None:
     # the gradient depends linearly on the loads, so what North has to tell leaves once, with noise,
     # and the rest is computed from that. How strongly it reacts to one customer, and hence how much
     # noise makes it (epsilon, delta)-differentially private, is derived from the model above. No
-    # data have been read so far.
+    # private data was used so far.
     plan = problem.plan(epsilon=2.0, delta=1e-6)
     print(plan)
 
-    # Now the data are read. The seed makes this example print the same numbers every time; whoever
+    # Now the data are used. The seed makes this example print the same numbers every time; whoever
     # knows it could subtract the noise, so the guarantee says "not for release". Leave it out in
     # earnest. This seed is a typical one: half of all seeds end within 0.14 kW of the optimum.
     result = plan.run(seed=3)

@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import pickle
+import subprocess
 import sys
 import traceback
 import warnings
@@ -339,3 +340,64 @@ def test_arguments_by_wrong_names_are_told_the_right_ones(call, text):
     with pytest.raises(TypeError, match=text) as caught:
         call()
     assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+AGAIN = """
+import importlib, sys
+import cvxpy as cp, numpy as np
+import dpcvx as dp
+
+def model(dp):
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1], name="a")
+    return x, d, agent, dp.Problem([agent])
+
+old = dp
+x, d, agent, problem = model(dp)
+plan = problem.plan(epsilon=1.0, delta=1e-6)
+names = [name for name in sys.modules if name.partition(".")[0] == "dpcvx"]
+if {purged}:  # as Spyder does
+    for name in names:
+        del sys.modules[name]
+    import dpcvx as dp
+else:
+    for name in names:
+        importlib.reload(sys.modules[name])
+
+def told(call):
+    try:
+        call()
+    except Exception as error:
+        assert "was imported again" in str(error), error
+        assert "Run the cells of the model again" in str(error)
+        return
+    raise AssertionError("accepted")
+
+told(lambda: dp.check(plan))
+told(lambda: dp.audit(plan))
+told(lambda: dp.Problem([agent]))
+told(lambda: dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a"))
+told(lambda: dp.Private(np.zeros(2), adjacency=d.adjacency))
+if {purged}:
+    new = model(dp)[3]
+    told(lambda: new.plan(epsilon=1.0, delta=1e-6, mechanism=old.Gaussian()))
+    told(lambda: old.check(new.plan(epsilon=1.0, delta=1e-6)))
+    # The new import by itself is sound, and its refusals say what they said.
+    new.plan(epsilon=1.0, delta=1e-6).run(seed=1)
+    try:
+        dp.check(new)
+    except dp.ModelError as error:
+        assert "dp.check takes a plan, got Problem" in str(error), error
+"""
+
+
+@pytest.mark.parametrize("purged", [True, False], ids=["purged", "reloaded"])
+def test_objects_of_an_earlier_import_are_told_apart(purged):
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN.replace("{purged}", str(purged))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

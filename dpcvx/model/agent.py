@@ -15,7 +15,7 @@ from cvxpy.constraints.zero import Equality, Zero
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
 from .._words import together
 from ..errors import ModelError, PrivacyError
-from ..guard import frameless, understood
+from ..guard import frameless, require_one_import, understood
 from .asserted import Asserted
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
@@ -111,6 +111,7 @@ class Agent:
         own = _constraints(self.own, "in own= ", label)
         _check_own(own, label)
         for tree in (self.objective, *constraints, *own):
+            require_one_import(tree.parameters())
             _check_real(tree, label)
             understood(lambda tree=tree: _check_pairs(tree, label), label)
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)

@@ -40,7 +40,7 @@ def banner(
     accuracy = plan.remarks if accuracy is None else accuracy
     told = [row("accuracy", accuracy)] if accuracy else []
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
-    unread = " (fixed by the plan; no data have been read)" if plan.noisy else ""
+    unread = " (fixed by the plan; no private data was used to make it)" if plan.noisy else ""
     return "\n".join(
         [
             f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),

@@ -216,9 +216,9 @@ def flat(text):
 
 
 def test_the_banner_says_that_no_data_have_been_read(plan):
-    assert "fixed by the plan; no data have been read" in str(plan)
+    assert "fixed by the plan; no private data was used to make it" in str(plan)
     unprotected = power_line().problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
-    assert "no data have been read" not in str(unprotected)
+    assert "no private data was used" not in str(unprotected)
     assert "sensitivity" not in str(unprotected)
 
 
