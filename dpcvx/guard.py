@@ -24,6 +24,14 @@ from .errors import DataError, DpcvxError, ModelError, PrivacyError
 T = TypeVar("T")
 # Whose frames are not the caller's: the package, and what enters its contexts.
 _OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
+# What a plan fixes, so that its runs cannot change it.
+_FIXED = {
+    ("Plan.run", name): f"A plan fixes it: write problem.plan(..., {name}=...).run()."
+    for name in (
+        "algorithm", "mechanism", "rounds", "epsilon", "delta", "release", "observer", "violation",
+        "slack_price", "expected",
+    )
+}  # fmt: skip
 # A function or a class.
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -236,7 +244,8 @@ def _unknown(
         return None
     what = thing.__qualname__.removesuffix(".__init__")
     names = ", ".join(f"{one}=" for one in takes if one != "self")
-    return TypeError(f"{what}(...) takes no argument {name}=. It takes {names or 'none'}.")
+    fix = f" {_FIXED[what, name]}" if (what, name) in _FIXED else ""
+    return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
 
 
 def discreet(function: C) -> C:

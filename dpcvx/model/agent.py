@@ -114,6 +114,7 @@ class Agent:
             require_one_import(tree.parameters())
             _check_real(tree, label)
             understood(lambda tree=tree: _check_pairs(tree, label), label)
+        _check_perspective(self.objective, label)
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
@@ -287,6 +288,21 @@ def _check_pairs(tree: Tree, label: str) -> None:
 def _is(node: Any, names: set[str]) -> bool:
     """Whether an object is of one of cvxpy's classes, by name."""
     return any(kind.__name__ in names for kind in type(node).__mro__)
+
+
+def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None:
+    """Refuse the one atom that holds an expression which cvxpy does not copy with it."""
+    nodes: list[Any] = [objective]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.args
+        if _is(node, {"perspective"}):
+            raise ModelError(
+                f"The objective of agent '{label}' uses cp.perspective, which cvxpy does not copy. "
+                "Write it in a constraint: a variable t in its place, and "
+                "[cp.perspective(f, s) <= t]. For squares write cp.quad_over_lin(x, s). A plan "
+                "copies objectives to tell their public parts from the private ones."
+            )
 
 
 def _square(node: Any) -> int:

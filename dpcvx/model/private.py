@@ -22,7 +22,7 @@ from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within
 from .matrices import Data
-from .sealed import Sealed, read_only, real_data, seal
+from .sealed import Sealed, not_numbers, read_only, real_data, seal, types_of
 from .spec import UNREAL, PrivateSpec
 
 # Name of objects that have none.
@@ -269,6 +269,20 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         del val
         self._refuse(given)
 
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: object, kwargs: object
+    ) -> Any:
+        """Refuse functions of numpy, which need values, but for those of shapes."""
+        name = function.__name__
+        if name in ("shape", "ndim", "size"):
+            return getattr(self, name)
+        known = f"cp.{name}(...)" if hasattr(cp, name) else "an atom of cvxpy, such as cp.sum(...)"
+        raise ModelError(
+            f"np.{name}(...) takes numbers, and private '{self._called}' has none outside of runs. "
+            f"Write {known} in its place: cvxpy builds an expression, and a plan bounds what it "
+            "releases."
+        )
+
     def _refuse(self, given: bool) -> None:
         if given:
             raise PrivacyError(
@@ -402,11 +416,12 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
 
     what = f"The conversion to numbers of the data of private '{label}'"
 
-    def found() -> tuple[int, ...] | None:
-        array = real_data(data())
-        return None if array is None else array.shape
+    def found() -> tuple[tuple[int, ...] | None, str]:
+        values = data()
+        array = real_data(values)
+        return (None, types_of(values)) if array is None else (array.shape, "")
 
-    size = fetched(found, what)
+    size, types = fetched(found, what)
     if size is None:
-        raise DataError(f"The data of private '{label}' {UNREAL}")
+        raise DataError(f"The data of private '{label}' {not_numbers(types) if types else UNREAL}")
     return size

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.lib.recfunctions import structured_to_unstructured
 from numpy.typing import NDArray
 
+from .._arguments import show
 from ..errors import DataError
 from ..guard import failed, fetched, guarded
 from .matrices import Data, alike
 from .spec import PrivateSpec
 
+# Columns that an error lists.
+_COLUMNS = 8
 _KEPT = "Sealed data are never copied or pickled."
 
 
@@ -241,7 +245,50 @@ def raw_array(source: Sealed, name: str) -> Data | None:
     DataError
         If the source raises; its texts are withheld.
     """
-    return fetched(lambda: real_data(source()), _what_fetches(name))
+    array, types = fetched(lambda: _read_as_numbers(source()), _what_fetches(name))
+    if array is None and types:
+        raise DataError(f"The data of private '{name}' {not_numbers(types)}")
+    return array
+
+
+def _read_as_numbers(values: object) -> tuple[Data | None, str]:
+    array = real_data(values)
+    return array, types_of(values) if array is None else ""
+
+
+def types_of(values: object) -> str:
+    """Which types, of which columns, are no numbers: names and types are public, values are not.
+
+    Empty where types do not tell.
+    """
+    try:
+        columns, types = getattr(values, "columns", None), getattr(values, "dtypes", None)
+        if columns is None or types is None:
+            kind = getattr(values, "dtype", None)
+            return "" if kind is None or _numeric(kind) else f"are of type {kind}"
+        pairs = [*zip(columns, types, strict=True)]
+        other = [pair for pair in pairs if not _numeric(pair[1])]
+        # Types with a missing value of their own convert where none is missing.
+        other = other or [pair for pair in pairs if not isinstance(pair[1], np.dtype)]
+        listed = ", ".join(f"{show(name)} of type {kind}" for name, kind in other[:_COLUMNS])
+        more = f" and {len(other) - _COLUMNS} more" if len(other) > _COLUMNS else ""
+        return f"have columns that are not plain numbers: {listed}{more}" if other else ""
+    except Exception:  # whatever an object's attributes raise may quote the data
+        return ""
+
+
+def _numeric(kind: object) -> bool:
+    says = getattr(kind, "is_numeric", None)  # of polars
+    return bool(says()) if callable(says) else getattr(kind, "kind", "") in tuple("biuf")
+
+
+def not_numbers(types: str) -> str:
+    """What to do about data of such types, after a subject."""
+    return (
+        f"{types}. Encode text and categories as numbers, such as with pd.get_dummies(frame), drop "
+        "or fill in missing values, and pass numeric columns only. Gradients and sensitivities are "
+        "those of real numbers."
+    )
 
 
 def _what_fetches(name: str) -> str:
@@ -260,9 +307,13 @@ def real_array(values: object) -> NDArray[np.float64] | None:
     """A float copy of array-like values, or None if they are not real numbers."""
     try:
         raw = np.asanyarray(values)
-        if np.ma.isMaskedArray(raw) or raw.dtype.kind not in "biufO":
+        if np.ma.is_masked(raw):
             return None
-        return np.array(raw, dtype=np.float64, order="F")
+        if raw.dtype.names is not None:  # a row per record, a column per field
+            raw = structured_to_unstructured(np.ma.getdata(raw))
+        if raw.dtype.kind not in "biufO":
+            return None
+        return np.array(np.ma.getdata(raw), dtype=np.float64, order="F")
     except Exception:  # whatever an object's conversion raises may quote the data
         return None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
-from .._words import Named, marked, named, paragraph, plural, together
+from .._words import Named, marked, named, number, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
 from ..algorithms.program import once_per_kind
 from ..model.adjacency import Rows
@@ -19,6 +20,8 @@ from .terms import Terms
 
 WIDTH = 80
 _LABEL = 13
+# A delta of so many times one over the number of records is remarked upon.
+_FEW = 0.1
 # Agents or groups of like agents that are listed one by one.
 LISTED = 12
 
@@ -56,6 +59,7 @@ def banner(
                 for k, text in enumerate(margin_rows(plan.program) if plan.published else [])
             ],
             *([] if first else told),
+            *_delta_rows(plan),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
             "=" * WIDTH,
@@ -103,6 +107,30 @@ def own_rows(problem: Declaration) -> list[str]:
     if not deciding:
         return []
     return [row("", f"only result.own(...) keeps the own= of {together(deciding)}")]
+
+
+def _delta_rows(plan: Terms) -> list[str]:
+    """A remark where delta is not small beside one over the number of an agent's records."""
+    records = [
+        (spec.shape[0], spec.name)
+        for agent in plan.agents
+        if agent.price is not None
+        for spec in agent.program.form.private
+        if isinstance(spec.adjacency, Rows)
+    ]
+    count, name = max(records, default=(0, ""))
+    delta = plan.guarantee.delta if plan.noisy else 0.0
+    if delta * count < _FEW:
+        return []
+    return [
+        row(
+            "delta",
+            f"{number(delta)} is not small beside 1/n = {number(1 / count)}, with n = {count} "
+            f"records in '{name}'. A release that shows each record in full with probability delta "
+            f"would keep the guarantee too. Choose a delta far below 1/n, such as "
+            f"delta={number(10.0 ** math.floor(math.log10(0.01 / count)))}",
+        )
+    ]
 
 
 def _rows_of(name: str, text: str | None) -> list[str]:

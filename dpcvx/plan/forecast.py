@@ -237,5 +237,7 @@ def _times(ratio: float) -> str:
 
 
 def _range(values: Array) -> str:
+    if not values.size:  # all that is released is publicly known
+        return "0"
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"

@@ -36,6 +36,9 @@ _SMALLEST = 1e-100
 _CLOSE = 1e-6
 # Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
 _GRID = 1e-4
+# On a wider grid, whose steps are factors of e^100, a loss distribution says less than a bound, and
+# from e^709 on its numbers overflow.
+_WIDEST = 100.0
 # Beyond so many Laplace releases, or different ones, a loss distribution takes too long.
 _MANY, _DIFFERENT = 100_000, 10_000
 
@@ -181,18 +184,22 @@ class Composition:
 
     def _with_losses(self, delta: float) -> Price:
         """The price by the losses' distribution, or by a bound of it."""
-        if sum(count for _, count in self.laplace) > _MANY or len(self.laplace) > _DIFFERENT:
+        many = sum(count for _, count in self.laplace) > _MANY or len(self.laplace) > _DIFFERENT
+        if many or self._width > _WIDEST:
             epsilon = gaussian_epsilon(math.sqrt(self.mu2_bound), delta)
             return Price(epsilon, delta, "Gaussian bound of Laplace noise")
         return Price(self._loss_distribution(delta), delta, "privacy loss distribution")
 
+    @property
+    def _width(self) -> float:
+        """Of a grid for losses: relative to their standard deviation, so that it stays fast."""
+        squares = self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)
+        return _GRID * max(1.0, math.sqrt(squares), squares)
+
     def _loss_distribution(self, delta: float) -> float:
         from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld
 
-        # Losses are of the order of the standard deviation; a grid relative to it stays fast.
-        squares = self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)
-        width = _GRID * max(1.0, math.sqrt(squares), squares)
-        accountant = pld.PLDAccountant(value_discretization_interval=width)
+        accountant = pld.PLDAccountant(value_discretization_interval=self._width)
         if self.mu2 > 0:
             accountant.compose(GaussianDpEvent(1 / math.sqrt(self.mu2)))
         for multiplier, count in self.laplace:

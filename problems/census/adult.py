@@ -9,19 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from ..files import text
-from .columns import COLUMNS, Column, normalised
+from .columns import COLUMNS, NAMES, Column, normalised
 from .errors import CensusError
 from .records import Records
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _LABELS = {"<=50K": -1.0, ">50K": 1.0}
+# As the repository writes missing values, and as copies of the data do.
+_MISSING = {"?", ""}
 
 
 def read_adult(path: str | Path) -> Records:
     """Read a file: fourteen values and the income, separated by commas; ``?`` for missing.
 
-    People with missing values are left out, as in the paper. Lines that are empty or start with
-    ``|`` are skipped, a full stop after the income is ignored.
+    People with missing values are left out, as in the paper; other copies of the data leave these
+    empty. Lines that are empty or start with ``|`` are skipped, and so is a first line
+    with the names of the columns. Quotes, and a full stop after the income, are ignored.
 
     Raises
     ------
@@ -41,7 +44,10 @@ def read_adult(path: str | Path) -> Records:
                 f"Line {number} of '{path}' has {len(words)} values, not the {len(COLUMNS) + 1} of "
                 "the Adult data."
             )
-        if "?" in words:
+        if number == 1 and not any(map(_NUMBER.fullmatch, words)):
+            _check_header(words, path)
+            continue
+        if not _MISSING.isdisjoint(words):
             continue
         row = [_value(*each) for each in zip(words, COLUMNS, strict=False)]
         label = _LABELS.get(words[-1].rstrip("."))
@@ -61,7 +67,17 @@ def read_adult(path: str | Path) -> Records:
 def _lines(content: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip() and not line.startswith("|"):
-            yield number, [word.strip() for word in line.split(",")]
+            yield number, [word.strip().strip("\"'").strip() for word in line.split(",")]
+
+
+def _check_header(words: list[str], path: str | Path) -> None:
+    """Refuse names of columns that are others, or in another order; they are public."""
+    for word, name in zip(words, NAMES, strict=False):
+        if re.sub(r"[ ._]", "-", word.lower()) != name:
+            raise CensusError(
+                f"Line 1 of '{path}' is a header, and has '{word}' where the Adult data have the "
+                f"column '{name}'. Write the columns in the order {', '.join(NAMES)}, income."
+            )
 
 
 def _value(word: str, column: Column) -> float | None:

@@ -271,3 +271,15 @@ def test_an_expectation_shows_no_values():
     assert repr(dp.Expected(np.array([0.12345]), 0.2)) == (
         "Expected(mean=<ndarray of shape (1,)>, spread=<ndarray of shape ()>)"
     )
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-300, 1e-150, 1e-100, 1e-20])
+@kinds
+def test_what_is_known_exactly_or_nearly_is_planned_and_runs(mechanism, spread):
+    x = cp.Variable(3, name="x")
+    d = dp.Private(np.array([0.9, 1.0, 1.1]), name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [x <= 2])])
+    expected = {"d": dp.Expected(np.ones(3), spread)}
+    plan = problem.plan(mechanism=mechanism, expected=expected, **budget(mechanism))
+    assert "accuracy" in str(plan)
+    assert plan.run(seed=0).solution[x] == pytest.approx(np.ones(3), abs=1e-6)

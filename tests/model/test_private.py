@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import re
 import struct
 import traceback
 
@@ -500,3 +501,100 @@ def test_data_are_no_public_values():
     with pytest.raises(dp.PrivacyError, match="its own data as like=") as caught:
         load(data, like=data)
     assert not shows(told(caught.value))
+
+
+# -- tables and functions of numpy -----------------------------------------------------------------
+
+
+class Kind:
+    """A type of a column, as pandas has them beside numpy's."""
+
+    def __init__(self, name, kind="O"):
+        self.name, self.kind = name, kind
+
+    def __str__(self):
+        return self.name
+
+
+class Table:
+    """A frame: columns with types, which are public, and values, which are not."""
+
+    def __init__(self, **types):
+        self.columns, self.dtypes = [*types], [*types.values()]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.full((2, len(self.columns)), "secret", dtype=object)
+
+
+TENTH = dp.Within(0.1)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (
+            Table(age=np.dtype(float), workclass=np.dtype(object), sex=Kind("category")),
+            "have columns that are not plain numbers: 'workclass' of type object, 'sex' of type ca",
+        ),
+        (
+            Table(age=np.dtype(float), children=Kind("Int64", "i")),
+            "have columns that are not plain numbers: 'children' of type Int64. ",
+        ),
+        (
+            Table(**{f"c{k}": np.dtype(object) for k in range(11)}),
+            "have columns that are not plain",
+        ),
+        (np.array(["a", "b"]), "are of type <U1. "),
+        (np.array([1.0, 2.0]).astype("datetime64[D]"), "are of type datetime64"),
+    ],
+)
+def test_tables_that_are_no_numbers_are_refused_by_column_and_type(table, words):
+    shape = (2, 3) if isinstance(table, Table) else 2
+    declared = dp.Private(shape=shape, name="people", adjacency=TENTH)
+    x = cp.Variable(declared.shape)
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x - declared)), [cp.abs(x) <= 2])
+    plan = dp.Problem([agent]).plan(mechanism=None)
+    for refused in (
+        lambda: dp.Private(table, name="people", adjacency=TENTH),
+        lambda: plan.run(data={"people": table}),
+        lambda: plan.run(data={"people": lambda: table}),
+    ):
+        with pytest.raises(dp.DataError, match=re.escape(f"'people' {words}")) as caught:
+            refused()
+        said = str(caught.value)
+        assert ("and 3 more" in said) == (len(getattr(table, "columns", ())) > 8)
+        assert "secret" not in said and "numeric columns only" in said
+
+
+def test_masked_arrays_without_masked_entries_and_records_of_numbers_are_taken():
+    fields = np.array([(1.0, 2), (3.0, 4)], dtype=[("a", float), ("b", int)])
+    assert dp.Private(fields, adjacency=TENTH).shape == (2, 2)
+    whole = np.ma.masked_array([1.0, 2.0], [False, False])
+    assert dp.Private(whole, adjacency=TENTH).shape == (2,)
+    with pytest.raises(dp.DataError, match="without masked entries"):
+        dp.Private(np.ma.masked_array([1.0, 2.0], [True, False]), adjacency=TENTH)
+    x = cp.Variable((2, 2))
+    d = dp.Private(fields, adjacency=TENTH)
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 9])
+    result = dp.Problem([agent]).solve(mechanism=None)
+    assert result.solution[x] == pytest.approx(np.array([[1.0, 2.0], [3.0, 4.0]]), abs=1e-6)
+
+
+@pytest.mark.parametrize("function", [np.mean, np.sum, np.max, np.std, np.linalg.norm, np.sort])
+def test_functions_of_numpy_are_told_to_be_cvxpys(function):
+    d = dp.Private(np.ones(3), name="load", adjacency=TENTH)
+    name = function.__name__
+    instead = rf"cp\.{name}\(" if hasattr(cp, name) else "an atom of cvxpy"
+    with pytest.raises(dp.ModelError, match=rf"np\.{name}\(.*private 'load'.*Write {instead}"):
+        function(d)
+    assert (np.shape(d), np.ndim(d), np.size(d)) == ((3,), 1, 3)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "rounds", "delta", "mechanism"])
+def test_runs_cannot_change_what_a_plan_fixes(name):
+    x = cp.Variable(3)
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x)))
+    with pytest.raises(
+        TypeError, match=rf"no argument {name}=\. A plan .*plan\(\.\.\., {name}=\.\."
+    ):
+        dp.Problem([agent]).plan().run(**{name: 2})

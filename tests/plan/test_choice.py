@@ -372,3 +372,40 @@ def test_sets_that_are_not_convex_are_named():
     for algorithm in (None, dp.MeanGradient()):
         with pytest.raises(dp.ModelError, match=r"^Constraint 1 of agent 'agent 1' does not foll"):
             dp.Problem([agent]).plan(algorithm, mechanism=None)
+
+
+# -- budgets that promise little -------------------------------------------------------------------
+
+
+def counted(n, delta, adjacency=None):
+    w = cp.Variable(2, name="w")
+    rows = dp.Rows(1.0) if adjacency is None else adjacency
+    X = dp.Private(shape=(n, 2), name="patients", adjacency=rows)
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ w))), [cp.norm(w) <= 5], name="clinic")
+    noise = dp.Gaussian(multiplier=5.0)
+    plan = dp.Problem([agent]).plan(
+        dp.MeanGradient(step=0.1), mechanism=noise, delta=delta, rounds=1
+    )
+    return " ".join(str(plan).split())
+
+
+@pytest.mark.parametrize("delta", [0.002, 0.02, 0.5])
+def test_a_plan_remarks_on_a_delta_near_one_over_the_number_of_records(delta):
+    said = counted(50, delta)
+    words = f"delta: {delta:g} is not small beside 1/n = 0.02, with n = 50 records in 'patients'."
+    assert words in said and said.count("1/n") == 2 and "such as delta=0.0001 " in said
+
+
+def test_a_plan_says_nothing_of_a_small_delta():
+    assert "1/n" not in counted(50, 1e-6) and "1/n" not in counted(1000, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [2999.0, 3000.0, 1e4, 1e6])
+@pytest.mark.parametrize("algorithm", [None, dp.LinearizedADMM()])
+def test_a_plan_can_be_made_with_next_to_no_noise(epsilon, algorithm):
+    for mechanism in ("auto", "laplace"):
+        rounds = {} if algorithm is None else {"rounds": 3}
+        plan = power_line().problem.plan(
+            algorithm, mechanism=mechanism, epsilon=epsilon, delta=1e-6, **rounds
+        )
+        assert 0.99 * epsilon < plan.guarantee.epsilon <= epsilon

@@ -523,3 +523,23 @@ def test_extreme_gaussian_multipliers_are_priced_or_refused(multiplier):
         assert gaussian(multiplier).price(1e-6).epsilon >= 0
     except dp.PrivacyError:
         pass
+
+
+# -- budgets of studies that want next to no noise -------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 1e-300])
+@pytest.mark.parametrize("epsilon", [999.0, 2999.0, 3000.0, 1e4, 1e6, 1e20, 1e99])
+@pytest.mark.parametrize(("steps", "ratios"), [(1, (1.0,)), (30, (1.0,)), (2, (1.0, 0.5, 0.25))])
+def test_laplace_noise_can_be_scaled_to_huge_budgets(epsilon, delta, steps, ratios):
+    found = laplace_multiplier(steps, epsilon, delta, ratios)
+    spent = Composition(laplace=tuple(sorted((found * r, steps) for r in ratios))).price(delta)
+    assert 0.99 * epsilon < spent.epsilon <= epsilon
+    assert found <= steps * sum(1 / r for r in ratios) / epsilon * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("epsilon", [3000.0, 1e5, 1e10, 1e50])
+def test_prices_of_mixed_noise_are_finite_at_huge_losses(epsilon):
+    mixed = Composition(mu2=epsilon).with_laplace(1 / epsilon, 3).with_gaussian(1.0)
+    price = mixed.price(1e-6)
+    assert 3 * epsilon * (1 - 1e-3) <= price.epsilon < math.inf

@@ -68,6 +68,16 @@ def test_a_file_of_the_same_format_is_read(file):
     np.testing.assert_allclose(records.features, normalised(table))
 
 
+@pytest.mark.parametrize("separator", [".", "-", "_", " "])
+def test_a_file_with_a_header_quotes_and_empty_values_is_read(file, separator):
+    header = ",".join(f'"{name.replace("-", separator)}"' for name in (*NAMES, "income"))
+    quoted = ",".join(f'"{word.strip()}"' for word in FIRST.split(","))
+    records = read_adult(file(header, quoted, MISSING.replace("?", ""), SECOND))
+    plain = read_adult(file(FIRST, SECOND))
+    np.testing.assert_array_equal(records.features, plain.features)
+    np.testing.assert_array_equal(records.labels, plain.labels)
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -80,6 +90,11 @@ def test_a_file_of_the_same_format_is_read(file):
         ((FIRST.replace("39", "1e300"),), "value of 'age'"),
         ((FIRST.replace("<=50K", "50"),), "value of 'income'"),
         ((MISSING,), "no complete record"),
+        (
+            (",".join(NAMES[::-1]) + ",income", FIRST),
+            "Line 1 .* a header, .*'native-country' where .* 'age'",
+        ),
+        ((FIRST, ",".join(NAMES) + ",income"), "Line 2 .* value of 'income'"),
     ],
 )
 def test_broken_files_are_refused_and_no_value_is_shown(file, lines, message):
