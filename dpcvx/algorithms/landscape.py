@@ -170,11 +170,13 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     if tails > 0:
         natural = min(natural, tails)
     source: Literal["set", "labels", "losses"] = "losses"
-    if math.isinf(natural) and whole > 0:
-        # How far down there is to go, from declared bounds: it has the unit of the objectives.
-        filled = _rms([max(0.0, v) for v in once_per_kind(agents, _filled_value)])
-        if 0 < filled < math.inf:
-            natural, source = _DESCENTS * filled / whole, "labels"
+    untold = tails == 0 and largest is None and not _tells(value, whole, natural)
+    if whole > 0 and (math.isinf(natural) or untold):
+        # How far down there is to go, from declared bounds: it has the unit of the objectives. A
+        # slight quadratic penalty beside jumps bounds the distance as well, but far away.
+        filled = _DESCENTS * _rms([max(0.0, v) for v in once_per_kind(agents, _filled_value)])
+        if 0 < filled < whole * natural:
+            natural, source = filled / whole, "labels"
     if math.inf > sum(_squares(program, bounds)) <= natural**2:
         source = "set"
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
@@ -256,12 +258,15 @@ def _natural(
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]
     across = math.sqrt(sum(float(within[np.isfinite(within)].sum()) for within in bounds))
-    descent = _DESCENTS * value / slope
-    # At a start that happens to be nearly the minimum for zero data, the value tells nothing.
-    known = [length for length in (*lengths, across) if length > 0]
-    if smoothness is None and descent > 1e-3 * min(known, default=0.0):
-        lengths.append(descent)
+    known = min((length for length in (*lengths, across) if length > 0), default=0.0)
+    if smoothness is None and _tells(value, slope, known):
+        lengths.append(_DESCENTS * value / slope)
     return min(lengths, default=math.inf)
+
+
+def _tells(value: float, slope: float, known: float) -> bool:
+    """Whether a value tells a distance: not at a start that is nearly the minimum for zero data."""
+    return _DESCENTS * value > 1e-3 * slope * known
 
 
 def _value(local: LocalProgram) -> float:

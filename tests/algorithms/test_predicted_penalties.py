@@ -198,6 +198,54 @@ def test_plan_without_a_bound_of_the_distance_is_refused_before_the_budget_is_sp
     assert "size of the set" in " ".join(str(plan).split())
 
 
+def test_refusal_without_a_bound_names_the_variables_to_bound():
+    """The portfolio of a tail loss, held by a simplex, stands before the free threshold."""
+    w, t, s = cp.Variable(N, name="w", nonneg=True), cp.Variable(name="t"), cp.Variable(name="s")
+    A, _ = records()
+    cost = cp.sum(cp.pos(A @ w - t - s)) / M + cp.abs(t) + cp.abs(s)
+    simplex = [cp.sum(w) == 1]
+
+    def plan(*bounds):
+        agent = dp.Agent(cp.Minimize(cost), [*simplex, *bounds], name="a")
+        return dp.Problem([agent]).plan(**BUDGET)
+
+    with pytest.raises(
+        dp.ModelError, match=r"such as cp\.norm\(t\) <= 10, cp\.norm\(s\) <= 10 with"
+    ):
+        plan()
+    assert plan(cp.norm(t) <= 10, cp.norm(s) <= 10).guarantee
+
+
+SLANTED = {
+    "quantile": lambda r: cp.sum(cp.maximum(0.9 * r, -0.1 * r)),
+    "insensitive": lambda r: cp.sum(cp.pos(cp.abs(r) - 0.05)),
+}
+
+
+@pytest.mark.parametrize("noise", [None, "gaussian"], ids=str)
+@pytest.mark.parametrize("loss", SLANTED)
+def test_slight_square_beside_jumps_leaves_the_step_to_the_labels(loss, noise):
+    """Slope over convexity bounds the distance to the optimum, at 500 times of it."""
+    w = cp.Variable(N, name="w")
+    A, b = records()
+    steps, budget = [], {} if noise is None else BUDGET
+
+    def cost(residuals, w, weight):
+        return SLANTED[loss](residuals) / M + weight * cp.sum_squares(w)
+
+    for weight in (0.0, 1e-3):
+        problem = dp.Problem([dp.Agent(cp.Minimize(cost(b - A @ w, w, weight)), name="a")])
+        plan = problem.plan(mechanism=noise, **budget)
+        steps.append(as_step(plan.algorithm.step).eta(1))
+    assert steps[1] == pytest.approx(steps[0], rel=0.1)
+    found = plan.run(seed=0, verbose=False)
+    v = cp.Variable(N)
+    best = cp.Problem(cp.Minimize(cost(Y - X @ v, v, 1e-3))).solve(solver=cp.CLARABEL)
+    v.value = np.zeros(N)
+    start = float(cost(Y - X @ v, v, 1e-3).value)
+    assert dp.not_private.objective(problem, found.solution) - best < 0.1 * (start - best)
+
+
 def test_plan_without_noise_and_without_a_bound_says_so():
     plan = free_absolute(False).plan(dp.MeanGradient(), mechanism=None, rounds=5)
     assert "no bound of the distance to the optimum is known" in " ".join(str(plan).split())
