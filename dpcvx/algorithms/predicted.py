@@ -35,7 +35,7 @@ from ..model.curvature import smoothness
 from .base import Output
 from .conditions import Conditions
 from .landscape import Landscape, landscape
-from .program import Program
+from .program import LocalProgram, Program
 from .steps import Constant, Sqrt, StepRule, smooth_constant
 
 Array = NDArray[np.float64]
@@ -235,14 +235,23 @@ def require_scale(program: Program, scene: Landscape) -> None:
     if not scene.noisy or scene.smoothness or scene.distance < math.inf:
         return
     unknown = [a for a in program.agents if smoothness(a.form) is None] or program.agents
-    local = unknown[0]
-    name = local.layout.pieces[0].name
+    local = next((a for a in unknown if _unbounded(a)), unknown[0])
+    names = _unbounded(local) or [local.layout.pieces[0].name]
+    bounds = ", ".join(f"cp.norm({name}) <= 10" for name in names)
     raise ModelError(
         f"The objective of agent '{local.name}' has no smoothness constant above 0, and no bound "
         "of the distance to its optimum is known. Add one to the agent's constraints, such as "
-        f"cp.norm({name}) <= 10 with a radius that fits the problem, or pass step= to the method. "
+        f"{bounds} with a radius that fits the problem, or pass step= to the method. "
         "The step size follows from that distance, and a guess may spend the budget for nothing."
     )
+
+
+def _unbounded(local: LocalProgram) -> list[str]:
+    """Names of the variables that the agent's set does not bound on both sides."""
+    extent = local.projector().extent()
+    width = extent.upper - extent.lower
+    places = [(p.name, width[p.offset : p.offset + p.entries.size]) for p in local.layout.pieces]
+    return [name for name, own in places if not np.isfinite(own).all()]
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:

@@ -341,7 +341,7 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
         f"Agent '{label}' combines terms of shapes {column.shape} and {line.shape} entry by entry, "
         f"and private '{name}' is in them: they broadcast to shape ({n}, {n}). {fix}. Every entry "
         f"of one term would meet all {n} entries of the other. If all pairs are meant, write "
-        f"cp.outer(a, b) for products, or cp.outer(a, np.ones({n})) in place of a column a."
+        f"cp.outer(a.flatten(order='F'), np.ones({n})) in place of a column a."
     )
 
 

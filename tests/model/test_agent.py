@@ -201,6 +201,7 @@ MEANT = {
     "a line": cp.sum_squares(v - wide),
     "outer": cp.sum_squares(cp.outer(v, np.ones(N)) - wide),
     "outer, of a column": cp.sum_squares(cp.outer(flow[:, 0], np.ones(N)) - v),
+    "as the error says": cp.sum_squares(cp.outer(flow.flatten(order="F"), np.ones(N)) - v),
     "outer product": cp.sum(cp.multiply(np.ones((N, N)), cp.outer(flat, v))),
     "written out": cp.sum_squares(flow @ np.ones((1, N)) - v),
     "beside a matrix": cp.sum_squares(np.eye(N) + v - flow),
@@ -212,7 +213,10 @@ MEANT = {
 @pytest.mark.parametrize("case", PAIRS)
 def test_terms_that_broadcast_to_all_pairs_are_refused(case):
     name, cost = PAIRS[case]
-    words = rf"^Agent 'north' .*private '{name}'.*\(5, 5\)\. .*flatten\(order='F'\).*cp\.outer"
+    words = (
+        rf"^Agent 'north' .*private '{name}'.*\(5, 5\)\. .*flatten\(order='F'\).*"
+        r"cp\.outer\(a\.flatten\(order='F'\), np\.ones\(5\)\) in place of a column a\.$"
+    )
     for objective in (cp.Minimize(cost), cp.Maximize(-cost)):
         with pytest.raises(dp.ModelError, match=words):
             dp.Agent(objective, name="north")
