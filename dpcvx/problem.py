@@ -89,7 +89,7 @@ class Plan(Terms):
     _told: Told = field(init=False, repr=False, default_factory=Told)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_told": Told()}
+        return {**super().__getstate__(), "_told": Told()}
 
     @frameless
     def forecast(

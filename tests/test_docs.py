@@ -111,7 +111,7 @@ def test_private_constraints_in_the_docs_have_the_margin_that_is_quoted(capsys):
     (code,) = re.findall(r"## Private constraints.*?```python\n(.*?)```", text, flags=re.S)
     scope = {}
     exec(compile(code, "beyond_noise.md", "exec"), scope)
-    (quoted,) = re.findall(r'# "(.*)"; no data', code)
+    (quoted,) = re.findall(r'# "(.*)"; no private data', code)
     assert quoted in capsys.readouterr().out
     assert scope["result"].status is dp.Status.COMPLETED
 

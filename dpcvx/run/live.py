@@ -155,17 +155,17 @@ def _unended(
     parts : sequence of Part
     start : Start
     accounts : callable or None
-        The accounts, if they are in this process.
+        The accounts, if they are in this process. Agents elsewhere may have released all that was
+        planned.
     journal : Journal or None
-        Its file has what was written by agents elsewhere. Without one, they may have released all
-        that was planned.
+        Nothing leaves that is not in its file.
     """
-    if accounts is not None:
-        return accounts()
     if journal is not None:
         with suppress(LedgerError):
             held = load(journal.path)
             return [held[part.agent.name] for part in parts]
+    if accounts is not None:
+        return accounts()
     spent = [begun.account.copy() for begun in start.agents]
     for account, part in zip(spent, parts, strict=True):
         for entry in planned_entries(part):

@@ -239,7 +239,7 @@ def test_the_agents_are_released_even_if_one_fails():
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
     plan = problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
     with pytest.raises(dp.DataError):
-        plan.run(data={d: np.zeros(5)}, executor=executor)
+        plan.run(data={d: lambda: np.zeros(5)}, executor=executor)
     assert executor.closed == 1
 
 
