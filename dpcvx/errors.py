@@ -25,6 +25,19 @@ class DataError(ModelError):
     """Private data do not fit their declaration (shape, sign, finiteness). Values are not shown."""
 
 
+def package_fault(fact: str) -> DataError:
+    """Return the error for a step whose conditions the package itself should have met.
+
+    Parameters
+    ----------
+    fact : str
+        What does not hold, as a sentence about public things.
+    """
+    return DataError(
+        f"{fact} This is a fault of the package, not of the model: please report it with the model."
+    )
+
+
 class PrivacyError(DpcvxError, ValueError):
     """A guarantee cannot be proved, or a call would put private data where they must not be."""
 

@@ -81,6 +81,40 @@ def test_nothing_was_left_for_later(path):
     assert not PLACEHOLDER.findall(path.read_text())
 
 
+def narrows(test):
+    """Whether an assertion tells a type checker what a value is, and nothing about the value."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return all(map(narrows, test.values))
+    if isinstance(test, ast.Compare):
+        (other, *more), (how, *_) = test.comparators, test.ops
+        none = isinstance(other, ast.Constant) and other.value is None
+        return isinstance(how, ast.IsNot) and none and not more
+    return isinstance(test, ast.Call) and ast.unparse(test.func) == "isinstance"
+
+
+def values_asserted(source):
+    """Assertions that check values: ``python -O`` leaves them out."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
+    return [ast.unparse(node.test) for node in found if not narrows(node.test)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_nothing_that_is_checked_vanishes_under_optimization(path):
+    assert not values_asserted(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("assert x is not None", 0), ("assert isinstance(x, int) and y is not None", 0),
+        ("assert x", 1), ("assert x is None", 1), ("assert x > 0", 1), ("assert check(x)", 1),
+        ("assert x is not None or y", 1), ("assert x is not y", 1), ("assert a < b is not None", 1),
+    ],
+)  # fmt: skip
+def test_assertions_of_values_would_be_found(source, found):
+    assert len(values_asserted(source)) == found
+
+
 @pytest.mark.parametrize(
     "text", ["# TODO: prove", "a TBD b", "xs  # FIXME", "Lorem ipsum", "XXX", "what ???"]
 )

@@ -236,7 +236,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     @property
     def _eta(self) -> float:
-        assert self.step is not None and self.step != "contraction"  # resolved
+        assert isinstance(self.step, (int, float))  # resolved
         return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from ..errors import package_fault
 from .adjacency import Rows
 from .atoms import DIVIDE, MATMUL, MAXIMUM, MINIMUM, PNORM, POWER, QUAD_OVER_LIN, Rule
 from .behind_the_door import BehindTheDoor
@@ -336,7 +337,10 @@ class NormalForm:
             Equal to the form's own, but for names, labels of records among them.
         """
         twin = replace(self, private=tuple(private))
-        assert unnamed(self.private) == unnamed(twin.private)
+        if unnamed(self.private) != unnamed(twin.private):
+            raise package_fault(
+                "Private data that differ in more than names cannot share one derivation."
+            )
         vars(twin)["derived"] = self.derived
         return twin
 

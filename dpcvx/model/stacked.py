@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..errors import package_fault
 from .atoms import (
     ABS,
     ENTR,
@@ -89,7 +90,10 @@ class StackedObjective(BehindTheDoor):
     """
 
     def __init__(self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip]) -> None:
-        assert stackable(form, clips)
+        if not stackable(form, clips):
+            raise package_fault(
+                "An objective of this form cannot be computed for many agents at once."
+            )
         self._n, self._count = form.n, data[0].shape[0]
         self._atoms, self._read = form.atoms, form.read
         bound = functools.partial(_Bound, data=data)

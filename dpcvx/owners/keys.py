@@ -170,7 +170,11 @@ class Identity:
         """A signature by the party's key, in hexadecimal digits."""
         path = self.folder / f"{stem(self.name)}.key"
         key = serialization.load_pem_private_key(path.read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ModelError(
+                f"'{path.name}' is no key that dpcvx keys request makes. Make a new one: owners "
+                "verify signatures by elliptic curves alone."
+            )
         return key.sign(said, ec.ECDSA(hashes.SHA256())).hex()
 
     def verify(self, name: str, certificate: str, said: bytes, signature: str) -> None:
@@ -199,9 +203,10 @@ class Identity:
             key = own.public_key()
             if not valid or _name(own.subject) != name:
                 raise refused("stranger", f"'{name}'")
-            assert isinstance(key, ec.EllipticCurvePublicKey)
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise refused("stranger", f"'{name}'")
             key.verify(bytes.fromhex(signature), said, ec.ECDSA(hashes.SHA256()))
-        except (ValueError, TypeError, AssertionError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature):
             raise refused("stranger", f"'{name}'") from None
 
 

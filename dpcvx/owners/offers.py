@@ -168,7 +168,11 @@ def _once(agent: AgentTerms) -> Once | None:
         return None
     if not isinstance(found, Publication):
         return Once("second moments", None, None)
-    assert found.kind != "shaped data"  # only next to private data in constraints
+    if found.kind == "shaped data":  # only next to private data in constraints
+        raise ModelError(
+            f"Agent '{agent.name}' releases its data by a shape that no offer can name. Run it "
+            "with agents in one place, plan.run(), or plan with release='each step'."
+        )
     weights = found.weights if found.kind == "slope" else None
     encode = found.encode if found.kind == "shaped slope" else None
     targets, moves = found.told_moves()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, Kind, check_fields, choice, finite, optional, positive_finite
-from ..errors import PrivacyError
+from ..errors import PrivacyError, package_fault
 from ..guard import frameless
 from .accounting import (
     Composition,
@@ -359,7 +359,10 @@ class Calibrated:
         grid : Grid
         streams : Streams
         """
-        assert self.split is None and self.truncation is None
+        if self.split is not None or self.truncation is not None:
+            raise package_fault(
+                "Noise that is split over agents, or has a limit, is drawn for one agent at a time."
+            )
         scale = grid.scale / grid.width
         noise = self.mechanism.rounded_rows(scale, values.shape[1], streams)
         return np.asarray(grid.width * (on_grid(values, grid) + noise), dtype=np.float64)

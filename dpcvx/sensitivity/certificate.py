@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import show
-from ..errors import PrivacyError
+from ..errors import PrivacyError, package_fault
 from ..model.adjacency import Rows, Within
 from ..model.asserted import Asserted
 from ..model.matrices import Sparse, without_zeros
@@ -293,6 +293,12 @@ class Sensitivity:
                 worst = share
         return Bound(worst.value * _UP, worst.tight)
 
+    def _require_constant(self) -> None:
+        if not self.constant:
+            raise package_fault(
+                "Only gradients with a constant Jacobian are bounded behind a linear map."
+            )
+
     def mapped(self, K: Array, p: int) -> float:
         """Bound of ``||K (g - g')||_p`` over neighbours, at every point.
 
@@ -304,7 +310,7 @@ class Sensitivity:
         """
         if K.size == 1:
             return abs(K.item()) * self.bound(p).value
-        assert self.constant
+        self._require_constant()
         return self.moved([sp.csr_array(K @ J.toarray()) for J in self.jacobians], p)
 
     def moved(self, maps: Sequence[sp.csr_array], p: int) -> float:
@@ -316,7 +322,7 @@ class Sensitivity:
             M, linear in the data of gradients with a constant Jacobian.
         p : {1, 2}
         """
-        assert self.constant
+        self._require_constant()
         return self._over_changes(p, maps, None, None).value
 
     @property

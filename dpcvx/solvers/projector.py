@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import package_fault
 from ..model.canonical import ConeData
 from .blocks import Blocks, blocks_of
 from .closed_forms import Ball, Box, ClosedForm, Simplex
@@ -152,7 +153,8 @@ class Projector:
 
         If `batched`, v may have rows, of shape (count, n).
         """
-        assert v.ndim == 1 or self.batched
+        if v.ndim > 1 and not self.batched:
+            raise package_fault("Several points at once cannot be projected onto this set.")
         if self._rest is not None and weight > 0:
             D = D / weight
             if isinstance(self._rest, Separable):
@@ -261,7 +263,8 @@ class Projector:
     def nearest(self, v: Array) -> Array:
         """The point of W closest to v, shape (n,), where all blocks have closed forms."""
         x = self(v, np.ones_like(v)).x
-        assert self.closed_form and x is not None
+        if not self.closed_form or x is None:
+            raise package_fault("The nearest point has no closed form on this set.")
         return x
 
     def centers(self) -> Array:

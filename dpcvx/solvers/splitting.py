@@ -39,6 +39,7 @@ import numpy as np
 import scipy.linalg as la
 from numpy.typing import NDArray
 
+from ..errors import package_fault
 from ..model.canonical import ConeData
 from .cones import ConeProjection
 
@@ -86,7 +87,9 @@ class Splitting:
     """
 
     def __init__(self, data: ConeData) -> None:
-        assert obstacle(data) is None
+        why = obstacle(data)
+        if why is not None:
+            raise package_fault(f"Steps of a bounded reach do not exist for {why}.")
         self._data = data
         self._onto = ConeProjection(data.cones)
         self._weights, self._kept = b"", None

@@ -1,5 +1,8 @@
 """Mechanisms: declarations, calibration, and the noise that is drawn."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -116,6 +119,22 @@ def test_for_total_covers_all_steps_together():
 def test_each_mechanism_composes_as_itself():
     assert dp.Gaussian().compose(Composition(), 2.0, 4) == Composition(1.0)
     assert dp.Laplace().compose(Composition(), 2.0, 4) == Composition(0.0, ((2.0, 4),))
+
+
+@pytest.mark.parametrize("optimized", [(), ("-O",)], ids=["plain", "-O"])
+def test_release_rows_of_split_noise_are_refused_also_when_python_optimizes(optimized):
+    code = """
+import numpy as np, dpcvx as dp
+from dpcvx.privacy.mechanism import Calibrated
+noise = Calibrated(dp.Laplace(), 2.0, truncation=object())
+try:
+    noise.release_rows(np.zeros((1, 1)), None, None)
+except dp.DataError as error:
+    print(error)
+"""
+    command = [sys.executable, *optimized, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "drawn for one agent at a time" in done.stdout, done.stderr
 
 
 def test_norms_match_the_noise():
