@@ -10,7 +10,7 @@ import math
 from functools import partial
 from typing import Any
 
-from ._words import plural
+from ._words import at_most, plural
 
 
 class DpcvxError(Exception):
@@ -86,6 +86,12 @@ class BudgetError(PrivacyError):
         The rule that gave what is spent.
     instead : str
         Arguments of a plan with the same noise whose total has room for it, where known.
+    whole : float or None
+        Epsilon after the whole planned run, at `delta`, where a run was refused at its start.
+    rounds : tuple of int or None
+        Rounds that the budget still covers, and planned ones, where it covers a small part.
+    left : str
+        Arguments of a plan with the same noise for the rounds that are covered, where known.
     idle : bool
         Whether nothing more was asked of this agent: another one of its group was to release, and
         what this one spent before is too much for the group already. `requested` is then `spent`.
@@ -102,6 +108,9 @@ class BudgetError(PrivacyError):
         affordable: int,
         accountant: str = "",
         instead: str = "",
+        whole: float | None = None,
+        rounds: tuple[int, int] | None = None,
+        left: str = "",
         idle: bool = False,
     ) -> None:
         self.agent = agent
@@ -112,6 +121,7 @@ class BudgetError(PrivacyError):
         self.affordable = affordable
         self.accountant = accountant
         self.instead = instead
+        self.whole, self.rounds, self.left = whole, rounds, left
         self.idle = idle
         if math.isinf(spent) and delta == 0 and accountant != "released without noise":
             advice = (
@@ -122,6 +132,14 @@ class BudgetError(PrivacyError):
             advice = (
                 "The ledger holds a release without noise, after which no budget gives these data "
                 "a guarantee again."
+            )
+        elif rounds is not None:
+            total = f": plan({instead})" if instead else ""
+            rest = f", or plan({left})" if left else f", or plan with rounds={rounds[0]}"
+            advice = (
+                f"Give noise of a level of its own, and the total of all runs{total}{rest}, which "
+                "spends what is left on fewer rounds. A small part of a run seldom ends near a "
+                "solution."
             )
         elif affordable == 0:
             advice = (
@@ -154,7 +172,14 @@ class BudgetError(PrivacyError):
                 f"The next release would bring agent '{agent}' to ({requested:.{digits}g}, "
                 f"{delta:.3g})-DP; {budget}, and epsilon {spent:.6g} is already spent{rule}."
             )
-        super().__init__(f"{what} Nothing was released. {advice}")
+        if rounds is not None:
+            what = (
+                f"The ledger leaves agent '{agent}' budget for {rounds[0]} of the "
+                f"{plural(rounds[1], 'planned round')}; {budget}, and epsilon {spent:.6g} is "
+                f"already spent{rule}."
+            )
+        needs = "" if whole is None else f" The whole run needs epsilon {at_most(whole)} in all."
+        super().__init__(f"{what}{needs} Nothing was released. {advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
         named = {name: value for name, value in vars(self).items() if name != "agent"}

@@ -11,7 +11,7 @@ from .._arguments import COUNTED, show
 from .._words import at_most, number, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.summed import SplitSharing
-from ..errors import DpcvxError
+from ..errors import BudgetError, DpcvxError
 from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_terms import AgentTerms
@@ -55,6 +55,8 @@ class Agreement:
     spent : float
         Epsilon of earlier runs at the policy's delta, once the ledger was read; see
         `against_ledger`.
+    covered : int or None
+        Rounds that the ledger leaves budget for; None before it was read.
     open : bool
         Whether the ledger holds this run, begun and not ended: it goes on, and is paid for once.
     """
@@ -63,6 +65,7 @@ class Agreement:
     policy: Policy
     part: Part
     spent: float = 0.0
+    covered: int | None = None
     open: bool = False
 
     @property
@@ -84,6 +87,8 @@ class Agreement:
             for spec in form.private
         )
         releases = plural(self.part.schedule[-1], "release")
+        if self.covered is not None and self.covered < offer.rounds:
+            releases += f"; the budget that is left pays for {plural(self.covered, 'round')}"
         others = plural(len(offer.parts) - 1, "other")
         spent = f", of which {number(self.spent)} is spent already," if self.spent > 0 else ""
         first = f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}"
@@ -223,9 +228,29 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
     run = past.interrupted
     # An interrupted run that goes on is paid for by what the agreement costs.
     same = run is not None and run.fingerprint == part.fingerprint
-    account = begin([part], past.before if same else past.ledger, seeded).agents[0].account
+    start = begin([part], past.before if same else past.ledger, seeded)
+    account = start.agents[0].account
     spent = account.spent(policy.delta).epsilon if account.entries else 0.0
-    return replace(agreed, spent=spent, open=same)
+    return replace(agreed, spent=spent, covered=start.rounds, open=same)
+
+
+def said_of_budget(error: BudgetError) -> str:
+    """What an owner can do about a budget that is spent: the plan is not its own.
+
+    Parameters
+    ----------
+    error : BudgetError
+    """
+    covered = ""
+    if error.rounds is not None:
+        covered = f", which leaves {error.rounds[0]} of {plural(error.rounds[1], 'round')}"
+    needed = error.requested if error.whole is None else max(error.whole, error.requested)
+    total = at_most(needed * (1 + 1e-5))
+    return (
+        f"of epsilon {number(error.allowed)} at delta {number(error.delta)}, "
+        f"{number(error.spent)} is spent{covered}, and the whole run needs {total} in all; only "
+        f"you can allow it, by epsilon = {total} under [budget] in owner.toml"
+    )
 
 
 def _check_parts(offer: Offer, policy: Policy) -> None:

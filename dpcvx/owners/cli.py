@@ -6,18 +6,20 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DpcvxError, RefusedError
+from ..errors import BudgetError, DpcvxError, RefusedError
 from ..run.live import run_plan
-from .agreement import Agreement, agree, read_offer
+from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .coordinator import Remote
 from .keys import fingerprint_of, make_authority, make_request, sign_request
 from .owner import Owner, Owners
 from .policy_file import model_plan, read_policy
+from .refusal import refused
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -219,4 +221,10 @@ def _consent(agreement: Agreement) -> bool:
 
 
 def _inspect(asked: argparse.Namespace) -> None:
-    _say(str(agree(read_offer(asked.offer.read_bytes()), read_policy(asked.policy))))
+    agreed = agree(read_offer(asked.offer.read_bytes()), read_policy(asked.policy))
+    try:
+        agreed = against_ledger(agreed, seeded=False)
+    except BudgetError as error:
+        _say(str(replace(agreed, spent=error.spent)))
+        raise refused("spent", said_of_budget(error)) from None
+    _say(str(agreed))

@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import number
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
 from ..privacy.ledger_file import Journal
@@ -22,7 +21,7 @@ from ..privacy.secret_sharing import SecretSum
 from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
-from .agreement import Agreement, against_ledger, agree
+from .agreement import Agreement, against_ledger, agree, said_of_budget
 from .kept import Ending, Kept, OwnResult
 from .keys import Identity
 from .masks import KeyFile, Masker, masked, statement, unsent
@@ -129,7 +128,7 @@ class Session:
         except RefusedError as error:
             code, said = error.code, str(error)
         except BudgetError as error:
-            code, said = "spent", _spent(error)
+            code, said = "spent", said_of_budget(error)
         except DataError as error:
             code, said = "data", str(error)
         except LedgerError as error:
@@ -468,13 +467,3 @@ def _named(x: Array, agreed: Agreement) -> dict[str, Array]:
         flat[piece.entries] = x[piece.offset : piece.stop]
         found[piece.name] = flat.reshape(piece.shape, order="F")
     return found
-
-
-def _spent(error: BudgetError) -> str:
-    """What an owner can do about it: the plan is not its own."""
-    return (
-        f"of epsilon {number(error.allowed)} at delta {number(error.delta)}, "
-        f"{number(error.spent)} is spent, and this run would make it at least "
-        f"{number(error.requested)}; only you can allow more, by epsilon under [budget] in "
-        "owner.toml"
-    )

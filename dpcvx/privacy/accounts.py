@@ -324,11 +324,53 @@ class Account:
         """With what was charged to another account, that was equal to this one."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
-    def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
-        """The error for `count` further releases that the budget does not cover."""
+    def refusal(
+        self,
+        calibrated: Calibrated,
+        count: int,
+        each: int = 1,
+        *,
+        starting: bool = False,
+        rounds: tuple[int, int] | None = None,
+    ) -> BudgetError:
+        """The error for `count` further releases that the budget does not cover.
+
+        Parameters
+        ----------
+        calibrated : Calibrated
+        count, each : int
+        starting : bool
+            Whether the plan of the budget has released nothing yet: the error says what all of it
+            needs.
+        rounds : tuple of int, optional
+            Rounds that are covered, and planned ones, if too few are covered to start.
+        """
         affordable = self.affordable(calibrated, count, each)
         after = self._after(calibrated, count, each)
-        return self._refused(after, affordable, instead=self._instead(calibrated, after))
+        return self._refused(
+            after,
+            affordable,
+            instead=self._instead(calibrated, after),
+            whole=self._whole if starting else None,
+            rounds=rounds,
+            left="" if rounds is None else self._left(calibrated, rounds[0]),
+        )
+
+    @property
+    def _whole(self) -> float | None:
+        """Epsilon of all that is held and the whole planned run; None if no number is one."""
+        assert self.budget is not None
+        whole = self._price(self._total.joined(self.budget.planned), self.budget.delta).epsilon
+        return whole if math.isfinite(whole) else None
+
+    def _left(self, calibrated: Calibrated, rounds: int) -> str:
+        """Arguments of a plan with this noise for so many rounds."""
+        assert self.budget is not None
+        noise = calibrated.as_written
+        if not noise:
+            return ""
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        return f"mechanism={noise}, rounds={rounds}, epsilon={epsilon!r}, delta={delta:g}"
 
     def _instead(self, calibrated: Calibrated, after: Composition) -> str:
         """Arguments of a plan with this noise, and a total for it and all that is held already."""
@@ -344,7 +386,15 @@ class Account:
         return f"mechanism={noise}, epsilon={total:g}, delta={delta:g}"
 
     def _refused(
-        self, after: Composition, affordable: int, *, instead: str = "", idle: bool = False
+        self,
+        after: Composition,
+        affordable: int,
+        *,
+        instead: str = "",
+        whole: float | None = None,
+        rounds: tuple[int, int] | None = None,
+        left: str = "",
+        idle: bool = False,
     ) -> BudgetError:
         assert self.budget is not None
         delta = self.budget.delta
@@ -358,6 +408,9 @@ class Account:
             affordable=affordable,
             accountant=spent.accountant,
             instead=instead,
+            whole=whole,
+            rounds=rounds,
+            left=left,
             idle=idle,
         )
 

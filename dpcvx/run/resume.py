@@ -159,7 +159,7 @@ _LEFT = (
 
 
 def _fresh(parts: Sequence[Part], accounts: list[Account]) -> Start:
-    rounds = _affordable_rounds(parts, accounts)
+    rounds = _affordable_rounds(parts, accounts, _LEAST)
     notes = (*_claims(accounts), *_coverage(parts, rounds))
     agents = tuple(Begun(account, len(account.entries)) for account in accounts)
     return Start(agents, rounds, notes)
@@ -242,8 +242,21 @@ def _accounts(parts: Sequence[Part], ledger: Accounts | None) -> list[Account]:
     return [ledger[account.agent].continued(account) for account in fresh]
 
 
-def _affordable_rounds(parts: Sequence[Part], accounts: Sequence[Account]) -> int:
-    """Rounds that every budget covers; asks for the first refusal if it is none."""
+# A run starts if budgets cover this share of its rounds. Fewer end far from a solution and spend
+# what a plan of fewer rounds would use better: to plan so is to consent.
+_LEAST = 0.25
+
+
+def _affordable_rounds(
+    parts: Sequence[Part], accounts: Sequence[Account], share: float = 0.0
+) -> int:
+    """Rounds that every budget covers.
+
+    Raises
+    ------
+    BudgetError
+        If an account covers none, or less than this share of the planned ones.
+    """
     rounds = parts[0].rounds
     if not _noisy(parts) or _is_prepaid(parts):  # charged as a whole, and not offered to groups
         return rounds
@@ -260,7 +273,15 @@ def _affordable_rounds(parts: Sequence[Part], accounts: Sequence[Account]) -> in
         if sensitivity.l2 > 0 and begun:
             releases = account.affordable(noise, schedule[rounds], least)
             if releases < least:
-                raise account.refusal(noise, least, least)
+                raise account.refusal(noise, least, least, starting=True)
             if not part.published:
                 rounds = bisect_right(schedule, releases, lo=1, hi=rounds + 1) - 1
+                if rounds < share * part.rounds:
+                    raise account.refusal(
+                        noise,
+                        schedule[rounds + 1],
+                        least,
+                        starting=True,
+                        rounds=(rounds, part.rounds),
+                    )
     return rounds

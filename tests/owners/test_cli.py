@@ -17,6 +17,7 @@ from dpcvx.owners import cli, wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from tests.owners.federation import plan_of, write
+from tests.owners.settings import offered, planned
 from tests.owners.test_offers import LOADS, tied
 
 ROOT = Path(__file__).parents[2]
@@ -169,6 +170,34 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("budget: The run costs more than the owner allows")
     (place / "north" / "load.csv").write_text("1\n2\n")
     assert main(["owner", "check", str(policy)]) == 1
+
+
+def test_inspect_counts_what_is_spent_and_its_advice_pays_for_the_whole_run(tmp_path, capsys):
+    plan = planned(rounds=30)
+    plan.run(executor=dp.loopback(plan, folder=tmp_path, seed=1), verbose=False)
+    offer, _ = offered(plan, tmp_path)
+    document = tmp_path / "offer.dpx"
+    document.write_bytes(wire.encode(offer))
+    (spec,) = offer.program.form.private
+    policy = tmp_path / "owner.toml"
+    text = (
+        f'agent = "{offer.agent}"\nledger = "agent-0.jsonl"\n[budget]\nepsilon = EPSILON\n'
+        f'delta = 1e-6\n[data."{spec.name}"]\nfile = "d.csv"\nshape = {list(spec.shape)}\n'
+        f"within = {spec.adjacency.radius}\n"
+    )
+
+    def inspected(epsilon):
+        policy.write_text(text.replace("EPSILON", str(epsilon)))
+        code, said = main(["inspect", str(document), "--policy", str(policy)]), capsys.readouterr()
+        return code, " ".join(said.out.split()), said.err
+
+    code, said, why = inspected(1.02)
+    assert code == 1 and "of 1.02, of which" in said and "is spent already" in said
+    advised = float(re.search(r"epsilon = (\S+) under \[budget\]", why).group(1))
+    code, said, why = inspected(advised)
+    assert (code, why) == (0, "") and "that is left pays for" not in said
+    code, said, _ = inspected(round(1 + 0.6 * (advised - 1), 3))
+    assert code == 0 and re.search(r"that is left pays for \d+ rounds", said)
 
 
 def test_a_coordinator_of_agents_that_share_nothing_says_so(tmp_path, capsys):

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -1319,6 +1320,33 @@ def test_the_advice_of_a_spent_budget_works(path, noise, rounds):
     advised = eval(f"dict({caught.value.instead})", {"dp": dp})
     again = problem.plan(method, rounds=rounds, **advised)
     assert again.run(ledger=path).ledger.spent() <= advised["epsilon"] < 2.02
+
+
+@pytest.mark.parametrize(
+    ("noise", "total"),  # what pure epsilons and mu add up to, and some of 20 further rounds
+    [(dp.Gaussian(), 1.1), (dp.Laplace(), 1.3)],
+    ids=["gaussian", "laplace"],
+)
+def test_run_on_a_budget_for_few_rounds_is_refused_and_both_remedies_work(path, noise, total):
+    problem, method = planned().problem, dp.LinearizedADMM()
+    first = problem.plan(method, mechanism=noise, rounds=20, epsilon=1.0, delta=1e-6)
+    first.run(ledger=path)
+    multiplier = next(a.noise.multiplier for a in first.agents if a.noise is not None)
+    level = type(noise)(multiplier=multiplier)
+    tight = problem.plan(method, mechanism=level, rounds=20, epsilon=total, delta=1e-6)
+    before = path.read_bytes()
+    with pytest.raises(dp.BudgetError, match="of the 20 planned rounds") as caught:
+        tight.run(ledger=path)
+    assert path.read_bytes() == before
+    error = caught.value
+    covered, rounds = error.rounds
+    assert 1 <= covered < 5 and rounds == 20 and error.whole > total
+    assert "The whole run needs epsilon" in str(error)
+    copy = shutil.copy(path, path.with_name("copy.jsonl"))
+    few = problem.plan(method, **eval(f"dict({error.left})", {"dp": dp}))
+    assert few.run(ledger=path).rounds == covered
+    whole = problem.plan(method, rounds=20, **eval(f"dict({error.instead})", {"dp": dp}))
+    assert whole.run(ledger=copy).rounds == 20
 
 
 def test_what_is_too_much_does_not_look_like_enough():
