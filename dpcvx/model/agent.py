@@ -405,7 +405,7 @@ def not_dcp(agent: Agent) -> str:
             break
         expression = inner
     names = [f"'{leaf.name()}'" for leaf in (*expression.variables(), *expression.parameters())]
-    kind = type(expression).__name__
+    kind = type(expression).__name__.removesuffix("Approx")
     open_sign = [p.name() for p in private_in(expression) if not (p.is_nonneg() or p.is_nonpos())]
     reason = f", and the sign of private '{open_sign[0]}' is not declared" if open_sign else ""
     return f"its term {kind} of {together(names)} is neither convex nor concave{reason}"

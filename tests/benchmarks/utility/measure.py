@@ -44,7 +44,9 @@ def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
         For tuning.
     """
     model, judge = _judged_model(name)
-    default = answer(lambda: model.problem.plan(epsilon=epsilon, delta=DELTA), model, judge, seeds)
+    default = answer(
+        lambda: model.problem.plan(model.method, epsilon=epsilon, delta=DELTA), model, judge, seeds
+    )
     tuned = answer(lambda: _tuned(model, epsilon, seconds), model, judge, seeds)
     found = settings(name, epsilon)
     hand = by_hand(found, model, judge, epsilon, seeds)

@@ -43,6 +43,8 @@ class Model:
         Finds one on the true data; cvxpy does by `dp.not_private.central` if omitted.
     expected : callable, optional
         From a seed to what is publicly expected of the data, right to a tenth.
+    method : Algorithm, optional
+        Named by its user, as plans ask for where an objective is not convex.
     """
 
     problem: dp.Problem
@@ -50,6 +52,7 @@ class Model:
     data: Data = field(default_factory=dict, repr=False)
     minimiser: Callable[[], Mapping[cp.Variable, Floats]] | None = None
     expected: Callable[[int], Mapping[dp.Private | str, dp.Expected]] | None = None
+    method: dp.Algorithm | None = None
 
 
 # The papers' instances ----------------------------------------------------------------------------
@@ -114,7 +117,13 @@ def nonconvex_classification() -> Model:
     def minimiser() -> dict[cp.Variable, Floats]:
         return {study.x: stationary_point(study, shares.parts)}
 
-    return Model(study.problem, data_of(others.parts), data_of(shares.parts), minimiser)
+    return Model(
+        study.problem,
+        data_of(others.parts),
+        data_of(shares.parts),
+        minimiser,
+        method=dp.SummedGradient(),
+    )
 
 
 # A newcomer's -------------------------------------------------------------------------------------
