@@ -262,7 +262,8 @@ def _check_pairs(tree: Tree, label: str) -> None:
     Shapes (n, 1) and (n,), or (n, 1) and (1, n), meet in n x n entries: mostly a column of a table
     beside a vector. Different lengths, or a term that is n x n itself, are taken as meant.
     """
-    nodes, seen = [tree], set[int]()
+    nodes: list[Any] = [tree]
+    seen = set[int]()
     while nodes:
         node = nodes.pop()
         if id(node) in seen:
