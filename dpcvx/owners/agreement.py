@@ -122,13 +122,22 @@ def _partners(noise: Calibrated | None) -> str:
 
 def _shown_noise(offer: Offer) -> dict[str, str]:
     """What the document says of noise that is split, in a row of its own; none without it."""
-    split = None if offer.noise is None else offer.noise.split
-    if split is None:
+    noise = offer.noise
+    split = None if noise is None else noise.split
+    if noise is None or split is None:
         return {}
     count, left = split.parties, split.parties - split.colluders
+    held, last = _held(offer, split), noise.at(offer.rounds).split
+    assert last is not None
+    falls = last.scale / split.scale
+    of_each, of_left = number(split.scale), number(held)
+    where = "every sum"
+    if falls < 1:
+        of_left += f" in round 1 and {number(falls * held)} in round {offer.rounds}"
+        where = f"the sum of round 1, and of {number(last.scale)} to that of round {offer.rounds}"
     text = (
-        f"each of {count} participants adds a standard deviation of {number(split.scale)} to every "
-        f"sum; any {left} of them together add {number(_held(offer, split))}"
+        f"each of {count} participants adds a standard deviation of {of_each} to {where}; any "
+        f"{left} of them together add {of_left}"
     )
     return {"noise": text}
 

@@ -375,6 +375,18 @@ def test_an_owner_is_shown_the_noise_of_all_participants(summed):
     assert f"document {document_of(offer)[:8]}" in said
 
 
+def test_an_owner_is_shown_the_noise_of_the_last_round_where_it_falls(summed):
+    offer, policy = summed
+    noise = replace(offer.noise, mechanism=replace(offer.noise.mechanism, decay=0.8))
+    offer = replace(offer, noise=noise, rounds=2)
+    offer = replace(offer, lines=tuple(replace(line, noise=noise) for line in offer.lines))
+    said = " ".join(str(agree(offer, replace(policy, epsilon=100.0))).split())
+    first, last = noise.split, noise.at(2).split
+    assert f"of {number(first.scale)} to the sum of round 1, and of {number(last.scale)}" in said
+    held = f"{number(first.together)} in round 1 and {number(last.together)} in round 2"
+    assert held in said and "every sum" not in said
+
+
 def test_the_sensitivity_is_the_owners_own(setting):
     offer, policy = setting
     agreed = agree(offer, policy)
