@@ -36,7 +36,7 @@ class Use:
 
     Attributes
     ----------
-    run : Any
+    run : tuple
         Equal for the objects of one run, and for a run that was interrupted and resumed.
     loss : Any
         Of the run as planned, as accounting has it; None without noise.
@@ -45,7 +45,7 @@ class Use:
         Whether it had the data from ``data=``, which may have been others.
     """
 
-    run: Any
+    run: tuple[object, ...]
     loss: Any
     releases: int
     handed: bool = False

@@ -30,7 +30,7 @@ from .fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
 from .loop import drive, whole_start
 from .part import Part, parts_of
 from .remote import RemoteExecutor, run_remote
-from .repeats import planned_entries, remember, warn_of_changes, warn_of_repeats
+from .repeats import planned_entries, remember, run_of, warn_of_changes, warn_of_repeats
 from .report import Reporter
 from .result import Result
 from .resume import Start, as_begun, begin
@@ -101,8 +101,7 @@ def run_plan(
             ]
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
-        earlier = tuple(begun.earlier for begun in start.agents)
-        run = object() if journal is None else (str(journal.path), plan.fingerprint, earlier)
+        run = run_of(plan, start, sources, "" if journal is None else str(journal.path.absolute()))
         kept = partial(remember, plan, start, given, sources, run)
         watch = Watch(plan, shown, tolerance=tolerance, iterates=iterates)
         try:

@@ -63,7 +63,7 @@ def _warn(
     given: Collection[Private],
     marks: Mapping[Sealed, bytes],
     sources: Data,
-    run: object = None,
+    run: tuple[object, ...] | None = None,
 ) -> None:
     found: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
@@ -132,12 +132,33 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
     )
 
 
+def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object, ...]:
+    """What tells this run from all others; of a resumed one, what told the interrupted one.
+
+    Parameters
+    ----------
+    plan : Terms
+    start : Start
+    sources : sequence of sequence of Sealed
+    place : str
+        Of the ledger's file, which may be removed and made anew; empty without one.
+    """
+    name = place, plan.fingerprint, tuple(begun.earlier for begun in start.agents)
+    if start.resumed:
+        for _, _, private, source in _read(plan, sources):
+            uses = [*_BY_VALUES.get(marked(source), ()), *private.uses.runs]
+            for use in reversed(uses):
+                if use.run[:-1] == name:
+                    return use.run
+    return *name, object()
+
+
 def remember(
     plan: Terms,
     start: Start,
     given: Collection[Private],
     sources: Data,
-    run: object,
+    run: tuple[object, ...],
     releases: Mapping[str, int],
     *,
     ended: bool,
@@ -150,8 +171,8 @@ def remember(
     start : Start
     given : collection of Private
     sources : sequence of sequence of Sealed
-    run : object
-        Equal for an interrupted run and what resumed it.
+    run : tuple
+        See `run_of`.
     releases : mapping of str to int
         Of the run, by agent.
     ended : bool

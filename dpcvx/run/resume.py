@@ -31,11 +31,14 @@ class Start:
         That every budget covers.
     notes : tuple of str
         What a user should know about it.
+    resumed : bool
+        Whether an interrupted run goes on.
     """
 
     agents: tuple[Begun, ...]
     rounds: int
     notes: tuple[str, ...] = ()
+    resumed: bool = False
 
 
 def as_begun(plan: Terms, journal: Journal) -> Terms:
@@ -217,7 +220,7 @@ def _again(parts: Sequence[Part], accounts: list[Account], run: Recorded, seeded
         Begun(account, before, known, {(e.round, e.step) for e in entries})
         for account, before, known, entries in zip(accounts, earlier, values, unmade, strict=True)
     )
-    return Start(agents, rounds, (_gone_on(run), *_coverage(parts, rounds)))
+    return Start(agents, rounds, (_gone_on(run), *_coverage(parts, rounds)), resumed=True)
 
 
 def _gone_on(run: Recorded) -> str:

@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 import weakref
+from contextlib import nullcontext
 
 import cvxpy as cp
 import numpy as np
@@ -374,6 +375,19 @@ def test_an_interrupted_run_with_a_ledger_file_resumes_in_silence(home, tmp_path
         assert len(d.uses.losses) == 1
     with pytest.warns(dp.RepeatWarning), pytest.raises(KeyboardInterrupt):
         plan.run(executor=executor())
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_every_run_counts_if_its_ledger_file_was_removed(ended, tmp_path):
+    problem, d = two()
+    path, plan = tmp_path / "spent.jsonl", planned(problem) if ended else interrupted(problem)
+    totals = [at_most(total(*[plan] * count)) for count in (2, 3)]
+    for text in (None, *totals):
+        told = nullcontext() if text is None else pytest.warns(dp.RepeatWarning, match=text)
+        with told, nullcontext() if ended else pytest.raises(KeyboardInterrupt):
+            plan.run(ledger=path)
+        path.unlink()
+    assert len(d.uses.losses) == 3
 
 
 def test_an_error_other_than_an_interrupt_counts_as_well(monkeypatch):
