@@ -7,7 +7,8 @@ that the ledger was charged. No statistics are involved in that, so two runs suf
 
 The noise of the first run is held against the scale that the ledger was charged: over all numbers
 that left, noise of half the scale is as small as that by chance less than once in a billion runs,
-if these are 60 numbers (Gaussian) or 110 (Laplace).
+if these are 60 numbers (Gaussian) or 110 (Laplace). The same is asked of each entry of what left,
+so that an entry without noise is found.
 
 The runs take the road of ``plan.run()``. Identical agents are evaluated in one batch there; they
 are checked one by one as well, as recorded runs and other executors evaluate them.
@@ -48,7 +49,8 @@ from ..run.resume import begin
 from .worst_neighbour import gradient_gap, worst_neighbour
 
 Array = NDArray[np.float64]
-# How often noise of the charged scale may be called too small, per agent.
+# How often noise of the charged scale may be called too small, per agent: once for all numbers
+# together, and once for their entries.
 _BY_CHANCE = 1e-9
 
 
@@ -451,6 +453,8 @@ def _one_by_one(
 def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
     """Noise that is smaller than what was charged, of an agent or of all together.
 
+    In all numbers that left, and in each entry of what left: exact entries may be few.
+
     A sum of N squares of normal variables is twice a gamma variable of shape N / 2, and a sum of N
     magnitudes of Laplace variables one of shape N.
     """
@@ -459,14 +463,27 @@ def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
         noise["all agents together"] = [one for own in noise.values() for one in own]
     for whose, drawn in noise.items():
         for norm, said in ((1, "mean magnitude"), (2, "root mean square")):
-            sizes = np.concatenate([np.zeros(0), *(abs(n) ** p for p, n in drawn if p == norm)])
-            chance = gammainc(sizes.size / norm, sizes.sum() / norm) if sizes.size else 1.0
-            if chance < _BY_CHANCE:
-                yield (
-                    f"{whose}: the {said} of the noise in {sizes.size} numbers is "
-                    f"{sizes.mean() ** (1 / norm):.3g} times what the ledger was charged for, "
-                    f"which happens by chance with probability {chance:.1g}"
-                )
+            powers = [abs(n) ** p for p, n in drawn if p == norm]
+            tables = {
+                size: np.array([n for n in powers if n.size == size]) for size in _sizes(powers)
+            }
+            groups = {"": np.concatenate([np.zeros(0), *powers])[:, np.newaxis]}
+            groups |= {f" in entry {{}} of {size}": table for size, table in tables.items()}
+            for where, table in groups.items():
+                count, total = table.shape[0], table.sum(axis=0)
+                chances = gammainc(count / norm, total / norm) * total.size if count else np.ones(1)
+                k = int(np.argmin(chances))
+                if chances[k] < _BY_CHANCE:
+                    yield (
+                        f"{whose}: the {said} of the noise in {count} numbers{where.format(k)} is "
+                        f"{(total[k] / count) ** (1 / norm):.3g} times what the ledger was charged "
+                        f"for, which happens by chance with probability {chances[k]:.1g}"
+                    )
+                    break
+
+
+def _sizes(arrays: Sequence[Array]) -> list[int]:
+    return sorted({array.size for array in arrays} - {0})
 
 
 def _noise(agent: Observed) -> list[tuple[int, Array]]:

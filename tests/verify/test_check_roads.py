@@ -122,6 +122,23 @@ def test_check_finds_half_the_laplace_noise(monkeypatch):
     assert any("all agents together: the mean magnitude of the noise" in f for f in found.faults)
 
 
+@pytest.mark.parametrize("identical", [True, False], ids=["batch", "one by one"])
+def test_check_of_an_entry_without_noise_fails(identical, monkeypatch):
+    """Two thirds of all numbers have their noise."""
+    name = "release_rows" if identical else "release"
+    honest = getattr(Calibrated, name)
+
+    def exact_entry(self, values, grid, streams):
+        left = honest(self, values, grid, streams)
+        left[..., 1] = grid.rounded(values)[..., 1]
+        return left
+
+    monkeypatch.setattr(Calibrated, name, exact_entry)
+    found = dp.check(planned(identical))
+    assert found.status == "failed"
+    assert any("in entry 1 of 3 is 0 times what the ledger" in fault for fault in found.faults)
+
+
 @pytest.mark.parametrize("fault", [None, halve_the_charge, halve_the_noise, triple_the_gradient])
 def test_audit_of_identical_agents_attacks_the_batch(fault, monkeypatch):
     """Fails on correct code with probability at most 0.05."""
