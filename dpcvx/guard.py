@@ -214,8 +214,9 @@ def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
 def _is_old(kind: type) -> bool:
     """Whether the package has another class of this module and name by now."""
     module = getattr(kind, "__module__", None)
-    own = isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0]
-    if not own or "<locals>" in kind.__qualname__:
+    if not isinstance(module, str) or "<locals>" in kind.__qualname__:
+        return False
+    if module.partition(".")[0] != __name__.partition(".")[0]:
         return False
     found: Any = sys.modules.get(module)
     for name in kind.__qualname__.split("."):

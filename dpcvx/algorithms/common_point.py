@@ -83,10 +83,15 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
         x[place] = vector
     x[:m] = shared_mean(program, vectors)
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
-    if m:
+    if m and not _suits(program, whole, x[:m], unit[:m]):
         x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
     if not alone and m < x.size and outcome in _FOUND:
-        x, outcome = _completed(whole.data, with_slacks(program, x), unit, m)
+        x = with_slacks(program, x)
+        y, outcome = _completed(whole.data, x, unit, m)
+        if outcome not in _FOUND:
+            # The first m are a solver's: within its accuracy none may suit them.
+            y, outcome = _projected(whole.data, x, unit, np.ones(x.size))
+        x[m:] = y[m:]
     # One array for agents with the same components, as `places` has it.
     parts = {id(place): x[place] for place in whole.places}
     moved = tuple(parts[id(place)] for place in whole.places)
@@ -157,30 +162,42 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
     return x if found.x is None else unit * found.x, found.outcome
 
 
+def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
+    """Whether shared components have own ones, near the public start, that keep all constraints.
+
+    Then they stay as they are: moved to the closest point they would be as accurate as a solver.
+    """
+    m, n = shared.size, whole.start.size
+    x = with_slacks(program, np.concatenate([shared, whole.start[m:]]))
+    units = np.concatenate([unit, np.full(n - m, unit.max())])
+    x, outcome = _completed(whole.data, x, units, m)
+    if outcome not in _FOUND:
+        return False
+    return Projector(_scaled(whole.data, units), "of all").violation(x / units) <= _ROUNDING
+
+
 def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Outcome]:
-    """The same of the components behind the first m, which stay as they are."""
-    scaled = _scaled(data, unit)
-    closest = sp.diags_array(
-        np.r_[np.zeros(m), np.ones(x.size - m), np.zeros(data.q.size - x.size)]
-    )
+    """The closest point of a set with the first m components as they are, or why there is none."""
     try:
-        projector = Projector(scaled, "of all")
+        projector = Projector(_scaled(data, unit), "of all")
     except ModelError:
         return x, Outcome.INFEASIBLE
     point, outcome = x / unit, Outcome.SOLVED
     for _ in range(2):  # as in `_projected`
-        if projector.violation(point) <= _ROUNDING:
+        if m == x.size or projector.violation(point) <= _ROUNDING:
             break
-        q = np.r_[np.zeros(m), -point[m:], np.zeros(data.q.size - x.size)]
-        answer = solve_pinned(replace(scaled, P=sp.csc_array(closest), q=q), np.arange(m), point)
+        auxiliary = np.zeros(data.q.size - x.size)
+        free = np.r_[np.zeros(m), np.ones(x.size - m), auxiliary]
+        distance = replace(
+            _scaled(data, unit),
+            P=sp.csc_array(sp.diags_array(free)),
+            q=-free * np.r_[point, auxiliary],
+        )
+        answer = solve_pinned(distance, np.arange(m), point)
         outcome = answer.outcome
         if answer.x is None:
             break
         point = answer.x
-    if outcome not in _FOUND:
-        # The first m are a solver's: within its accuracy none may suit them.
-        whole, outcome = _projected(data, x, unit, np.ones(x.size))
-        return np.concatenate([x[:m], whole[m:]]), outcome
     return np.where(point == x / unit, x, unit * point), outcome
 
 

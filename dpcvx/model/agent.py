@@ -393,7 +393,8 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
 
 def not_dcp(agent: Agent) -> str:
     """Why cvxpy does not take an objective for convex, from signs and shapes, never from values."""
-    objective, expression = agent.objective, agent.objective.args[0]
+    objective = agent.objective
+    expression: Any = objective.args[0]
     if expression.is_dcp():
         curved, other = ("convex", "concave")
         if isinstance(objective, cp.Minimize):

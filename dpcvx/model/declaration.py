@@ -368,8 +368,8 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
         new, name = _value(parameter), parameter.name()
         if value is None or new is None:
             if value is not new:
-                said = ("None" if one is None else show_values(one) for one in (value, new))
-                return name, *said
+                before, now = ("None" if v is None else show_values(v) for v in (value, new))
+                return name, before, now
             continue
         old, new = (v.toarray() if sp.issparse(v) else np.asarray(v) for v in (value, new))
         if old.shape != new.shape:

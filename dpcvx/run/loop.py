@@ -116,8 +116,9 @@ def drive(
         parts = _once([*past.values()], lambda own: _rising([*past], own))
         weighted = Solution(program, parts, start)
     reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
-    size = max((float(np.abs(x).max(initial=0.0)) for x in last.vectors), default=0.0)
-    status = watch.status(whole, average.finite and last.finite, size, _points(program, past))
+    points = _points(program, past)
+    size = float(np.abs(points[-1]).max(initial=0.0))
+    status = watch.status(whole, average.finite and last.finite, size, points)
     ledger = Ledger(tuple(report.account for report in reports))
     transcript = None
     if record:
@@ -146,11 +147,19 @@ def drive(
 
 
 def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Array]:
-    """All agents' public starts, and their last iterates after each part of the rounds."""
-    parts = [[local.start for local in program.agents]]
+    """All agents' public starts, and their last iterates after each part of the rounds.
+
+    Of several agents shared components alone, as a coordinator has no others of owners: the status
+    of a run is the same function of released values in one process and between owners.
+    """
+    agents = program.agents
+    each = [slice(None)] if len(agents) == 1 else [local.shared for local in agents]
+    parts = [[local.start for local in agents]]
     parts += [[answer.last for answer in past[t]] for t in sorted(past)]
-    points = np.array([np.concatenate(part) for part in parts])
-    return [*points[:, np.isfinite(points).all(axis=0)]]  # owners' own variables are nan
+    return [
+        np.concatenate([x[columns] for x, columns in zip(part, each, strict=True)])
+        for part in parts
+    ]
 
 
 def _since(before: Answer, half: int, after: Answer, t: int) -> Array:

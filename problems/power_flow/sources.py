@@ -197,7 +197,11 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
         for field in COLUMNS
     }
     known = {"baseMVA", *COLUMNS, *FOREIGN, *DESCRIPTIVE}
-    unread = [str(field) for field in fields if field not in known and np.size(fields[field])]
+    unread = [
+        str(field)
+        for field, table in fields.items()
+        if field not in known and np.size(table.to_numpy() if hasattr(table, "to_numpy") else table)
+    ]
     return Tables(
         name=name,
         base_mva=_base(fields["baseMVA"], name),

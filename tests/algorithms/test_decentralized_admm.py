@@ -220,9 +220,9 @@ def test_linear_objectives_have_a_D_that_leads_across_the_set():
 
 def test_without_a_smoothness_constant_D_is_asked_for():
     x = cp.Variable(2, name="x")
-    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
     agents = [
-        dp.Agent(cp.Minimize(cp.sum_squares(x - d) + cp.norm1(x)), name="a"),
+        dp.Agent(cp.Minimize(cp.sum(cp.abs(X @ x - 1))), name="a"),
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
     problem = dp.Problem(agents)

@@ -296,7 +296,9 @@ def test_steps_without_noise_fall_only_where_a_constant_one_stops_short():
 @pytest.mark.parametrize("rule", [dp.steps.Constant(), dp.steps.Geometric(0.9)])
 def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
     x = cp.Variable(2, name="x")
-    agents = [dp.Agent(cp.Minimize(cp.norm1(x)), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
+    X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
+    jumps = cp.sum(cp.abs(X @ x - 1))
+    agents = [dp.Agent(cp.Minimize(jumps), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
     name = type(rule).__name__
     with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.steps.{name}.*dp.steps.Sqrt"):
         dp.Problem(agents).plan(dp.DecentralizedGradient(step=rule), mechanism=None, rounds=2)

@@ -479,8 +479,12 @@ def test_linear_objectives_have_a_step_size_of_one():
         dp.Agent(cp.Minimize(d @ x), name="user"),
         dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g"),
     ]
-    plan = dp.Problem(agents, coupling=[x == y]).plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+    problem = dp.Problem(agents, coupling=[x == y])
+    plan = problem.plan(dp.GradientADMM(), mechanism=None)
     assert (plan.algorithm.smoothness, plan.algorithm.step) == (None, 1.0)
+    # Its length has the unit of the objective: no budget is spent on it.
+    with pytest.raises(dp.ModelError, match=r"'user' has no smoothness constant .* pass step="):
+        problem.plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("name", ["penalty", "step", "smoothness"])

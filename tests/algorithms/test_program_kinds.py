@@ -204,7 +204,7 @@ def test_what_is_derived_once_is_not_kept_by_forms_of_other_data():
     (spec,) = form.private
     twin = form.renamed([replace(spec, name="other")])
     assert twin.derived is form.derived and twin.private[0].name == "other"
-    with pytest.raises(AssertionError):
+    with pytest.raises(dp.DataError, match="fault of the package"):
         form.renamed([replace(spec, adjacency=dp.Rows(2.0))])
     assert replace(form, private=twin.private).derived is not form.derived
 

@@ -111,6 +111,15 @@ def test_cvxpy_never_solves_with_private_values():
     assert not shows(told(caught.value)) and not shows(problem)
 
 
+@pytest.mark.parametrize("held", [np.zeros(2), np.array(SECRETS), None])
+def test_truth_value_of_private_data_is_refused(held):
+    usage = load(held, **({"shape": 2} if held is None else {}))
+    with pytest.raises(dp.PrivacyError, match="has no truth value") as refusal:
+        bool(usage)
+    assert "is not None" in str(refusal.value)
+    assert not shows(told(refusal.value))
+
+
 def test_dcp_errors_show_no_values():
     problem = cp.Problem(cp.Minimize(cp.sqrt(cp.norm(x - SECRET))))
     with pytest.raises(cp.error.DCPError) as caught:

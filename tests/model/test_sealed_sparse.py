@@ -121,7 +121,7 @@ def outside(kind, place=10**6):
 
 
 WRONG = {
-    "complex": (lambda: sp.csr_array(DENSE).astype(complex), {}, "not an array of real numbers"),
+    "complex": (lambda: sp.csr_array(DENSE).astype(complex), {}, "are of type complex128"),
     "NaN": (lambda: entry(np.nan), {}, "NaN or infinite"),
     "infinite": (lambda: entry(-np.inf), {}, "NaN or infinite"),
     "overflowing": (

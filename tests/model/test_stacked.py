@@ -129,7 +129,7 @@ def test_data_beyond_numbers_stay_with_their_agent(name, bad):
 def test_what_cannot_be_stacked_is_known_before(name):
     _, form = form_of(REFUSED[name]())
     assert not stackable(form, ())
-    with pytest.raises(AssertionError):
+    with pytest.raises(dp.DataError, match="fault of the package"):
         StackedObjective(form, drawn(form, 0), ())
 
 

@@ -121,9 +121,10 @@ def test_large_numbers_are_no_divergence():
     """A solution at 1e40 that short steps take a thousand rounds to reach."""
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - 1e40)), name=name) for name in "ab"]
-    for method in (dp.LinearizedADMM(penalty=1.0, step=1e-3), dp.DPP2("complete", 1e-2, 1e-3)):
+    short, longer = dp.LinearizedADMM(penalty=1.0, step=1e-3), dp.DPP2("complete", 1e-2, 1e-3)
+    for method, status in ((short, dp.Status.UNSETTLED), (longer, dp.Status.COMPLETED)):
         result = dp.Problem(agents).plan(method, mechanism=None, rounds=2000).run()
-        assert result.status is dp.Status.UNSETTLED  # a tenth of the way is left
+        assert result.status is status  # short steps leave a fiftieth of the way
         assert result.solution[x] == pytest.approx(1e40, rel=0.2)
 
 
@@ -299,7 +300,8 @@ def test_what_the_data_may_hold_up_is_not_called_falling():
     d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
     a = dp.Agent(cp.Minimize(d @ x), [x >= 0], name="a")
     b = dp.Agent(cp.Minimize(-0.1 * cp.sum(x)), name="b")
-    dp.Problem([a, b]).plan(dp.LinearizedADMM(penalty=1.0), rounds=5, epsilon=1.0, delta=1e-6)
+    method = dp.LinearizedADMM(penalty=1.0, step=0.1)
+    dp.Problem([a, b]).plan(method, rounds=5, epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("coupled", [False, True])

@@ -670,10 +670,12 @@ def worked(seconds):
 def test_a_run_that_names_no_executor_moves_by_itself(monkeypatch, spend, moves):
     """Waiting, as for the processor of a busy machine, is no work that threads would share."""
     monkeypatch.setattr(automatic, "available_cores", lambda: 2)
+    # Half of the work: on a busy machine a turn that waits takes more than the usual millisecond.
+    monkeypatch.setattr(Automatic.__init__, "__defaults__", (0.01, None, time.thread_time))
     threads = []
 
     def turn(agent):
-        spend(0.01)
+        spend(0.02)
         threads.append(threading.current_thread() is threading.main_thread())
 
     in_gradients(monkeypatch, turn)

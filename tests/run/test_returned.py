@@ -63,6 +63,20 @@ def test_returned_values_keep_the_coupling():
     assert f"in no entry more than {result.moved:.3e} away" in text
 
 
+def test_replays_set_the_values_and_the_status_that_a_run_sets(tmp_path):
+    problem, _ = feeder()
+    plan = problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6)
+    path = tmp_path / "spent.jsonl"
+    result = plan.run(ledger=path)
+    set_by_run = {v.id: v.value for v in problem.variables()}
+    for variable in problem.variables():
+        variable.save_value(None)
+    again = plan.replay(path)
+    assert again.status is result.status is problem.status
+    for variable in problem.variables():
+        assert np.array_equal(variable.value, set_by_run[variable.id])
+
+
 def test_values_that_suit_everyone_are_left_alone():
     problem, load = feeder(limit=100.0)
     result = problem.solve(dp.ADMM(penalty=1.0), mechanism=None, rounds=300)
