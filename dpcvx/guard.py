@@ -230,9 +230,10 @@ def _inner(given: Iterable[object], own: bool) -> Iterable[object]:
         if own and place == 0:  # of the same import as its method
             continue
         yield one
-        if isinstance(one, Mapping):
+        # Of these types alone: what other containers raise may quote data.
+        if type(one) is dict:
             yield from (*one.keys(), *one.values())
-        elif isinstance(one, (list, tuple)):
+        elif type(one) in (list, tuple):
             yield from one
 
 

@@ -16,11 +16,11 @@ from dpcvx.solvers.projector import Projector
 NAN = float("nan")
 
 
-def program(*costs):
+def program(*costs, proximal=True):
     """One agent per cost, a function of a shared vector of length 2."""
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(c(x)), name=f"a{k}") for k, c in enumerate(costs)]
-    return compile_problem(dp.Problem(agents))
+    return compile_problem(dp.Problem(agents), proximal=proximal)
 
 
 QUIET = Conditions(100, (0.0, 0.0), (0.0, 0.0))
@@ -119,15 +119,18 @@ def test_a_modulus_that_does_not_exist_is_refused_by_agent():
 @pytest.mark.parametrize("rule", [dp.steps.Constant(), dp.steps.Geometric(0.9), dp.steps.Smooth()])
 def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
     with pytest.raises(dp.ModelError, match="'a1'"):
-        rule.resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
+        rule.resolved(program(QUADRATICS[0], lambda x: cp.norm1(x), proximal=False), 1.0)
 
 
 def test_the_default_step_without_noise_is_one_over_L_where_there_is_one():
     smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), QUIET)
-    rough = dp.LinearizedADMM().resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), QUIET)
+    costs = QUADRATICS[0], lambda x: cp.norm1(x)
+    rough = dp.LinearizedADMM().resolved(program(*costs, proximal=False), QUIET)
+    exact = dp.LinearizedADMM().resolved(program(*costs), QUIET)
     assert smooth.step.eta(1) == smooth.step.eta(9) == pytest.approx(1 / 18)
     assert smooth.penalty.penalty == pytest.approx(18)
     assert isinstance(rough.step, dp.steps.Sqrt)
+    assert exact.step.eta(1) == pytest.approx(1 / 18)  # steps minimize the norm exactly
 
 
 def test_square_root_steps_are_equation_26a_unless_they_begin_elsewhere():
