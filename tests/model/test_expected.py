@@ -174,15 +174,17 @@ def test_plans_with_other_expectations_are_other_plans():
         plans[3].replay(transcript)
 
 
-def test_like_is_no_expectation():
+@pytest.mark.parametrize("shrink", [True, False])
+def test_released_data_are_moved_towards_a_proxy_unless_shrink_is_off(shrink):
     x = cp.Variable(4, name="x")
     plans = []
     for like in (None, LOADS + 0.1):
         d = dp.Private(LOADS, name="load", adjacency=dp.Within(0.1), like=like)
         problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="north")])
-        plans.append(planned(problem))
+        method = dp.Central(shrink=shrink)
+        plans.append(problem.plan(method, epsilon=1.0, delta=1e-6, release="once"))
     ends = [plan.run(seed=1, verbose=False).solution["x"] for plan in plans]
-    assert np.array_equal(*ends)
+    assert np.array_equal(*ends) == (not shrink)
 
 
 @pytest.mark.parametrize(
