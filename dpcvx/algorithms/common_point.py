@@ -87,7 +87,7 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
         x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
     if not alone and m < x.size and outcome in _FOUND:
         x = with_slacks(program, x)
-        y, outcome = _completed(whole.data, x, unit, m)
+        y, outcome = _completed(whole.data, x, unit, m) if m else (x, Outcome.FAILED)
         if outcome not in _FOUND:
             # The first m are a solver's: within its accuracy none may suit them.
             y, outcome = _projected(whole.data, x, unit, np.ones(x.size))

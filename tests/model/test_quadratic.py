@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms.program import compile_problem
 from dpcvx.model.quadratic import hessian, hessian_at
-from dpcvx.plan.compiled import compiled
 
 
 def form_of(cost, *limits):
-    return compiled(dp.Problem([dp.Agent(cp.Minimize(cost), list(limits))])).program.agents[0].form
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), list(limits))])
+    # With terms that steps minimize, such as public exponentials, in the form.
+    return compile_problem(problem, proximal=False).agents[0].form
 
 
 def at(form, x, scale=1.0):

@@ -297,7 +297,9 @@ def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
         with pytest.raises(dp.ModelError, match=r"is none of a coordinator\. Write wss://"):
             dp.Owner(folders / "north" / "owner.toml").join(address, patience=0.1)
-    for address in ("8443", "localhost", "localhost:https", 8443, "a:99999"):
+    with pytest.raises(dp.ModelError, match="must be text"):
+        dp.Owners(8443, keys=folders / "coordinator" / "keys")
+    for address in ("8443", "localhost", "localhost:https", "a:99999"):
         with pytest.raises(dp.ModelError, match="no place to listen"):
             dp.Owners(address, keys=folders / "coordinator" / "keys")
     with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):

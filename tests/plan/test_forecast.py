@@ -196,14 +196,15 @@ def test_a_wrong_sign_is_told_before_and_after_a_run():
     price = dp.Private(2.0, name="price", adjacency=dp.Within(0.1))
     wrong = dp.Agent(cp.Minimize(-cp.square(x - price)), [x >= 0, x <= 9], name="wrong")
     right = dp.Agent(cp.Minimize(cp.square(x - 1)), [x >= 0, x <= 9], name="right")
-    plan = dp.Problem([wrong, right]).plan(epsilon=1.0, delta=1e-6)
+    method = dp.MeanGradient(step=0.1)
+    plan = dp.Problem([wrong, right]).plan(method, epsilon=1.0, delta=1e-6)
     said = "by cvxpy's rules the objective of 'wrong' is not convex"
     assert plan.remarks.startswith(said) and said in " ".join(str(plan).split())
     assert said in " ".join(str(plan.run(seed=0)).split())
     assert "nonneg=True" in plan.remarks  # might be all that lacks
     price = dp.Private(2.0, name="price", adjacency=dp.Within(0.1), nonneg=True)
     signed = dp.Agent(cp.Minimize(-cp.square(x) * price), [x >= 0, x <= 9], name="wrong")
-    assert dp.Problem([signed, right]).plan(mechanism=None).remarks.endswith("a wrong sign")
+    assert dp.Problem([signed, right]).plan(method, mechanism=None).remarks.endswith("a wrong sign")
     assert "not convex" not in dp.Problem([right]).plan(mechanism=None).remarks
 
 

@@ -152,7 +152,8 @@ def test_a_public_parameter_needs_a_value_and_is_frozen_by_the_plan(x, d):
 
 
 def test_step_sizes_that_the_model_cannot_supply_are_refused(x, d):
-    nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x))
+    X = dp.Private(np.eye(x.size), adjacency=dp.Rows(1.0), name="X")
+    nonsmooth = problem_with(cp.sum(cp.abs(X @ x - 1)))
     with pytest.raises(dp.ModelError, match=r"'solo'.*dp\.steps\.Smooth\(L=\.\.\.\)"):
         nonsmooth.plan(dp.LinearizedADMM(step=dp.steps.Smooth()), epsilon=1.0, delta=1e-6)
     flat = problem_with(cp.square(cp.sum(x - d)))
