@@ -87,6 +87,7 @@ def test_owners_look_at_data_and_offers_by_the_pages_commands(federation, monkey
     (check,), (inspect,) = commands("dpcvx owner check"), commands("dpcvx inspect")
     assert main(check[1:]) == 0
     assert "fits its declaration" in capsys.readouterr().out
+    Path("spent.jsonl").unlink(missing_ok=True)  # of the run of another test
     assert main(inspect[1:]) == 0
     assert "costs      epsilon 1 of 1" in capsys.readouterr().out
 
