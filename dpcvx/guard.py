@@ -224,7 +224,7 @@ def _is_old(kind: type) -> bool:
     return found is not kind
 
 
-def _inner(given: Iterable[object], own: bool) -> Iterable[object]:
+def _inner(given: Iterable[Any], own: bool) -> Iterable[Any]:
     """Arguments, and what is in lists and mappings of them."""
     for place, one in enumerate(given):
         if own and place == 0:  # of the same import as its method
