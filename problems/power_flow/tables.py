@@ -131,6 +131,8 @@ class Table:
         ]
         lines = [
             r"% needs \usepackage{booktabs,longtable}",
+            # A dozen columns fit on a page of A4; the group keeps other tables as they are.
+            r"\begingroup\setlength{\tabcolsep}{3.5pt}",
             rf"\begin{{longtable}}{{{'r' * len(self.columns)}}}",
             r"\toprule",
             *(rf"{head} \\" for head in heads),
@@ -140,6 +142,7 @@ class Table:
             *([r"\midrule", *foot] if foot else []),
             r"\bottomrule",
             r"\end{longtable}",
+            r"\endgroup",
         ]
         return "\n".join(lines) + "\n"
 

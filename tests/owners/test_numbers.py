@@ -149,7 +149,7 @@ OTHERWISE = {
     "fewer rounds than none": (Agreed, lambda s: replace(s, rounds=-1)),
     "more rounds than asked": (Agreed, lambda s: replace(s, rounds=10**6)),
     "a key that nobody asked for": (
-        Agreed, lambda s: replace(s, key=Key("sensor0", "00" * 32, "", "")),
+        Agreed, lambda s: replace(s, key=Key("sensor0", "", "00" * 32, "", "")),
     ),
     "iterates without end": (
         Told, lambda s: replace(s, answer=replace(s.answer, last=s.answer.last * np.inf)),

@@ -259,7 +259,7 @@ def test_every_method_of_the_package_is_tried():
     assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 3
 
 
-def test_the_way_that_a_plan_takes_where_sums_of_gradients_are_not_enough_is_tried():
+def test_tune_tries_the_method_that_a_refusal_of_nonconvex_objectives_names():
     x, agents = cp.Variable((2, 2), PSD=True, name="x"), []
     for k in range(2):
         d = dp.Private(np.eye(2), name=f"d{k}", adjacency=dp.Within(0.1, norm=2))
@@ -270,9 +270,11 @@ def test_the_way_that_a_plan_takes_where_sums_of_gradients_are_not_enough_is_tri
         with suppress(dp.DpcvxError):
             problem.plan(way.algorithm, epsilon=1.0, delta=1e-6, release=way.release, rounds=2)
             fits.add(type(way.algorithm))
-    assert type(problem.plan(epsilon=1.0, delta=1e-6).algorithm) in fits
-    # Of the methods with a server, it alone.
-    assert fits == {dp.MeanGradient, dp.DecentralizedGradient, dp.PrimalDual}
+    with pytest.raises(dp.ModelError, match=r"name a method .* such as dp\.MeanGradient\(\)"):
+        problem.plan(epsilon=1.0, delta=1e-6)
+    assert fits == {
+        dp.MeanGradient, dp.SummedGradient, dp.DecentralizedGradient, dp.PrimalDual,
+    }  # fmt: skip
 
 
 def test_noise_is_split_under_sums_where_that_is_asked_for():
