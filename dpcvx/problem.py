@@ -174,7 +174,9 @@ class Plan(Terms):
             every charge and every release is written to it before it takes effect, and an
             interrupted run of this plan goes on where it stopped, without spending anything twice.
             A run that ends in an error adds what it released to a `Ledger` that was passed: all
-            that was planned, if its agents live in other processes.
+            that was planned, if its agents live in other processes. A `Ledger` shows
+            a run what was in it when the run began, so pass a path if runs may overlap: the second
+            of them raises `LedgerError`.
         executor : Executor, optional
             Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
             in this process, one after the other, and in threads once their turns take longer than
@@ -193,7 +195,7 @@ class Plan(Terms):
         ------
         ModelError
             If a public parameter has another value than when the plan was made: make the plan
-            again. Unpickled plans and replays hold no parameter of yours and do not check.
+            again. A plan from a pickle has copies of your parameters. Replays do not check.
         DataError
             If data are missing or do not fit their declaration.
         PrivacyError
