@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start hundreds of processes; without bytecode each compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lowest versions lint format types examples docs look wheel gallery printed check bench utility campaigns clean
 

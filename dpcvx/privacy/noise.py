@@ -18,13 +18,16 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from .randomness import Alone, Randomness, Streams
+
+if TYPE_CHECKING:  # loaded where a rounding needs more digits than floats have
+    import mpmath
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -225,6 +228,8 @@ class _Tails:
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
         """U and V from `words` words each, in the middle of what is left open, and its width."""
+        import mpmath
+
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
         source = self._sources.one(i * len(self._sources) // self._u.size)
         while len(drawn) < words:
@@ -236,24 +241,32 @@ class _Tails:
         return (u + mpmath.mpf(0.5)) * width, (v + mpmath.mpf(0.5)) * width, width
 
 
-Exact = Callable[[mpmath.mpf, mpmath.mpf, mpmath.mpf], _Interval]
+Exact: TypeAlias = "Callable[[mpmath.mpf, mpmath.mpf, mpmath.mpf], _Interval]"
 
 
 def _cosine(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    import mpmath
+
     return _box_muller(mpmath.cos(2 * mpmath.pi * v), u, width)
 
 
 def _sine(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    import mpmath
+
     return _box_muller(mpmath.sin(2 * mpmath.pi * v), u, width)
 
 
 def _box_muller(direction: mpmath.mpf, u: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    import mpmath
+
     radius = mpmath.sqrt(-2 * mpmath.log(u))
     # |d radius / du| = 1 / (u radius) and |d angle / dv| = 2 pi; halved width, doubled for safety.
     return _Interval(radius * direction, width * (1 / (u * radius) + 2 * mpmath.pi * radius))
 
 
 def _signed_log(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    import mpmath
+
     magnitude = -mpmath.log(u)
     return _Interval(magnitude if v >= 0.5 else -magnitude, width / u)
 
@@ -292,6 +305,8 @@ def _decided(
 
 
 def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
+    import mpmath
+
     for words in itertools.count(2):
         with mpmath.workprec(64 * (words + 2)):
             u, v, width = tails.uniforms(i, words)

@@ -36,14 +36,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from .._words import plural
 from ..errors import ModelError, PrivacyError
 from .noise import grid_for
+
+if TYPE_CHECKING:
+    import mpmath
 
 Array = NDArray[np.float64]
 
@@ -185,6 +188,8 @@ def departure(parties: int, scale: float) -> mpmath.mpf:
     scale : float or mpf
         s, positive.
     """
+    import mpmath
+
     product = mpmath.mpf(1)
     for k in range(1, parties):
         rate = 2 * (mpmath.pi * scale) ** 2 * k / (k + 1)

@@ -7,16 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, cast
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from .._words import plural
 from ..plan.banner import banner, row
@@ -25,6 +16,9 @@ from ..plan.terms import Terms
 from .history import Round
 from .notebook_line import PATIENCE, NotebookLine, in_notebook
 from .result import Result, outcome_rows, spent_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # About this many lines of progress, whatever the number of rounds.
 _ROWS = 7
@@ -83,6 +77,8 @@ class _Stream:
 
 def screen(shown: bool) -> Console:
     """Standard output, or nothing; see `Reporter` for what cannot be written."""
+    from rich.console import Console
+
     shown = shown and sys.stdout is not None
     stream = cast("IO[str]", _Stream(sys.stdout)) if shown else None
     return Console(
@@ -101,6 +97,8 @@ def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], No
     verbose : bool or None
         As for runs: see `wanted`.
     """
+    from rich.progress import BarColumn, Progress, TextColumn
+
     notebook = verbose is not False and in_notebook()
     line = NotebookLine(name, 100, unit=" %") if notebook else None
     shown = wanted(verbose) and line is None
@@ -139,6 +137,8 @@ def busy_line(
     if verbose is False or not wanted(None):
         yield
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     line = Progress(*columns, console=screen(True), transient=True)
     line.add_task(text, total=None)
@@ -167,6 +167,8 @@ class Reporter:
     def __init__(
         self, plan: Terms, verbose: bool | None, guarantee: Guarantee, notes: Sequence[str] = ()
     ) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._plan = plan
         self._guarantee = guarantee
         self._notes = notes

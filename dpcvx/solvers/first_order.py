@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-import scs
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
@@ -22,6 +21,8 @@ _LARGEST_BENT = 300
 
 def first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
     """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
+    import scs
+
     cones = data.cones
     # SCS prints on numbers it cannot use.
     if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()) or _bent(P):
