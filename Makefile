@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of processes; without bytecode each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel gallery printed check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel gallery printed weight check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -50,6 +50,9 @@ gallery: $(READY)  ## draws the gallery's thumbnails anew, in four minutes
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew
 	$(BIN)/python -m tests.pages
+
+weight: $(READY)  ## how much there is to read, beside the figures of the last commit
+	$(BIN)/python -m tests.weight
 
 check: test lowest lint types examples docs wheel
 
