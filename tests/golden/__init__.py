@@ -1,0 +1,1 @@
+"""What plans say and runs do, recorded: a move of code that changes a bit shows here."""
