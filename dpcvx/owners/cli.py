@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _option(
         coordinate, "--wait", float, "600", "SECONDS", "for an owner to come, answer, or come back"
     )
-    coordinate.add_argument("--out", type=Path, metavar="FILE.npz", help="for shared variables")
+    coordinate.add_argument("--out", type=_output, metavar="FILE.npz", help="for shared variables")
     coordinate.set_defaults(do=_coordinate)
 
     owner = commands.add_parser("owner", help="one owner's side")
@@ -100,7 +100,9 @@ def _parser() -> argparse.ArgumentParser:
         "to look for the coordinator, at first and after a loss",
     )
     join.add_argument("--seed", type=int, help="of the noise, for studies on made-up data")
-    join.add_argument("--out", type=Path, metavar="FILE.npz", help="own variables, for you alone")
+    join.add_argument(
+        "--out", type=_output, metavar="FILE.npz", help="own variables, for you alone"
+    )
     join.set_defaults(do=_join)
 
     inspect = commands.add_parser("inspect", help="what an offer asks, and what it would cost")
@@ -121,6 +123,16 @@ def _option(
     """An option that may be left out, and what holds then."""
     said = f"{what} (default: %(default)s)"
     parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
+
+
+def _output(text: str) -> Path:
+    """Return the path of a file to write, refused before a run if it has no folder."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a file in an existing folder: the variables could not be saved"
+        )
+    return path
 
 
 def _say(text: str) -> None:

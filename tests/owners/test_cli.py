@@ -215,3 +215,14 @@ def test_what_an_owner_saves_is_for_its_eyes_only(tmp_path):
     cli._save(path, {"x": np.arange(3.0)})
     assert path.stat().st_mode & 0o777 == 0o600
     assert np.load(path)["x"].tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["coordinate", "model.py"], ["owner", "join", "owner.toml", "--connect", "wss://h:1"]],
+)
+def test_out_without_folder_is_refused_before_a_run(tmp_path, capsys, command):
+    for out in (tmp_path / "missing" / "x.npz", tmp_path):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, "--out", str(out)])
+        assert "is not a file in an existing folder" in capsys.readouterr().err
