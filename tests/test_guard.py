@@ -19,7 +19,7 @@ from rich import inspect as rich_inspect
 from rich.console import Console
 
 import dpcvx as dp
-from dpcvx.model.normal_form import BoundObjective, NormalForm
+from dpcvx.model.normal_form import Evaluator, NormalForm
 from dpcvx.model.private import source_of
 from dpcvx.model.sealed import seal
 from dpcvx.privacy.ledger_file import Journal
@@ -116,7 +116,7 @@ STOPS = [KeyboardInterrupt, MemoryError, OSError]
         (gate, "unseal"),
         (gate.Calibrated, "release"),
         (NormalForm, "bind"),
-        (BoundObjective, "gradient"),
+        (Evaluator, "gradient"),
         (Journal, "charge"),
         (Journal, "release"),
         (watch, "_below"),
@@ -186,7 +186,7 @@ def test_panics_of_a_solver_in_private_steps_are_withheld(monkeypatch):
         raise PanicException(f"index {CANARY}")
 
     made = plan()
-    monkeypatch.setattr(BoundObjective, "gradient", panic)
+    monkeypatch.setattr(Evaluator, "gradient", panic)
     monkeypatch.setattr(Sensitivity, "slope", panic)
     with pytest.raises(dp.PrivacyError, match="failed with PanicException") as caught:
         made.run(data={"load": DATA})

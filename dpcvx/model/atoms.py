@@ -1,7 +1,8 @@
 r"""Values and vector-Jacobian products of the outer atoms of an objective.
 
 Every rule maps argument values to the atom's value, and a cotangent of the value to that of one of
-the arguments. Where an atom has a kink the rule returns one stated subgradient:
+the arguments. A rule works on the trailing axes of arrays, and leading axes are agents or points.
+Where an atom has a kink the rule returns one stated subgradient:
 
 =============================  =====================================================
 atom                           subgradient where it is not differentiable
@@ -17,9 +18,11 @@ atom                           subgradient where it is not differentiable
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -27,14 +30,40 @@ from numpy.typing import NDArray
 from scipy.special import entr, kl_div, rel_entr
 
 from .matrices import Array, is_blank
+from .trailing import View, flat, product, product_with_vectors, swapped
 
-Forward = Callable[[Sequence[Array], tuple[Any, ...]], Array]
-VJP = Callable[[Sequence[Array], Array, Array, tuple[Any, ...], int], Array]
+Shape = tuple[int, ...]
+Forward = Callable[[Sequence[Array], Any], Array]
+VJP = Callable[[Sequence[Array], Array, Array, Any, int], Array]
+Layout = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How to evaluate and differentiate one kind of atom.
+class Fitted:
+    """A rule for arguments of fixed shapes, on arrays with any number of leading axes.
+
+    Attributes
+    ----------
+    forward : callable
+        ``forward(values, data)``: flat value of the atom, at arguments in their layouts.
+    vjp : callable
+        ``vjp(values, out, g, data, k)``: flat cotangent of argument k, for the flat cotangent ``g``
+        of the flat value ``out``.
+    data : Any
+        Static data as both take them.
+    layouts : tuple of callable
+        One per argument: of a flat array, what `forward` and `vjp` take.
+    """
+
+    forward: Forward
+    vjp: VJP
+    data: Any
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """How to evaluate and differentiate one kind of atom, over trailing axes.
 
     Attributes
     ----------
@@ -54,9 +83,150 @@ class Rule:
     vjp: VJP
     by_value: bool = True
 
+    @abstractmethod
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule for arguments of these shapes.
+
+        Parameters
+        ----------
+        data : tuple
+            Static data of the atom.
+        shapes : sequence of tuple of int
+            Shapes of the arguments.
+        shape : tuple of int
+            Shape of the value.
+        """
+
     def __reduce__(self) -> tuple[Any, ...]:
         # By name: the functions are this module's, and lambdas do not pickle.
         return rule_named, (self.name,)
+
+
+class Entrywise(Rule):
+    """The rule of an atom of one argument that works entry by entry."""
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays."""
+        return Fitted(self.forward, self.vjp, data, (flat,))
+
+
+class Broadcasting(Rule):
+    """The rule of an atom that works entry by entry on arguments of shapes that broadcast.
+
+    Its `vjp` has the shape of the value; what an argument was repeated for is summed up here.
+    """
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays if arguments are numbers or of the value's shape."""
+        vjp = self.vjp
+        if all(own == shape or math.prod(own) == 1 for own in shapes):
+            numbers = tuple(math.prod(own) < math.prod(shape) for own in shapes)
+
+            def summed(v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+                part = vjp(v, out, g, data, k)
+                return part.sum(axis=-1, keepdims=True) if numbers[k] else part
+
+            return Fitted(self.forward, summed, data, (flat,) * len(shapes))
+        wide = [(1,) * (len(shape) - len(own)) + own for own in shapes]
+        whole, views = View(shape), tuple(map(View, wide))
+        repeated = [
+            tuple(i - len(shape) for i, n in enumerate(own) if n == 1 and shape[i] > 1)
+            for own in wide
+        ]
+
+        def unrepeated(v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+            part = vjp(v, whole(out), whole(g), data, k)
+            return views[k].flat(part.sum(axis=repeated[k], keepdims=True) if repeated[k] else part)
+
+        return Fitted(lambda v, d: whole.flat(self.forward(v, d)), unrepeated, data, views)
+
+
+class Over(NamedTuple):
+    """Over which axes an atom reduces, as its rule takes it.
+
+    Attributes
+    ----------
+    axis : int or tuple of int
+        Axes to reduce, counted from the end.
+    every : int or tuple of int
+        All axes of the argument, leading ones apart.
+    number : float or None
+        The atom's number, such as the p of a p-norm.
+    single : bool
+        Whether numpy makes numbers of the value for one agent, in place of arrays.
+    """
+
+    axis: int | tuple[int, ...]
+    every: int | tuple[int, ...]
+    number: Any
+    single: bool
+
+
+@dataclass(frozen=True)
+class Reduction(Rule):
+    """The rule of an atom that reduces its first argument over some or all axes.
+
+    `forward` and `vjp` take an `Over` in place of the static data. Values keep reduced axes as 1.
+
+    Attributes
+    ----------
+    has_number : bool
+        Whether the atom's static data begin with a number.
+    has_axis : bool
+        Whether they end with an axis and whether reduced axes are kept.
+    """
+
+    has_number: bool = False
+    has_axis: bool = True
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays if it reduces all axes."""
+        number = data[0] if self.has_number else None
+        axis, keeps = data[-2:] if self.has_axis else (None, False)
+        first = shapes[0]
+        gone = range(len(first)) if axis is None else _axes(axis, len(first))
+        if len(gone) == len(first):
+            over = Over(-1, -1, number, not keeps)
+            return Fitted(self.forward, self.vjp, over, (flat,) * len(shapes))
+        view, scalar = View(first), View((1,) * len(first))
+        kept = View(tuple(1 if i in gone else n for i, n in enumerate(first)))
+        places = tuple(i - len(first) for i in gone)
+        every = tuple(range(-len(first), 0))
+        over = Over(places[0] if len(places) == 1 else places, every, number, False)
+        views = (view, *(scalar for _ in shapes[1:]))
+        size, vjp = math.prod(kept.shape), self.vjp
+
+        def backward(v: Sequence[Array], out: Array, g: Array, over: Any, k: int) -> Array:
+            # A rule that does not look at the value is given none.
+            value = kept(out) if out.shape[-1] == size else out
+            return views[k].flat(vjp(v, value, kept(g), over, k))
+
+        return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
+
+
+def _axes(axis: Any, dimensions: int) -> list[int]:
+    return sorted(a % max(dimensions, 1) for a in np.atleast_1d(axis).tolist())
+
+
+class Product(Rule):
+    """The rule of the matrix product; its `forward` and `vjp` take a `View` of the value."""
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule of matrices, or of a matrix and a vector."""
+        left, right = shapes
+        if len(left) == 2 and len(right) == 1:
+            return Fitted(_matvec, _matvec_vjp, None, (View(left), flat))
+        left = left if len(left) == 2 else (1, *left)
+        right = right if len(right) == 2 else (*right, 1)
+        return Fitted(self.forward, self.vjp, View((left[0], right[1])), (View(left), View(right)))
+
+
+class QuadraticForm(Rule):
+    """The rule of ``x.T @ P @ x``."""
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule of a flat vector and a matrix."""
+        return Fitted(self.forward, self.vjp, None, (flat, View(shapes[1])))
 
 
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
@@ -83,23 +253,8 @@ def supported() -> list[str]:
     return [*sorted(_NAMES), "@", "every affine atom"]
 
 
-def _reduced(value: Array, like: Array, axis: Any, keepdims: bool) -> Array:
-    """Expand the result of a reduction so that it broadcasts against the argument again."""
-    if axis is None or keepdims:
-        return value
-    return np.expand_dims(value, axis)
-
-
-def _fit(g: Array, like: Array) -> Array:
-    """Sum the cotangent of a broadcast argument back to the argument's shape."""
-    extra = g.ndim - like.ndim
-    stretched = [i for i, n in enumerate(like.shape) if n == 1 and g.shape[i + extra] != 1]
-    axes = (*range(extra), *(i + extra for i in stretched))
-    return np.reshape(np.sum(g, axis=axes), like.shape) if axes else g
-
-
-def _elementwise(name: str, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Rule:
-    return Rule(name, lambda v, _: f(v[0]), lambda v, _out, g, _, _k: g * df(v[0]), False)
+def _entrywise(name: str, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Rule:
+    return Entrywise(name, lambda v, _: f(v[0]), lambda v, _out, g, _, _k: g * df(v[0]), False)
 
 
 def _power(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -120,70 +275,6 @@ def _huber_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], 
     return 2.0 * np.clip(v[0], -data[0], data[0]) * g
 
 
-def _qol(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    axis, keepdims = data
-    return np.sum(v[0] ** 2, axis=axis, keepdims=keepdims) / v[1]
-
-
-def _qol_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    axis, keepdims = data
-    y = v[1]
-    if k == 1:
-        return np.reshape(np.sum(-out * g / y), y.shape)
-    return 2.0 * v[0] * _reduced(g / y, v[0], axis, keepdims)
-
-
-def _quad_form(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    x = v[0].ravel()
-    return np.asarray(x @ v[1] @ x)
-
-
-def _quad_form_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int
-) -> Array:
-    x, P = v[0].ravel(), v[1]
-    return np.reshape(g * (P @ x + P.T @ x), v[0].shape) if k == 0 else g * np.outer(x, x)
-
-
-def _lse(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    axis, keepdims = data
-    top = np.max(v[0], axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    total = np.log(np.sum(np.exp(v[0] - top), axis=axis, keepdims=True)) + top
-    return np.asarray(total if keepdims else np.squeeze(total, axis=axis))
-
-
-def _lse_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    axis, keepdims = data
-    weights = np.exp(v[0] - _reduced(out, v[0], axis, keepdims))
-    return weights * _reduced(g, v[0], axis, keepdims)
-
-
-def _first(hit: NDArray[np.bool_], axis: Any) -> NDArray[np.bool_]:
-    """Keep only the first True along the given axes, counted column-major."""
-    axes = range(hit.ndim) if axis is None else np.atleast_1d(axis) % max(hit.ndim, 1)
-    reduced = sorted(int(a) for a in axes)
-    kept = [a for a in range(hit.ndim) if a not in reduced]
-    lines = np.transpose(hit, [*kept, *reduced])
-    flat = lines.reshape((*lines.shape[: len(kept)], -1), order="F")
-    only = flat & (np.cumsum(flat, axis=-1) == 1)
-    return np.transpose(only.reshape(lines.shape, order="F"), np.argsort([*kept, *reduced]))
-
-
-def _max(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(np.max(v[0], axis=data[0], keepdims=data[1]))
-
-
-def _max_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    axis, keepdims = data
-    hit = _first(v[0] == _reduced(out, v[0], axis, keepdims), axis)
-    return hit * _reduced(g, v[0], axis, keepdims)
-
-
-def _min(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(np.min(v[0], axis=data[0], keepdims=data[1]))
-
-
 def _maximum(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.max(np.stack(np.broadcast_arrays(*v)), axis=0)
 
@@ -193,90 +284,170 @@ def _minimum(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
 
 
 def _extremal_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    hit = _first(np.stack(np.broadcast_arrays(*v)) == out, 0)
-    return _fit(hit[k] * g, v[k])
-
-
-def _norm1(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(np.sum(np.abs(v[0]), axis=data[0], keepdims=data[1]))
-
-
-def _norm1_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    return np.sign(v[0]) * _reduced(g, v[0], *data)
-
-
-def _norm_inf(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(np.max(np.abs(v[0]), axis=data[0], keepdims=data[1]))
-
-
-def _norm_inf_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    hit = _first(np.abs(v[0]) == _reduced(out, v[0], *data), data[0])
-    return hit * np.sign(v[0]) * _reduced(g, v[0], *data)
-
-
-def _pnorm(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    p, axis, keepdims = data
-    return np.asarray(np.sum(np.abs(v[0]) ** p, axis=axis, keepdims=keepdims) ** (1 / p))
-
-
-def _pnorm_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    p, axis, keepdims = data
-    norm = _reduced(out, v[0], axis, keepdims)
-    ratio = np.divide(np.abs(v[0]), norm, out=np.zeros_like(v[0]), where=norm > 0)
-    return np.sign(v[0]) * ratio ** (p - 1) * _reduced(g, v[0], axis, keepdims)
-
-
-def _sum_largest_mask(x: Array, k: float) -> Array:
-    """Weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
-    order = np.argsort(-x.ravel(order="F"), kind="stable")
-    flat = np.zeros(x.size)
-    flat[order] = np.clip(k - np.arange(x.size), 0.0, 1.0)
-    return flat.reshape(x.shape, order="F")
-
-
-def _sum_largest(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(np.sum(_sum_largest_mask(v[0], data[0]) * v[0]))
-
-
-def _sum_largest_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int
-) -> Array:
-    return _sum_largest_mask(v[0], data[0]) * g
-
-
-def _divide_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    return _fit(g / v[1], v[0]) if k == 0 else _fit(-g * out / v[1], v[1])
+    hit = np.stack(np.broadcast_arrays(*v)) == out
+    return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
 
 
 def _multiply_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    return _fit(g * v[1 - k], v[k])
+    return g * v[1 - k]
 
 
-def _matmul(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    left, right = v
-    if is_blank(left) or is_blank(right):
-        return np.zeros((*left.shape[:-1], *right.shape[1:]))
-    return np.asarray(left @ right)
-
-
-def _matmul_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
-    left, right = v
-    L = left if left.ndim == 2 else left[None, :]
-    R = right if right.ndim == 2 else right[:, None]
-    G = g.reshape(L.shape[0], R.shape[1])
-    if is_blank(R if k == 0 else L):
-        return np.zeros(v[k].shape)
-    return (G @ R.T).reshape(left.shape) if k == 0 else (L.T @ G).reshape(right.shape)
+def _divide_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
+    return g / v[1] if k == 0 else -g * out / v[1]
 
 
 def _kl_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     x, y = v
-    return _fit(g * np.log(x / y), x) if k == 0 else _fit(g * (1 - x / y), y)
+    return g * np.log(x / y) if k == 0 else g * (1 - x / y)
 
 
 def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     x, y = v
-    return _fit(g * (np.log(x / y) + 1), x) if k == 0 else _fit(-g * x / y, y)
+    return g * (np.log(x / y) + 1) if k == 0 else -g * x / y
+
+
+def _qol(v: Sequence[Array], over: Over) -> Array:
+    return np.sum(v[0] ** 2, axis=over.axis, keepdims=True) / v[1]
+
+
+def _qol_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    if k == 1:
+        return np.sum(-out * g / v[1], axis=over.every, keepdims=True)
+    return 2.0 * v[0] * (g / v[1])
+
+
+def _lse(v: Sequence[Array], over: Over) -> Array:
+    top = np.max(v[0], axis=over.axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    return np.log(np.sum(np.exp(v[0] - top), axis=over.axis, keepdims=True)) + top
+
+
+def _lse_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    return np.exp(v[0] - out) * g
+
+
+def _first(hit: NDArray[np.bool_], axis: int | tuple[int, ...]) -> NDArray[np.bool_]:
+    """Keep only the first True along the given axes, counted column-major."""
+    if isinstance(axis, int):
+        return hit & (np.cumsum(hit, axis=axis) == 1)
+    ends = range(-1, -len(axis) - 1, -1)
+    lines = np.moveaxis(hit, axis, ends)
+    entries = lines.reshape(*lines.shape[: -len(axis)], -1)
+    only = entries & (np.cumsum(entries, axis=-1) == 1)
+    return np.moveaxis(only.reshape(lines.shape), ends, axis)
+
+
+def _max(v: Sequence[Array], over: Over) -> Array:
+    return np.max(v[0], axis=over.axis, keepdims=True)
+
+
+def _min(v: Sequence[Array], over: Over) -> Array:
+    return np.min(v[0], axis=over.axis, keepdims=True)
+
+
+def _max_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    return _first(v[0] == out, over.axis) * g
+
+
+def _norm1(v: Sequence[Array], over: Over) -> Array:
+    return np.sum(np.abs(v[0]), axis=over.axis, keepdims=True)
+
+
+def _norm1_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    return np.sign(v[0]) * g
+
+
+def _norm_inf(v: Sequence[Array], over: Over) -> Array:
+    return np.max(np.abs(v[0]), axis=over.axis, keepdims=True)
+
+
+def _norm_inf_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    return _first(np.abs(v[0]) == out, over.axis) * np.sign(v[0]) * g
+
+
+def _pnorm(v: Sequence[Array], over: Over) -> Array:
+    total = np.sum(np.abs(v[0]) ** over.number, axis=over.axis, keepdims=True)
+    if not over.single:
+        return total ** (1 / over.number)
+    # numpy takes powers of numbers from the C library, and powers of arrays elsewhere: they differ
+    # by an ulp, and a seeded run has one of them only.
+    return np.array([number ** (1 / over.number) for number in total.flat]).reshape(total.shape)
+
+
+def _pnorm_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
+    return np.sign(v[0]) * ratio ** (over.number - 1) * g
+
+
+def _largest(x: Array, k: float) -> Array:
+    """Weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
+    order = np.argsort(-x, kind="stable", axis=-1)
+    weights = np.broadcast_to(np.clip(k - np.arange(x.shape[-1]), 0.0, 1.0), x.shape)
+    out = np.empty(x.shape)
+    np.put_along_axis(out, order, weights, axis=-1)
+    return out
+
+
+def _sum_largest(v: Sequence[Array], over: Over) -> Array:
+    return np.sum(_largest(v[0], over.number) * v[0], axis=-1, keepdims=True)
+
+
+def _sum_largest_vjp(v: Sequence[Array], out: Array, g: Array, over: Over, k: int) -> Array:
+    return _largest(v[0], over.number) * g
+
+
+def _matvec(v: Sequence[Any], _: Any) -> Array:
+    left, right = v
+    if is_blank(left) or is_blank(right):
+        lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-1])
+        return np.zeros((*lead, left.shape[-2]))
+    return product_with_vectors(left, right)
+
+
+def _matvec_vjp(v: Sequence[Any], out: Array, g: Array, _: Any, k: int) -> Array:
+    left, right = v
+    if is_blank(left if k else right):
+        rows, columns = left.shape[-2:]
+        return np.zeros((*g.shape[:-1], columns if k else rows * columns))
+    if k == 1:
+        return product_with_vectors(swapped(left), g)
+    return _columns(g[..., None] @ right[..., None, :])
+
+
+def _matmul(v: Sequence[Any], whole: View) -> Array:
+    left, right = v
+    if is_blank(left) or is_blank(right):
+        lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        return np.zeros((*lead, math.prod(whole.shape)))
+    return _columns(product(left, right))
+
+
+def _matmul_vjp(v: Sequence[Any], out: Array, g: Array, whole: View, k: int) -> Array:
+    left, right = v
+    if is_blank(left if k else right):
+        return np.zeros((*g.shape[:-1], math.prod(v[k].shape[-2:])))
+    G = whole(g)
+    return _columns(product(G, swapped(right)) if k == 0 else product(swapped(left), G))
+
+
+def _columns(M: Array) -> Array:
+    """Entries of matrices, column by column; those of a single row or column as they lie."""
+    if M.shape[-1] == 1:
+        return M[..., 0]
+    return M[..., 0, :] if M.shape[-2] == 1 else swapped(M).reshape(*M.shape[:-2], -1)
+
+
+def _quad_form(v: Sequence[Array], _: Any) -> Array:
+    x, P = v
+    return ((x[..., None, :] @ P) @ x[..., :, None])[..., 0]
+
+
+def _quad_form_vjp(v: Sequence[Array], out: Array, g: Array, _: Any, k: int) -> Array:
+    x, P = v
+    if k == 1:
+        return _columns(g[..., None] * (x[..., :, None] * x[..., None, :]))
+    column = x[..., :, None]
+    return g * ((P @ column)[..., 0] + (swapped(P) @ column)[..., 0])
 
 
 def _sigmoid(u: Array) -> Array:
@@ -288,31 +459,33 @@ def _sigmoid(u: Array) -> Array:
     return np.divide(1, out, out=out)
 
 
-POWER = Rule("power", _power, _power_vjp, False)
-QUAD_OVER_LIN = Rule("quad_over_lin", _qol, _qol_vjp)
-QUAD_FORM = Rule("quad_form", _quad_form, _quad_form_vjp)
-MULTIPLY = Rule("multiply", lambda v, _: v[0] * v[1], _multiply_vjp)
-MATMUL = Rule("matmul", _matmul, _matmul_vjp)
-DIVIDE = Rule("division", lambda v, _: v[0] / v[1], _divide_vjp)
-LOGISTIC = _elementwise("logistic", lambda u: np.logaddexp(0.0, u), _sigmoid)
-HUBER = Rule("huber", _huber, _huber_vjp, False)
-LOG_SUM_EXP = Rule("log_sum_exp", _lse, _lse_vjp)
-EXP = _elementwise("exp", np.exp, np.exp)
-LOG = _elementwise("log", np.log, np.reciprocal)
-LOG1P = _elementwise("log1p", np.log1p, lambda u: 1 / (1 + u))
-ENTR = _elementwise("entr", entr, lambda u: -np.log(u) - 1)
-_XEXP = _elementwise("xexp", lambda u: u * np.exp(u), lambda u: (1 + u) * np.exp(u))
-ABS = _elementwise("abs", np.abs, np.sign)
-MAX = Rule("max", _max, _max_vjp)
-MIN = Rule("min", _min, _max_vjp)
-MAXIMUM = Rule("maximum", _maximum, _extremal_vjp)
-MINIMUM = Rule("minimum", _minimum, _extremal_vjp)
-NORM1 = Rule("norm1", _norm1, _norm1_vjp, False)
-_NORM_INF = Rule("norm_inf", _norm_inf, _norm_inf_vjp)
-PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
-_SUM_LARGEST = Rule("sum_largest", _sum_largest, _sum_largest_vjp)
-_KL_DIV = Rule("kl_div", lambda v, _: kl_div(v[0], v[1]), _kl_vjp)
-_REL_ENTR = Rule("rel_entr", lambda v, _: rel_entr(v[0], v[1]), _rel_vjp)
+POWER = Entrywise("power", _power, _power_vjp, False)
+QUAD_OVER_LIN = Reduction("quad_over_lin", _qol, _qol_vjp)
+QUAD_FORM = QuadraticForm("quad_form", _quad_form, _quad_form_vjp)
+MULTIPLY = Broadcasting("multiply", lambda v, _: v[0] * v[1], _multiply_vjp)
+MATMUL = Product("matmul", _matmul, _matmul_vjp)
+DIVIDE = Broadcasting("division", lambda v, _: v[0] / v[1], _divide_vjp)
+LOGISTIC = _entrywise("logistic", lambda u: np.logaddexp(0.0, u), _sigmoid)
+HUBER = Entrywise("huber", _huber, _huber_vjp, False)
+LOG_SUM_EXP = Reduction("log_sum_exp", _lse, _lse_vjp)
+EXP = _entrywise("exp", np.exp, np.exp)
+LOG = _entrywise("log", np.log, np.reciprocal)
+LOG1P = _entrywise("log1p", np.log1p, lambda u: 1 / (1 + u))
+ENTR = _entrywise("entr", entr, lambda u: -np.log(u) - 1)
+_XEXP = _entrywise("xexp", lambda u: u * np.exp(u), lambda u: (1 + u) * np.exp(u))
+ABS = _entrywise("abs", np.abs, np.sign)
+MAX = Reduction("max", _max, _max_vjp)
+MIN = Reduction("min", _min, _max_vjp)
+MAXIMUM = Broadcasting("maximum", _maximum, _extremal_vjp)
+MINIMUM = Broadcasting("minimum", _minimum, _extremal_vjp)
+NORM1 = Reduction("norm1", _norm1, _norm1_vjp, False)
+_NORM_INF = Reduction("norm_inf", _norm_inf, _norm_inf_vjp)
+PNORM = Reduction("pnorm", _pnorm, _pnorm_vjp, has_number=True)
+_SUM_LARGEST = Reduction(
+    "sum_largest", _sum_largest, _sum_largest_vjp, has_number=True, has_axis=False
+)
+_KL_DIV = Broadcasting("kl_div", lambda v, _: kl_div(v[0], v[1]), _kl_vjp)
+_REL_ENTR = Broadcasting("rel_entr", lambda v, _: rel_entr(v[0], v[1]), _rel_vjp)
 
 _RULES = {rule.name: rule for rule in list(globals().values()) if isinstance(rule, Rule)}
 

@@ -68,6 +68,11 @@ class Diagonal:
         self.values = values
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Of the matrix."""
+        return self.values.size, self.values.size
+
+    @property
     def T(self) -> Diagonal:
         """Its transpose, itself."""
         return self

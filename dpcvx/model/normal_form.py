@@ -15,7 +15,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from ..errors import package_fault
 from .adjacency import Rows
-from .atoms import DIVIDE, MATMUL, MAXIMUM, MINIMUM, PNORM, POWER, QUAD_OVER_LIN, Rule
+from .atoms import DIVIDE, MATMUL, MAXIMUM, MINIMUM, PNORM, POWER, QUAD_OVER_LIN, Fitted, Rule
 from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
@@ -41,6 +41,7 @@ from .matrices import (
     zeros,
 )
 from .spec import PrivateSpec, unnamed
+from .trailing import SparseMatrices, View, flat, swapped, times
 
 T = TypeVar("T")
 # In the place of values that nobody reads.
@@ -175,63 +176,49 @@ class Clip:
         """The atom whose cotangent is scaled, or that of one argument of it."""
         return (self.atom, None) if self.beside is None else self.beside.place
 
-    def lengths(self, arguments: Sequence[Data]) -> Array:
-        """Lengths of the records among the arguments of the product."""
-        records = arguments[1 if self.turned else 0]
-        if records.ndim == 1:
-            records = records[:, None] if self.turned else records[None, :]
-        return row_lengths(records.T if self.turned else records)
-
-    def __call__(self, long: Array, g: Array) -> Array:
-        """Cotangents, each row scaled down as far as needed.
-
-        Parameters
-        ----------
-        long : ndarray, shape (rows,)
-            See `lengths`.
-        g : ndarray
-            At `place`.
-        """
-        rows = g.reshape(-1, long.size).T if self.turned else g.reshape(long.size, -1)
-        scaled = self.scaled(long, rows)
-        return (scaled.T if self.turned else scaled).reshape(g.shape)
-
-    def scaled(self, long: Array, rows: Array) -> Array:
+    def scaled(self, lengths: Array, rows: Array) -> Array:
         """Cotangents of single rows, scaled down as far as needed.
 
         Parameters
         ----------
-        long : ndarray, shape (rows,)
-            Lengths of the records.
-        rows : ndarray, shape (rows, columns of the product)
+        lengths : ndarray, shape (..., rows)
+            l2 norms of the records.
+        rows : ndarray, shape (..., rows, columns of the product)
         """
         # Factor by factor: a product of the three could leave floating point and bound nothing.
         steep = row_lengths(rows)
         with np.errstate(all="ignore"):
             share = self.bound / steep
             if self.beside is None:
-                share = share / long / self.factor
+                share = share / lengths / self.factor
             else:
-                share /= self.beside.joined(long * self.factor)
+                share = share / self.beside.joined(lengths * self.factor)
             # Of what is infinite or undefined, nothing is left; 0 may be taken as it is.
             share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
-            out = share[:, None] * rows
+            out = share[..., None] * rows
         usable = np.isfinite(steep)
-        return out if usable.all() else np.where(usable[:, None], out, 0.0)
+        return out if usable.all() else np.where(usable[..., None], out, 0.0)
 
 
-def row_lengths(rows: Data) -> Array:
-    """l2 norms of the rows, without under- or overflow of squares."""
+def row_lengths(rows: Data | SparseMatrices) -> Array:
+    """l2 norms of the rows of matrices, shape (..., rows), without under- or overflow of squares.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (..., rows, columns), csr_array, or SparseMatrices
+    """
+    if isinstance(rows, SparseMatrices):
+        return rows.rows_by(row_lengths)
     if is_blank(rows):
-        return np.zeros(rows.shape[0])
-    if rows.shape[1] == 1 and isinstance(rows, np.ndarray):
-        return np.abs(rows[:, 0])
+        return np.zeros(rows.shape[:-1])
+    if rows.shape[-1] == 1 and isinstance(rows, np.ndarray):
+        return np.abs(rows[..., 0])
     if sp.issparse(rows):
         peak, norms = sparse_row_norms(sp.csr_array(rows), 2)
         return peak * norms
-    peak = np.abs(rows).max(axis=1, initial=0.0)
+    peak = np.abs(rows).max(axis=-1, initial=0.0)
     unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
-    return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
+    return unit * np.sqrt(((rows / unit[..., None]) ** 2).sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,29 +269,23 @@ class NormalForm:
         return isinstance(G, Identity) and len(u.shape) == 2 and u.shape == self.private[k].shape
 
     def bind(
-        self, data: Sequence[Data], clips: Sequence[Clip] = (), *, limited: bool = False
-    ) -> BoundObjective:
-        """Insert private data (one flat column-major array per private parameter).
+        self,
+        data: Sequence[Data | SparseMatrices],
+        clips: Sequence[Clip] = (),
+        *,
+        limited: bool = False,
+    ) -> Evaluator:
+        """Insert private data of one agent or of several; see `Evaluator`."""
+        return Evaluator(self, data, clips, limited=limited)
 
-        Parameters
-        ----------
-        data : sequence of ndarray or csr_array
-            Those of `factors` may be sparse.
-        clips : sequence of Clip
-        limited : bool
-            Put the largest number in place of infinite intermediate values, and 0 in place of
-            undefined ones: what one record does cannot spread to the others' contributions then.
-        """
-        return BoundObjective(self, data, clips, limited)
-
-    def at_zero(self) -> BoundObjective:
+    def at_zero(self) -> Evaluator:
         """The public function f(.; 0)."""
         return derived_once(NormalForm._at_zero)(self)
 
-    def _at_zero(self) -> BoundObjective:
+    def _at_zero(self) -> Evaluator:
         return self.bind([zeros(spec.size) for spec in self.private])
 
-    def at_labels(self, sign: float) -> BoundObjective | None:
+    def at_labels(self, sign: float) -> Evaluator | None:
         """The public function of records that fill their bounds alike; None with other data.
 
         What is multiplied with matrices, as features are, is zero: large, and at a start at 0 of no
@@ -352,7 +333,7 @@ class NormalForm:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def digest(self) -> bytes:
         """A hash that tells objectives apart, whatever their data."""
@@ -395,61 +376,106 @@ def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], 
     return found
 
 
-class BoundObjective(BehindTheDoor):
-    """Value and (sub)gradient of an objective with its data inserted.
+Limit = Callable[[Array], Array] | None
 
-    Holds private data (unless made by `NormalForm.at_zero` or `at_labels`): lives behind the door
-    only, and neither prints nor pickles.
+
+class Evaluator(BehindTheDoor):
+    """Values and (sub)gradients of an objective with its data inserted, for one agent or several.
+
+    Several agents have objectives of one form and data of their own. Each of their rows has the
+    bits of the agent by itself. Data are of shape (size,) or (agents, size). Points are of shape
+    (n,), or (agents, n) for a point of each agent, or (points, n) for several points of one agent.
+
+    It holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it lives behind the
+    door only, and neither prints nor pickles.
+
+    Parameters
+    ----------
+    form : NormalForm
+    data : sequence of (ndarray of shape (size,) or (agents, size), csr_array or SparseMatrices)
+        One flat column-major array per private parameter and agent. Those of `NormalForm.factors`
+        may be sparse. `trailing.of_all` joins the data of several agents.
+    clips : sequence of Clip
+    limited : bool
+        Put the largest number in place of infinite intermediate values, and 0 in place of undefined
+        ones: what one record does cannot spread to the others' contributions then.
+    cut : callable, optional
+        Return the order of evaluation of gradients, given that of the form; see
+        `dpcvx.model.row_blocks`, which then also inserts the clips.
     """
 
     def __init__(
-        self, form: NormalForm, data: Sequence[Data], clips: Sequence[Clip], limited: bool
+        self,
+        form: NormalForm,
+        data: Sequence[Data | SparseMatrices],
+        clips: Sequence[Clip] = (),
+        *,
+        limited: bool = False,
+        cut: Callable[[Order, Limit], Order] | None = None,
     ) -> None:
         self._form = form
-        self._limit = limited_to_numbers if limited else _as_is
-        bound = functools.partial(Argument.of, data=data, limit=self._limit)
-        self._parts = [
-            (j, atom, [bound(u) for u in atom.args]) for j, atom in enumerate(form.atoms)
-        ]
-        self._root = bound(form.root)
-        self._start = self._weights()
-        self._section = Section(self._parts, self._limit)
-        if clips:
-            with np.errstate(all="ignore"):
-                _, arguments = self._forward(np.zeros(form.n), range(len(form.atoms)))
-                clipped = [Clipped(c, form.atoms[c.atom].shape, arguments[c.atom]) for c in clips]
-            self._section = Section(self._parts, self._limit, clipped)
+        self._limit = limited_to_numbers if limited else None
+        leads = [d.shape[:-1] if isinstance(d, np.ndarray) else d.shape[:-2] for d in data]
+        self._lead = np.broadcast_shapes(*leads)
+        self._root = Argument.of(form.root, data, self._limit)
+        self._steps = [Step.of(j, atom, data, self._limit) for j, atom in enumerate(form.atoms)]
+        self._start, weights = self._weights()
+        self._order = Order(self._steps, weights, form.read)
+        with np.errstate(all="ignore"):
+            if cut is not None:
+                self._order = cut(self._order, self._limit)
+                return
+            for clip in clips:  # no variables are part of the records
+                records = self._steps[clip.atom].arguments[1 if clip.turned else 0].constant
+                j, k = clip.place
+                self._steps[j].clips[k] = Clipped(clip, records)
 
     def _weights(self) -> tuple[Array, list[Array | None]]:
         """Where gradients start from: the root's own part, and cotangents of its atoms."""
         out = np.zeros(self._form.n)
-        cotangents: list[Array | None] = [None] * len(self._parts)
+        cotangents: list[Array | None] = [None] * len(self._steps)
         self._root.backward(np.ones(1), out, cotangents)
         return out, [None if g is None else folded(g) for g in cotangents]
 
     def inserted(self) -> NormalForm:
-        """The objective with the data as constants: as private as these."""
+        """The objective of one agent with the data as constants: as private as these."""
+        assert not self._lead
         atoms = [
-            replace(
-                atom, args=tuple(_inserted(*pair) for pair in zip(atom.args, args, strict=True))
-            )
-            for _, atom, args in self._parts
+            replace(atom, args=tuple(map(_inserted, atom.args, step.arguments)))
+            for atom, step in zip(self._form.atoms, self._steps, strict=True)
         ]
         root = _inserted(self._form.root, self._root)
         return NormalForm(self._form.n, (), tuple(atoms), root)
 
-    def value(self, x: Array) -> float:
-        """f(x; d)."""
+    def value(self, x: Array) -> Any:
+        """Values f(x; d).
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,), (agents, n) or (points, n)
+
+        Returns
+        -------
+        float, or ndarray of shape (agents,) or (points,)
+            A number for one agent at one point.
+        """
         with np.errstate(all="ignore"):
-            values, _ = self._forward(x, range(len(self._parts)))
-            return float(self._root(x, values).item())
+            values, point = [UNREAD] * len(self._steps), x if x.any() else None
+            forward(self._steps, point, values, range(len(values)), self._limit)
+            found = self._root(point, values)[..., 0]
+        lead = np.broadcast_shapes(self._lead, x.shape[:-1])
+        return np.broadcast_to(found, lead) if lead else float(found)
 
     def gradient(self, x: Array) -> Array:
         """One (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
 
+        Parameters
+        ----------
+        x : ndarray, shape (n,), (agents, n) or (points, n)
+
         Returns
         -------
-        ndarray, shape (n,)
+        ndarray, shape (n,), (agents, n) or (points, n)
         """
         # Outside an atom's domain the result is infinite or NaN, without a warning: a warning
         # would tell something about the data.
@@ -457,27 +483,27 @@ class BoundObjective(BehindTheDoor):
             return self._backward(x)
 
     def _backward(self, x: Array) -> Array:
-        values, arguments = self._forward(x, self._form.read)
-        start, weights = self._start
-        out, cotangents = start.copy(), [*weights]
-        self._section.backward(values, arguments, out, cotangents)
+        lead = np.broadcast_shapes(self._lead, x.shape[:-1])
+        out = np.tile(self._start, (*lead, 1)) if lead else self._start.copy()
+        # Plans ask for gradients at starts of zeros again and again.
+        point, limit, order = x if x.any() else None, self._limit, self._order
+        cotangents = [*order.weights]
+        values = [UNREAD] * len(cotangents)
+        inputs = forward(order.steps, point, values, order.read, limit)
+        for weights, steps in order.blocks:
+            for j, g in weights:
+                cotangents[j] = g
+            cut = forward(steps, point, values, order.read, limit)
+            backward(steps, cut, values, out, cotangents, limit)
+        backward(order.steps, inputs, values, out, cotangents, limit)
         return out
 
-    def _forward(self, x: Array, read: Container[int]) -> tuple[list[Array], list[list[Array]]]:
-        """Values of the atoms that are read, and arguments of all."""
-        values = [UNREAD] * len(self._parts)
-        return values, self._section.forward(x, values, read)
-
     def __repr__(self) -> str:
-        return f"BoundObjective(n={self._form.n})"
+        return f"Evaluator(n={self._form.n})"
 
 
-def _inserted(u: Combination, bound: Argument) -> Combination:
-    return replace(u, G=(), h=as_array(bound.constant).reshape(-1, order="F"))
-
-
-def _as_is(v: Array) -> Array:
-    return v
+def _inserted(u: Combination, argument: Argument) -> Combination:
+    return replace(u, G=(), h=as_array(argument.offset).reshape(-1, order="F"))
 
 
 def limited_to_numbers(v: Array) -> Array:
@@ -497,201 +523,231 @@ class Clipped(BehindTheDoor):
     Parameters
     ----------
     clip : Clip
-    shape : tuple of int
-        Of the product that is clipped.
-    arguments : sequence of (ndarray or csr_array)
-        Its arguments; no variables are part of the records.
+    records : ndarray of shape (..., rows, columns), csr_array, or SparseMatrices
+        The factor of the product that holds the records.
     """
 
-    __slots__ = ("_clip", "_lengths", "_shape", "place")
+    __slots__ = ("_clip", "_lengths")
 
-    def __init__(self, clip: Clip, shape: tuple[int, ...], arguments: Sequence[Data]) -> None:
-        self.place = clip.place
-        self._clip, self._shape, self._lengths = clip, shape, clip.lengths(arguments)
+    def __init__(self, clip: Clip, records: Any) -> None:
+        self._clip = clip
+        self._lengths = row_lengths(swapped(records) if clip.turned else records)
 
     def __call__(self, g: Array) -> Array:
-        """The cotangent at `place` with each row scaled down as far as needed."""
-        if self.place[1] is None:
-            return self._clip(self._lengths, g)
-        rows = g.reshape(self._shape, order="F")
-        return np.ravel(self._clip(self._lengths, rows), order="F")
+        """The flat cotangent at the clip's place, with each row scaled down as far as needed."""
+        count = self._lengths.shape[-1]
+        columns = g.shape[-1] // count
+        if self._clip.turned:  # records are columns, which lie one after the other
+            scaled = self._clip.scaled(self._lengths, g.reshape(*g.shape[:-1], count, columns))
+            return scaled.reshape(*scaled.shape[:-2], -1)
+        if columns == 1:
+            return self._clip.scaled(self._lengths, g[..., None])[..., 0]
+        view = View((count, columns))
+        return view.flat(self._clip.scaled(self._lengths, view(g)))
 
 
-class Section(BehindTheDoor):
-    """Some atoms of an objective, or some rows of theirs, with data inserted.
+@dataclass(eq=False, repr=False, slots=True)
+class Step(BehindTheDoor):
+    """An atom with its rule, arguments and clips.
+
+    Attributes
+    ----------
+    j : int
+        Index among all atoms.
+    rule : Fitted
+    arguments : sequence of Argument
+    clips : dict of (int or None) to Clipped
+        By the argument whose cotangent they scale; None for the atom's own.
+    """
+
+    j: int
+    rule: Fitted
+    arguments: Sequence[Argument]
+    clips: dict[int | None, Clipped] = field(default_factory=dict)
+    moving: list[tuple[int, Argument]] = field(init=False)  # arguments that depend on x
+
+    def __post_init__(self) -> None:
+        self.moving = [(k, u) for k, u in enumerate(self.arguments) if u.moving]
+
+    @classmethod
+    def of(cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit) -> Step:
+        """An atom with data."""
+        rule = atom.rule.fitted(atom.data, [u.shape for u in atom.args], atom.shape)
+        pairs = zip(atom.args, rule.layouts, strict=True)
+        return cls(j, rule, [Argument.of(u, data, limit, layout) for u, layout in pairs])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Order(BehindTheDoor):
+    """The order in which a gradient evaluates atoms.
+
+    Attributes
+    ----------
+    steps : sequence of Step
+        First forward, and last backward.
+    weights : sequence of (ndarray or None)
+        Cotangents of all atoms to start from.
+    read : container of int
+        Atoms whose values are read.
+    blocks : sequence of (sequence of (int, ndarray or None), sequence of Step)
+        Between the two, one after the other: the cotangents to start from, and the steps.
+    """
+
+    steps: Sequence[Step]
+    weights: Sequence[Array | None]
+    read: Container[int]
+    blocks: Sequence[tuple[Sequence[tuple[int, Array | None]], Sequence[Step]]] = ()
+
+
+def forward(
+    steps: Sequence[Step], x: Array | None, values: list[Array], read: Container[int], limit: Limit
+) -> list[list[Array]]:
+    """Arguments of steps in the rules' layouts; the flat values that are read go to their places.
 
     Parameters
     ----------
-    parts : sequence of Part
-        Indices among all atoms, the atoms, and their arguments, in order of evaluation.
-    limit : callable
+    steps : sequence of Step
+    x : ndarray, shape (..., n), or None for zeros
+    values : list of ndarray
+        Of all atoms; those that arguments are made of are known.
+    read : container of int
+    limit : callable or None
         Applied to every intermediate value.
-    clips : sequence of Clipped
     """
-
-    __slots__ = ("_clips", "_limit", "_parts")
-
-    def __init__(
-        self, parts: Sequence[Part], limit: Callable[[Array], Array], clips: Sequence[Clipped] = ()
-    ) -> None:
-        self._parts, self._limit = parts, limit
-        self._clips = {clip.place: clip for clip in clips}
-
-    def forward(self, x: Array, values: list[Array], read: Container[int]) -> list[list[Array]]:
-        """Arguments of its atoms; their values, if they are read, are put in their places.
-
-        Parameters
-        ----------
-        x : ndarray, shape (n,)
-        values : list of ndarray
-            Of all atoms; those that arguments are made of are known.
-        read : container of int
-        """
-        arguments: list[list[Array]] = []
-        for j, atom, args in self._parts:
-            inputs = [bound(x, values) for bound in args]
-            arguments.append(inputs)
-            if j in read:
-                values[j] = self._limit(atom.rule.forward(inputs, atom.data))
-        return arguments
-
-    def backward(
-        self,
-        values: Sequence[Array],
-        arguments: Sequence[Sequence[Array]],
-        out: Array,
-        cotangents: list[Array | None],
-    ) -> None:
-        """Add what its atoms contribute to the gradient, and to cotangents of other atoms.
-
-        Parameters
-        ----------
-        values : sequence of ndarray
-            Of all atoms.
-        arguments : sequence of sequence of ndarray
-            As `forward` returned them.
-        out : ndarray, shape (n,)
-        cotangents : list of (ndarray or None)
-            Of all atoms; those of its own are known.
-        """
-        for (j, atom, args), inputs in zip(reversed(self._parts), reversed(arguments), strict=True):
-            g = cotangents[j]
-            if g is None:
-                continue
-            shaped = g.reshape(atom.shape, order="F")
-            if (j, None) in self._clips:
-                shaped = self._clips[j, None](shaped)
-            for k, bound in enumerate(args):
-                if bound.moving:
-                    part = atom.rule.vjp(inputs, values[j], shaped, atom.data, k)
-                    part = self._limit(part.ravel(order="F"))
-                    if (j, k) in self._clips:
-                        part = self._clips[j, k](part)
-                    bound.backward(part, out, cotangents)
+    inputs: list[list[Array]] = []
+    for step in steps:
+        arguments = [u(x, values) for u in step.arguments]
+        inputs.append(arguments)
+        if step.j in read:
+            value = step.rule.forward(arguments, step.rule.data)
+            values[step.j] = value if limit is None else limit(value)
+    return inputs
 
 
-class Given(BehindTheDoor):
-    """An argument that is the value of an atom as it is.
+def backward(
+    steps: Sequence[Step],
+    inputs: Sequence[Sequence[Array]],
+    values: Sequence[Array],
+    out: Array,
+    cotangents: list[Array | None],
+    limit: Limit,
+) -> None:
+    """Add what steps contribute to gradients, and to cotangents of other atoms.
 
     Parameters
     ----------
-    atom : int
+    steps : sequence of Step
+    inputs : sequence of sequence of ndarray
+        As `forward` returned them.
+    values : sequence of ndarray
+        Of all atoms.
+    out : ndarray, shape (..., n)
+    cotangents : list of (ndarray or None)
+        Of all atoms; those of the steps are known.
+    limit : callable or None
     """
-
-    __slots__ = ("_atom",)
-    moving = True
-
-    def __init__(self, atom: int) -> None:
-        self._atom = atom
-
-    def __call__(self, x: Array, values: Sequence[Array]) -> Array:
-        """The atom's value."""
-        return values[self._atom]
-
-    def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
-        """Add g to the atom's cotangent."""
-        known = cotangents[self._atom]
-        cotangents[self._atom] = g if known is None else known + g
+    for step, arguments in zip(reversed(steps), reversed(inputs), strict=True):
+        g = cotangents[step.j]
+        if g is None:
+            continue
+        rule, clips = step.rule, step.clips
+        if None in clips:
+            g = clips[None](g)
+        for k, argument in step.moving:
+            part = rule.vjp(arguments, values[step.j], g, rule.data, k)
+            if limit is not None:
+                part = limit(part)
+            if k in clips:
+                part = clips[k](part)
+            argument.backward(part, out, cotangents)
 
 
 class Argument(BehindTheDoor):
-    """A combination with its constant part summed up, as an atom takes it.
+    """A combination with its constant part summed up, in the layout that a rule takes.
 
     Parameters
     ----------
-    shape : tuple of int
     F : matrix of shape (m, n), or None
     terms : sequence of (atom index, matrix)
         As in `Combination`, or made `quick`.
-    constant : ndarray or csr_array
-        In this shape; sparse where it is a private matrix by itself.
-    limit : callable
+    offset : ndarray, csr_array or SparseMatrices
+        Flat, or a matrix where data are sparse.
+    limit : callable or None
         Applied to the values.
+    layout : callable, optional
+        Of a flat array, what the rule takes; the array itself if not given.
     """
 
     __slots__ = (
-        "F", "_limit", "_offset", "_shifts", "_transposed", "constant", "moving", "shape", "terms",
+        "F", "_layout", "_limit", "_shifts", "_size", "_terms", "_transposed", "constant",
+        "moving", "offset",
     )  # fmt: skip
 
     def __init__(
         self,
-        shape: tuple[int, ...],
         F: Matrix | Diagonal | None,
         terms: Sequence[tuple[int, Matrix | Diagonal]],
-        constant: Data,
-        limit: Callable[[Array], Array],
+        offset: Data | SparseMatrices,
+        limit: Limit,
+        layout: Callable[[Array], Array] = flat,
     ) -> None:
-        self.shape, self.constant, self._limit = shape, constant, limit
+        self.moving = F is not None or bool(terms)
         self.F = None if F is None else quick(F)
         self._transposed = None if self.F is None else self.F.T
-        self.terms = [(j, quick(M)) for j, M in terms]
-        self.moving = F is not None or bool(terms)
-        # Not `ravel`, which would give blank ones entries.
-        self._offset = constant.reshape(-1, order="F") if self.moving else zeros(0)
-        self._shifts = has_entries(self._offset)
+        self._size = 0 if F is None else F.shape[0]
+        quicker = [(j, quick(M)) for j, M in terms]
+        self._terms = [(j, M, M.T) for j, M in quicker]
+        self.offset, self._limit, self._layout = offset, limit, layout
+        self._shifts = self.moving and isinstance(offset, np.ndarray) and has_entries(offset)
+        self.constant = layout(offset) if isinstance(offset, np.ndarray) else offset
 
     @classmethod
     def of(
-        cls, combination: Combination, data: Sequence[Data], limit: Callable[[Array], Array]
+        cls,
+        u: Combination,
+        data: Sequence[Data | SparseMatrices],
+        limit: Limit,
+        layout: Callable[[Array], Array] = flat,
     ) -> Argument:
         """That of a combination with data."""
-        shape, F, terms = combination.shape, combination.F, combination.terms
-        sparse = [data[k] for k, _ in combination.G if sp.issparse(data[k])]
+        sparse = [data[k] for k, _ in u.G if not isinstance(data[k], np.ndarray)]
         if sparse:  # one of `NormalForm.factors`: finite, and nothing stands next to it
-            return cls(shape, F, terms, sparse[0], limit)
-        offsets = [combination.h] if has_entries(combination.h) or not combination.G else []
-        offsets += [G @ data[k] for k, G in combination.G]
+            return cls(u.F, u.terms, sparse[0], limit, layout)
+        offsets = [u.h] if has_entries(u.h) or not u.G else []
+        offsets += [times(G, as_array(data[k])) for k, G in u.G]
         # A single part stays what it is: data of records are not copied.
         with np.errstate(all="ignore"):
-            offset = limit(functools.reduce(np.add, offsets))
-        return cls(shape, F, terms, offset.reshape(shape, order="F"), limit)
+            offset = functools.reduce(np.add, offsets)
+            return cls(u.F, u.terms, offset if limit is None else limit(offset), limit, layout)
 
-    def __call__(self, x: Array, values: Sequence[Array]) -> Array:
-        """Its value at x, where its atoms have these."""
+    @property
+    def terms(self) -> list[tuple[int, Matrix | Diagonal]]:
+        """Atoms that it is made of, and their matrices."""
+        return [(j, M) for j, M, _ in self._terms]
+
+    def __call__(self, x: Array | None, values: Sequence[Array]) -> Any:
+        """Its value at x (None for zeros), where its atoms have these."""
         if not self.moving:
             return self.constant
-        total = None
-        if self.F is not None:  # plans ask for gradients at starts of zeros again and again
-            total = self.F @ x if x.any() else np.zeros(self._offset.size)
+        total: Any = None
+        if self.F is not None:
+            total = np.zeros(self._size) if x is None else times(self.F, x)
         if self._shifts:
-            total = self._offset if total is None else total + self._offset
-        for j, M in self.terms:
-            part = M @ values[j].ravel(order="F")
+            total = self.offset if total is None else total + self.offset
+        for j, M, _ in self._terms:
+            part = times(M, values[j])
             total = part if total is None else total + part
-        assert total is not None
-        return self._limit(total).reshape(self.shape, order="F")
+        if self._limit is not None:
+            total = self._limit(total)
+        return total if self._layout is flat else self._layout(total)
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
         """Add what its cotangent g is to the gradient, and to cotangents of its atoms."""
         if self._transposed is not None:
-            out += self._transposed @ g
-        for j, M in self.terms:
-            part = M.T @ g
-            known = cotangents[j]
-            cotangents[j] = part if known is None else known + part
-
-
-Part = tuple[int, Atom, Sequence[Argument | Given]]
+            out += times(self._transposed, g)
+        for j, _, transposed in self._terms:
+            part, others = times(transposed, g), cotangents[j]
+            cotangents[j] = part if others is None else others + part
 
 
 def digest_of(u: Combination) -> bytes:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
 from .eigenvalues import is_wide, least_by_rows
 from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick, scaled_rows
-from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
+from .normal_form import Atom, Combination, Evaluator, NormalForm, derived_once
 
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
 _DIFFERENCES = (1e-4, 1e-5)
@@ -201,14 +201,14 @@ def is_quadratic_given_data(form: NormalForm) -> bool:
     return all(bilinear(inserted, own[k]) is not None for k in curved(form))
 
 
-def data_curvature(form: NormalForm, objective: BoundObjective) -> sp.csr_array:
+def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
     """The second derivatives that data add to those of the objective at zero data, (n, n).
 
     Parameters
     ----------
     form : NormalForm
         One that `is_quadratic_given_data`.
-    objective : BoundObjective
+    objective : Evaluator
         The form with data. What is returned is as private as these.
     """
     shape = (form.n, form.n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,23 +11,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from .atoms import MATMUL, Rule
-from .matrices import Array, Data, Diagonal, Matrix, csr, folded
+from .atoms import MATMUL, Entrywise
+from .matrices import Array, Data, Diagonal, Identity, Matrix, csr, folded, zeros
 from .normal_form import (
-    UNREAD,
     Argument,
     Atom,
-    BoundObjective,
     Clip,
     Clipped,
     Combination,
-    Given,
+    Evaluator,
+    Limit,
     NormalForm,
-    Part,
-    Section,
+    Order,
+    Step,
 )
 from .quadratic import terms
 from .record_rows import Index, Mode, RecordRows, cut_arguments, record_rows
+from .trailing import SparseMatrices, View
 
 # Entries of a block, on every machine: results must have the same bits anywhere.
 _BLOCK = 1 << 19
@@ -35,28 +36,31 @@ _MANY = 8 * _BLOCK
 # Columns of fewer rows, and gradients of more entries, cost more than the cache saves.
 _FEWEST_ROWS, _LONGEST = 4096, _BLOCK // 16
 
-_ITSELF = Rule("itself", lambda v, _: v[0], lambda v, _out, g, _, _k: g)
+_ITSELF = Entrywise("itself", lambda v, _: v[0], lambda v, _out, g, _, _k: g)
 
 
 def bound_objective(
-    form: NormalForm, data: Sequence[Data], clips: Sequence[Clip], *, limited: bool
-) -> BoundObjective:
+    form: NormalForm, data: Sequence[Data | SparseMatrices], clips: Sequence[Clip], *, limited: bool
+) -> Evaluator:
     """An objective with its data, whose gradients read many dense records block by block.
 
-    Objectives that are no sums over records, sparse data and few records are read as a whole.
+    Blocks are the same on every machine, and added up in their order. Objectives that are no sums
+    over records, sparse data and few records are read as a whole.
 
     Parameters
     ----------
     form : NormalForm
-    data : sequence of (ndarray or csr_array)
+    data : sequence of (ndarray, csr_array or SparseMatrices)
+        See `Evaluator`, also for several agents.
     clips : sequence of Clip
     limited : bool
-        See `NormalForm.bind`.
+        See `Evaluator`.
     """
-    rows = None if any(sp.issparse(part) for part in data) else _many_rows(form)
+    dense = all(isinstance(part, np.ndarray) for part in data)
+    rows = _many_rows(form) if dense else None
     if rows is None or not all(_is_clipped_by_row(clip, rows) for clip in clips):
         return form.bind(data, clips, limited=limited)
-    return _InBlocks(rows, data, clips, limited)
+    return Evaluator(form, data, limited=limited, cut=functools.partial(_in_blocks, rows, clips))
 
 
 def _many_rows(form: NormalForm) -> RecordRows | None:
@@ -142,86 +146,93 @@ class _Block:
             return Diagonal(self.numbers(M.values))
         return self.rows.narrowed(M, self.index)
 
-    def argument(self, u: Argument, limit: Callable[[Array], Array]) -> Argument:
-        """Of what an atom takes."""
-        modes, constant = self.rows.modes, u.constant[self.own]
+    def clip(self, clip: Clip) -> Clip:
+        """Of a clip."""
+        beside = clip.beside
+        if beside is None:
+            return clip
+        weight, size = beside.weight[self.own], beside.size[self.own]
+        return replace(clip, beside=replace(beside, weight=weight, size=size))
+
+    def of_array(self, a: Array, axes: int) -> Array:
+        """Of an array with this many axes, leading ones apart."""
+        return a[(..., self.own, *[slice(None)] * (axes - 1))]
+
+    def argument(
+        self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
+    ) -> Argument:
+        """Of what an atom takes, where that has this shape as a whole."""
+        view, own = View(shape), self.of_array(View(shape)(u.offset), len(shape))
+        if not u.moving:
+            # Records are not copied where the rule takes them as they lie.
+            return Argument(None, (), own if isinstance(layout, View) else view.flat(own), limit)
+        modes = self.rows.modes
         F = None if u.F is None else self.lines(u.F)
         terms = [(j, self.square(M) if modes[j] == "rows" else self.lines(M)) for j, M in u.terms]
-        return Argument(constant.shape, F, terms, constant, limit)
-
-    def clipped(self, clip: Clip, records: Data, shape: tuple[int, ...]) -> Clipped:
-        """Of a clip, where the product of its records has this shape."""
-        beside = clip.beside
-        if beside is not None:
-            weight, size = beside.weight[self.own], beside.size[self.own]
-            clip = replace(clip, beside=replace(beside, weight=weight, size=size))
-        return Clipped(clip, (self.own.stop - self.own.start, *shape[1:]), [records[self.own]])
+        return Argument(F, terms, view.flat(own), limit, layout)
 
 
-class _InBlocks(BoundObjective):
-    """What `BoundObjective` is, with gradients that are sums over blocks of rows.
+def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Limit) -> Order:
+    """The order of evaluation that reads rows block by block."""
+    form, modes = rows.form, _by_row(rows)
+    rest = [step for step in whole.steps if step.j not in modes]
+    # What all rows meet, such as w in X @ w, is computed once, as the value of a further atom.
+    met: dict[tuple[int, int], int] = {}
+    for j, mode in modes.items():
+        for k, (u, cut) in enumerate(cut_arguments(form.atoms[j], mode)):
+            if not (cut or u.constant):
+                met[j, k] = len(form.atoms) + len(met)
+                given = whole.steps[j].arguments[k]
+                argument = Argument(given.F, given.terms, given.offset, limit)
+                rule = _ITSELF.fitted((), [u.shape], u.shape)
+                rest.append(Step(met[j, k], rule, [argument]))
+    height = _BLOCK * rows.count // _entries([form.atoms[j] for j in modes])
+    ends = [*range(0, rows.count, height), rows.count]
+    blocks = [_Block(rows, slice(*pair)) for pair in itertools.pairwise(ends)]
+    return Order(
+        rest,
+        [*whole.weights, *[None] * len(met)],
+        form.read.union(met.values()),
+        [(_weights(b, whole), _steps(b, whole, met, clips, limit)) for b in blocks],
+    )
 
-    Blocks are the same on every machine, and added up in their order.
-    """
 
-    def __init__(
-        self, rows: RecordRows, data: Sequence[Data], clips: Sequence[Clip], limited: bool
-    ) -> None:
-        form, own = rows.form, _by_row(rows)
-        super().__init__(form, data, (), limited)
-        rest: list[Part] = [part for part in self._parts if part[0] not in own]
-        # What all rows meet, such as w in X @ w, is computed once, as the value of a further atom.
-        met: dict[tuple[int, int], Given] = {}
-        for j, mode in own.items():
-            for k, (u, cut) in enumerate(cut_arguments(form.atoms[j], mode)):
-                if not (cut or u.constant):
-                    place = len(form.atoms) + len(met)
-                    met[j, k] = Given(place)
-                    rest.append((place, Atom(_ITSELF, (), (u,), u.shape), [self._parts[j][2][k]]))
-        self._met, self._rest = len(met), Section(rest, self._limit)
-        self._read = form.read.union(range(len(form.atoms), len(form.atoms) + len(met)))
-        height = _BLOCK * rows.count // _entries([form.atoms[j] for j in own])
-        ends = [*range(0, rows.count, height), rows.count]
-        blocks = [_Block(rows, slice(*pair)) for pair in itertools.pairwise(ends)]
-        self._blocks = [(self._starts(b), self._section_of(b, met, clips)) for b in blocks]
+def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
+    """Cotangents of the block's atoms, before others are known."""
+    found: list[tuple[int, Array | None]] = []
+    for j, mode in _by_row(block.rows).items():
+        g = whole.weights[j]
+        found.append((j, block.numbers(g) if g is not None and mode == "rows" else g))
+    return found
 
-    def _starts(self, block: _Block) -> list[tuple[int, Array | None]]:
-        """Cotangents of the block's atoms, before others are known."""
-        found: list[tuple[int, Array | None]] = []
-        for j, mode in _by_row(block.rows).items():
-            g = self._start[1][j]
-            found.append((j, block.numbers(g) if g is not None and mode == "rows" else g))
-        return found
 
-    def _section_of(
-        self, block: _Block, met: Mapping[tuple[int, int], Given], clips: Sequence[Clip]
-    ) -> Section:
-        parts: list[Part] = []
-        for j, mode in _by_row(block.rows).items():
-            _, atom, args = self._parts[j]
-            flags = [cut for _, cut in cut_arguments(atom, mode)]
-            own = [
-                met[j, k] if (j, k) in met else block.argument(u, self._limit) if cut else u
-                for k, (u, cut) in enumerate(zip(args, flags, strict=True))
-            ]
-            rows = block.own.stop - block.own.start
-            shape = (rows, *atom.shape[1:]) if mode == "rows" else atom.shape
-            parts.append((j, replace(atom, shape=shape), own))
-        clipped = [
-            block.clipped(c, self._parts[c.atom][2][0].constant, self._parts[c.atom][1].shape)
-            for c in clips
-        ]
-        return Section(parts, self._limit, clipped)
-
-    def _backward(self, x: Array) -> Array:
-        start, weights = self._start
-        out, cotangents = start.copy(), [*weights, *[None] * self._met]
-        values = [UNREAD] * len(cotangents)
-        arguments = self._rest.forward(x, values, self._read)
-        for starts, section in self._blocks:
-            for j, g in starts:
-                cotangents[j] = g
-            inputs = section.forward(x, values, self._read)
-            section.backward(values, inputs, out, cotangents)
-        self._rest.backward(values, arguments, out, cotangents)
-        return out
+def _steps(
+    block: _Block,
+    whole: Order,
+    met: Mapping[tuple[int, int], int],
+    clips: Sequence[Clip],
+    limit: Limit,
+) -> list[Step]:
+    """The atoms that are evaluated block by block, with their rows of the block."""
+    count, steps = block.own.stop - block.own.start, dict[int, Step]()
+    for j, mode in _by_row(block.rows).items():
+        atom = block.rows.form.atoms[j]
+        cuts = cut_arguments(atom, mode)
+        shapes = [(count, *u.shape[1:]) if cut else u.shape for u, cut in cuts]
+        shape = (count, *atom.shape[1:]) if mode == "rows" else atom.shape
+        rule = atom.rule.fitted(atom.data, shapes, shape)
+        arguments: list[Argument] = []
+        for k, ((u, cut), layout) in enumerate(zip(cuts, rule.layouts, strict=True)):
+            given = whole.steps[j].arguments[k]
+            if (j, k) in met:
+                size = u.h.size
+                given = Argument(None, [(met[j, k], Identity(size))], zeros(size), None, layout)
+            elif cut:
+                given = block.argument(given, u.shape, limit, layout)
+            arguments.append(given)
+        steps[j] = Step(j, rule, arguments)
+    for clip in clips:
+        records = steps[clip.atom].arguments[0].constant
+        j, k = clip.place
+        steps[j].clips[k] = Clipped(block.clip(clip), records)
+    return [*steps.values()]

@@ -428,6 +428,8 @@ def check_of(hint: Any) -> Check:
         return lambda value: value is None
     if hint is float:
         return lambda value: type(value) in (float, int)
+    if hint is Rule:  # one of the package's own: they are decoded by name
+        return lambda value: isinstance(value, Rule)
     rule = RULES.get(hint if origin is None else origin)
     if rule is not None:
         return lambda value: type(value) in rule

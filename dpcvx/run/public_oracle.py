@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from ..model.normal_form import BoundObjective
+from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, Objective
@@ -30,7 +30,7 @@ class PublicOracle(AgentOracle):
     ----------
     facts : Facts
         Of its agent.
-    objective : BoundObjective
+    objective : Evaluator
     account : Account
     releases : list of Release
     data : ndarray, shape (D,), optional
@@ -40,7 +40,7 @@ class PublicOracle(AgentOracle):
     def __init__(
         self,
         facts: Facts,
-        objective: BoundObjective,
+        objective: Evaluator,
         account: Account,
         releases: list[Release],
         data: Array | None = None,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from ..model.normal_form import BoundObjective
+from ..model.normal_form import Evaluator
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step, among
@@ -33,9 +33,9 @@ class ReplayOracle(AgentOracle):
     facts : Facts
     releases : iterable of Release
     account : Account
-    public : BoundObjective, optional
+    public : Evaluator, optional
         Answers where nothing was recorded, because no answer depended on private data.
-    added : BoundObjective, optional
+    added : Evaluator, optional
         Its gradient is added to recorded gradients: what left was the private part alone.
     watch : callable, optional
         Told of every release.
@@ -47,8 +47,8 @@ class ReplayOracle(AgentOracle):
         facts: Facts,
         releases: Iterable[Release],
         account: Account,
-        public: BoundObjective | None = None,
-        added: BoundObjective | None = None,
+        public: Evaluator | None = None,
+        added: Evaluator | None = None,
         watch: Watcher | None = None,
     ) -> None:
         super().__init__(account, [])

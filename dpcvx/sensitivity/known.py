@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.canonical import ConeData
-from ..model.normal_form import BoundObjective, NormalForm
+from ..model.normal_form import Evaluator, NormalForm
 from ..solvers.projector import Projector
 from .certificate import Sensitivity
 from .stored_vectors import Smoothness, StoredEffects, StoredVectors
@@ -181,7 +181,7 @@ class Objective:
         raise TypeError("An objective with private data is never pickled.")
 
 
-def finite_gradient(objective: BoundObjective, x: Array) -> Array:
+def finite_gradient(objective: Evaluator, x: Array) -> Array:
     """An objective's gradient, with 0 where it is not finite."""
     return finite(objective.gradient(x))
 

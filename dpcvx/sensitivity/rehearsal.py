@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import has_entries, zeros
-from ..model.normal_form import BoundObjective, NormalForm
+from ..model.normal_form import Evaluator, NormalForm
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
 
@@ -29,7 +29,7 @@ _LARGEST = 1 << 22
 
 def rehearse(
     form: NormalForm,
-    public: BoundObjective,
+    public: Evaluator,
     sensitivity: Sensitivity,
     p: int,
     level: float,
@@ -41,7 +41,7 @@ def rehearse(
     Parameters
     ----------
     form : NormalForm
-    public : BoundObjective
+    public : Evaluator
         The objective at data of zeros, one of the two neighbours; it is not asked if records are
         clipped, as those of zeros may be too.
     sensitivity : Sensitivity

@@ -288,11 +288,11 @@ def test_rules_keep_their_identity_when_pickled():
     assert all(a.rule is b.rule for a, b in zip(form.atoms, copy.atoms, strict=True))
 
 
-def test_bound_objective_neither_pickles_nor_prints():
+def test_evaluator_neither_pickles_nor_prints():
     _, form = form_of(PRIVATE["linear"])
     bound = form.bind([np.array([*RECOGNISABLE, *RECOGNISABLE[:3]])])
-    for held in (bound, bound._root, bound._section):
+    for held in (bound, bound._root, bound._order, bound._steps[0]):
         with pytest.raises(TypeError, match="private data"):
             pickle.dumps(held)
     shown = repr(bound) + str(bound) + f"{bound}"
-    assert shown == 3 * "BoundObjective(n=4)"
+    assert shown == 3 * "Evaluator(n=4)"

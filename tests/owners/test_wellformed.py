@@ -1,5 +1,6 @@
 """Programs that no compiler makes are refused, before anything is derived from them."""
 
+import functools
 import itertools
 import tracemalloc
 from dataclasses import replace
@@ -8,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy import special
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
@@ -182,9 +184,41 @@ def require_declared(name, shapes, data):
         np.lib.array_utils.normalize_axis_tuple(data[-2], len(shapes[0]))
 
 
+# What rules compute, on arrays of their arguments' shapes.
+IN_NUMPY = {
+    "multiply": lambda v: v[0] * v[1],
+    "division": lambda v: v[0] / v[1],
+    "matmul": lambda v: v[0] @ v[1],
+    "maximum": lambda v: functools.reduce(np.maximum, v),
+    "minimum": lambda v: functools.reduce(np.minimum, v),
+    "kl_div": lambda v: special.kl_div(*v),
+    "rel_entr": lambda v: special.rel_entr(*v),
+    "quad_form": lambda v: v[0].ravel() @ v[1] @ v[0].ravel(),
+    "sum_largest": lambda v, k: np.sort(v[0], axis=None)[-k:].sum(),
+    "quad_over_lin": lambda v, *axis: np.sum(v[0] ** 2, *over(*axis)) / v[1],
+    "log_sum_exp": lambda v, *axis: np.log(np.sum(np.exp(v[0]), *over(*axis))),
+    "max": lambda v, axis, kept: np.max(v[0], axis=axis, keepdims=kept),
+    "min": lambda v, axis, kept: np.min(v[0], axis=axis, keepdims=kept),
+    "norm1": lambda v, *axis: np.sum(np.abs(v[0]), *over(*axis)),
+    "norm_inf": lambda v, axis, kept: np.max(np.abs(v[0]), axis=axis, keepdims=kept),
+    "pnorm": lambda v, p, *axis: np.sum(np.abs(v[0]) ** p, *over(*axis)) ** (1 / p),
+}
+
+
+def over(axis, kept):
+    """Arguments of `numpy.sum` behind the array."""
+    return axis, None, None, kept
+
+
+def in_numpy(name, values, data):
+    rule = RULES[name]
+    return IN_NUMPY[name](values, *data) if name in IN_NUMPY else rule.forward(values, data)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_shapes_are_those_of_the_rules(name):
     """Every rule with arguments of all shapes: what it computes, and whether it can."""
+    rng = np.random.default_rng(0)
     rule, local = RULES[name], program(clinics)
     taken = 0
     for shapes, data in cases(name):
@@ -192,10 +226,19 @@ def test_shapes_are_those_of_the_rules(name):
         try:
             require_declared(name, shapes, data)
             with np.errstate(all="ignore"):
-                values = [np.full(shape, 0.5) for shape in shapes]
-                right = np.shape(rule.forward(values, data))
+                values = [rng.uniform(0.2, 0.9, shape) for shape in shapes]
+                expected = np.asarray(in_numpy(name, values, data))
+                right = expected.shape
         except (ValueError, IndexError):
             right = None
+        else:
+            fitted = rule.fitted(data, shapes, right)
+            inputs = [
+                layout(np.ravel(value, order="F"))
+                for layout, value in zip(fitted.layouts, values, strict=True)
+            ]
+            value = fitted.forward(inputs, fitted.data)
+            np.testing.assert_allclose(value, np.ravel(expected, order="F"), rtol=1e-12)
         for shape in SHAPES:
             changed = with_form(local, atoms=(*local.form.atoms, Atom(rule, data, args, shape)))
             try:

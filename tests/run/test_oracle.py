@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.model.normal_form import BoundObjective
+from dpcvx.model.normal_form import Evaluator
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
@@ -430,7 +430,7 @@ def test_what_has_left_is_given_out_again_at_no_charge(ask, mechanism, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
         if mechanism is None:
-            patch.setattr(BoundObjective, "gradient", lambda *_: pytest.fail("data were read"))
+            patch.setattr(Evaluator, "gradient", lambda *_: pytest.fail("data were read"))
         value = asked(ask, oracle, agent)
     assert np.array_equal(value, answered(ask, agent) if mechanism else PAST.value)
     assert not oracle.account.entries and source.drawn == 0
@@ -491,7 +491,7 @@ def test_a_failing_computation_is_reported_without_its_text(where, ask, monkeypa
     if where == "private part":
         monkeypatch.setattr(Sensitivity, "slope", fail)
     else:
-        monkeypatch.setattr(BoundObjective, "gradient", fail)
+        monkeypatch.setattr(Evaluator, "gradient", fail)
     with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
         asked(ask, oracle, agent)
     assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -13,7 +13,7 @@ from unittest import mock
 import clarabel
 
 import dpcvx as dp
-from dpcvx.model.normal_form import BoundObjective
+from dpcvx.model.normal_form import Evaluator
 from dpcvx.solvers import conic, interior_point
 
 from .instances import BUDGET, METHOD, network, serial_run
@@ -53,10 +53,10 @@ class Clock:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count everything inside."""
-        exact = BoundObjective.gradient
+        exact = Evaluator.gradient
 
         @wraps(exact)
-        def gradient(bound: BoundObjective, x: Any) -> Any:
+        def gradient(bound: Evaluator, x: Any) -> Any:
             started = time.process_time()
             try:
                 return exact(bound, x)
@@ -67,7 +67,7 @@ class Clock:
         with (
             mock.patch.object(interior_point.clarabel, "DefaultSolver", self.solver_made),
             mock.patch.object(conic, "newton_for", lambda *_: None),
-            mock.patch.object(BoundObjective, "gradient", gradient),
+            mock.patch.object(Evaluator, "gradient", gradient),
         ):
             yield
 

@@ -1,0 +1,224 @@
+"""Arrays with any number of leading axes: layouts, and products with matrices.
+
+The numbers of an objective are a flat array of shape (..., size), column by column. Leading axes
+are agents or points. Numbers that do not depend on an agent have no leading axis, and are computed
+once. Functions count axes from the end, so none of them asks how many leading axes there are.
+
+Every result is contiguous along its last axis, and a dense matrix multiplies vectors one by one.
+So each agent's numbers have the same bits in a batch as by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .behind_the_door import BehindTheDoor
+from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
+
+
+class View:
+    """The layout of flat arrays as arrays of a shape; no entries are copied.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Without leading axes.
+    """
+
+    __slots__ = ("_reversed", "shape")
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self._reversed = shape, shape[::-1]
+
+    def __call__(self, v: Array) -> Array:
+        """The array of shape (..., *shape) whose entries lie column by column in v."""
+        if v.ndim == 1:
+            return v.reshape(self._reversed).T
+        return _reversed(v.reshape(*v.shape[:-1], *self._reversed), len(self.shape))
+
+    def flat(self, a: Array) -> Array:
+        """The entries of an array of shape (..., *shape), column by column."""
+        axes = len(self.shape)
+        if a.ndim == axes:
+            return a.T.reshape(-1)
+        return _reversed(a, axes).reshape(*a.shape[: a.ndim - axes], -1)
+
+
+def _reversed(a: Array, axes: int) -> Array:
+    """The array with its last axes in reverse order."""
+    if axes == 2:
+        return a.swapaxes(-1, -2)
+    lead = a.ndim - axes
+    return a.transpose(*range(lead), *range(a.ndim - 1, lead - 1, -1))
+
+
+def flat(v: Array) -> Array:
+    """The layout of rules that take flat arrays: the array itself."""
+    return v
+
+
+def times(M: Matrix | Diagonal | sp.csc_array, v: Array) -> Array:
+    """Return ``M @ v`` for vectors along the last axis.
+
+    Parameters
+    ----------
+    M : matrix of shape (m, n)
+    v : ndarray, shape (..., n)
+
+    Returns
+    -------
+    ndarray, shape (..., m)
+    """
+    if v.ndim == 1 or isinstance(M, Diagonal):
+        return M @ v
+    if isinstance(M, Identity):
+        return v
+    if isinstance(M, np.ndarray):
+        # One product per vector: a product of matrices rounds otherwise.
+        return (M @ v[..., None])[..., 0]
+    rows = v.reshape(-1, v.shape[-1])
+    return np.ascontiguousarray((M @ rows.T).T).reshape(*v.shape[:-1], M.shape[0])
+
+
+def swapped(M: Any) -> Any:
+    """Return the transposes of matrices along the last two axes."""
+    return M.T if M.ndim == 2 else M.swapaxes(-1, -2)
+
+
+def product(left: Any, right: Any) -> Array:
+    """Return ``left @ right`` for matrices along the last two axes, one of them sparse or not.
+
+    Parameters
+    ----------
+    left : ndarray of shape (..., r, n), csr_array, or SparseMatrices
+    right : ndarray of shape (..., n, c), csr_array, or SparseMatrices
+
+    Returns
+    -------
+    ndarray, shape (..., r, c)
+    """
+    if sp.issparse(left) and right.ndim > 2:
+        columns = np.moveaxis(right, -2, 0)
+        found = np.asarray(left @ columns.reshape(columns.shape[0], -1))
+        shaped = found.reshape(left.shape[0], *columns.shape[1:])
+        return np.ascontiguousarray(np.moveaxis(shaped, 0, -2))
+    if sp.issparse(right) and left.ndim > 2:
+        return swapped(product(right.T, swapped(left)))
+    return left @ right
+
+
+def product_with_vectors(M: Any, v: Array) -> Array:
+    """Return ``M @ v`` for matrices along the last two axes and vectors along the last axis.
+
+    Parameters
+    ----------
+    M : ndarray of shape (..., m, n), csr_array, or SparseMatrices
+    v : ndarray, shape (..., n)
+
+    Returns
+    -------
+    ndarray, shape (..., m)
+    """
+    if v.ndim == 1 and M.ndim == 2:
+        return M @ v
+    return product(M, v[..., None])[..., 0]
+
+
+def of_all(parts: Sequence[Data], shape: tuple[int, ...]) -> Array | SparseMatrices:
+    """Return the data of all agents for one private parameter, as one object.
+
+    Parameters
+    ----------
+    parts : sequence of (ndarray or csr_array)
+        One per agent.
+    shape : tuple of int
+        Shape of the parameter.
+
+    Returns
+    -------
+    ndarray of shape (agents, size), or SparseMatrices where data of an agent are sparse
+    """
+    if any(map(sp.issparse, parts)):
+        return SparseMatrices.of(parts, shape)
+    return np.stack([as_array(part) for part in parts])
+
+
+class SparseMatrices(BehindTheDoor):
+    """Matrices of several agents, at least one of them sparse, multiplied in one call.
+
+    All sparse ones are blocks of one block diagonal matrix, so each product has the bits of the
+    agent's own. It holds private data, and neither prints nor pickles.
+
+    Parameters
+    ----------
+    blocks : csr_array or csc_array
+        Block diagonal, a block per agent with a sparse matrix.
+    sparse : ndarray of bool, shape (agents,)
+        Agents with a sparse matrix.
+    dense : ndarray, shape (other agents, rows, columns)
+        Matrices of all other agents, in their order.
+    shape : tuple of int
+        Rows and columns of a matrix.
+    """
+
+    __slots__ = ("_blocks", "_dense", "_shape", "_sparse")
+    __array_ufunc__ = None  # numpy leaves ``array @ matrices`` to `__rmatmul__`
+    ndim = 3
+
+    def __init__(
+        self, blocks: Any, sparse: NDArray[np.bool_], dense: Array, shape: tuple[int, int]
+    ) -> None:
+        self._blocks, self._sparse, self._dense, self._shape = blocks, sparse, dense, shape
+
+    @classmethod
+    def of(cls, parts: Sequence[Data], shape: tuple[int, ...]) -> SparseMatrices:
+        """Return the matrices of agents from the data of each, at least one of them sparse."""
+        rows, columns = shape
+        sparse = np.array([sp.issparse(part) for part in parts])
+        blocks = sp.block_diag([part for part in parts if sp.issparse(part)], format="csr")
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        flat_ones = np.reshape(arrays, (len(arrays), rows * columns))
+        return cls(sp.csr_array(blocks), sparse, View((rows, columns))(flat_ones), (rows, columns))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Agents, rows, columns."""
+        return self._sparse.size, *self._shape
+
+    def swapaxes(self, first: int, second: int) -> SparseMatrices:
+        """The transposes of all matrices: the last two axes change places."""
+        assert {first, second} == {-1, -2}
+        dense = self._dense.swapaxes(-1, -2)
+        return SparseMatrices(self._blocks.T, self._sparse, dense, self._shape[::-1])
+
+    def rows_by(self, lengths: Any) -> Array:
+        """Apply a function of matrices' rows, such as `row_lengths`: shape (agents, rows)."""
+        found = np.empty(self.shape[:2])
+        found[self._sparse] = lengths(sp.csr_array(self._blocks)).reshape(-1, self._shape[0])
+        found[~self._sparse] = lengths(self._dense)
+        return found
+
+    def __matmul__(self, other: Array) -> Array:
+        columns = other.shape[-1]
+        each = np.broadcast_to(other, (self._sparse.size, *other.shape[-2:]))
+        if self._sparse.all():
+            return self._of_blocks(each, columns)
+        out = np.empty((self._sparse.size, self._shape[0], columns))
+        out[self._sparse] = self._of_blocks(each[self._sparse], columns)
+        out[~self._sparse] = self._dense @ each[~self._sparse]
+        return out
+
+    def _of_blocks(self, each: Array, columns: int) -> Array:
+        found = np.asarray(self._blocks @ each.reshape(-1, columns))
+        return found.reshape(len(each), self._shape[0], columns)
+
+    def __rmatmul__(self, other: Array) -> Array:
+        return (self.swapaxes(-1, -2) @ swapped(other)).swapaxes(-1, -2)
+
+    def __repr__(self) -> str:
+        return f"SparseMatrices(agents={self._sparse.size})"
