@@ -36,9 +36,7 @@ IMPORTERS = {
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.run.fleet_oracle": {"run.fleet"},
-    "dpcvx.model.one_by_one": {"run.fleet_oracle"},
-    "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds its data
-    "dpcvx.model.stacked.StackedObjective": {"model.one_by_one", "verify.simulation"},  # stand-ins
+    "dpcvx.model.row_blocks": {"run.fleet_oracle", "run.private_oracle"},  # binds their data
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
@@ -95,11 +93,11 @@ IMPORTERS = {
 TOUCHERS = {
     "_seal": {"model.private"},
     "bind": {
-        "model.row_blocks",  # for run.private_oracle alone, see above
+        "model.row_blocks",  # for run.fleet_oracle and run.private_oracle alone, see above
         "run.public_oracle",  # what a release restores
         "model.normal_form",
-        "model.one_by_one",  # of many agents, behind the same door
         "verify.not_private",
+        "verify.simulation",  # stand-ins
         "verify.worst_neighbour",  # for check and audit only
         "sensitivity.private_weights",  # unit data, which are public
         "sensitivity.rehearsal",  # made-up data, which it writes itself

@@ -18,7 +18,6 @@ import numpy as np
 from ..algorithms.base import Algorithm, Answer, InStep, Local, Requirements
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError
-from ..model.stacked import stackable
 from ..plan.terms import Terms
 from ..privacy.joint_account import JointAccount
 from ..privacy.notes import Writer
@@ -60,7 +59,6 @@ def is_fleet(plan: Terms, start: Start) -> bool:
         and local.shared.size == local.n
         and all(np.array_equal(one.program.slots, local.slots) for one in others)
         and len({agent.kind for agent in plan.agents}) == 1
-        and stackable(local.form, known.clips)
         and not any(begun.past or begun.paid for begun in start.agents)
         and all(begun.account.equals(start.agents[0].account) for begun in start.agents[1:])
     )

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
-from ..model.one_by_one import at_zero_of_all, objective_of_all
+from ..model.row_blocks import bound_objective
+from ..model.trailing import SparseMatrices, of_all
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.known import Known, finite, finite_gradient
+from ..sensitivity.known import Known, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step, among
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
@@ -59,16 +60,10 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
         clips = first.sensitivity.clips
         # Never in a variable of a frame: those show in tracebacks.
         self._objective = gate.withheld(
-            lambda: objective_of_all(
-                first.program.form,
-                [
-                    read_for_gradients(agent.program.form, own)
-                    for agent, own in zip(agents, sources, strict=True)
-                ],
-                clips,
+            lambda: bound_objective(
+                first.program.form, _read_for_all(agents, sources), clips, limited=True
             ),
         )
-        self._public = at_zero_of_all(first.program.form, self._objective)
         norm = gate.calibrated.mechanism.norm
         self._known = Known(first.facts, norm, np.nan, self._public_gradient, first.facts.projector)
 
@@ -93,14 +88,13 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
             grid, entry = charge_for(self._facts, place, one, noise, self._known, bound)
             if grid is None or entry is None:  # certified not to depend on the data
                 points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
-                gradients = np.array([self._public_gradient(x) for x in points])
-                public[rows] = _answer(among(asked, rows), gradients)
+                public[rows] = _answer(among(asked, rows), self._public_gradient(points))
             else:
                 charges.append(Charge(rows, entry, grid))
         return self._gate(place, charges, public, lambda: self._exact(asked))
 
     def _exact(self, query: Gradient | Step) -> Array:
-        return _answer(query, finite(self._objective.gradients(query.x)))
+        return _answer(query, finite_gradient(self._objective, query.x))
 
     def accounts(self) -> list[Account]:
         """What every agent has spent."""
@@ -118,8 +112,7 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
         if isinstance(query, Gradient) or max(query.x.ndim, query.center.ndim) == 1:
             yield from ((rows, among(query, rows[0])) for rows in alike)
             return
-        at = self._public.gradients if query.x.ndim > 1 else self._public_gradient
-        floors = np.broadcast_to(query.floors(finite(at(query.x))), everyone.shape)
+        floors = np.broadcast_to(query.floors(self._public_gradient(query.x)), everyone.shape)
         for rows in alike:
             # Points may be so large that their rounding asks for a grid of their own.
             needed, fine = floors[rows], self._width(among(query, rows[0]), noise)
@@ -147,6 +140,18 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
 
     def __repr__(self) -> str:
         return f"FleetOracle(agents={self._count})"
+
+
+def _read_for_all(
+    agents: Sequence[AgentTerms], sources: Sequence[Sequence[Callable[[], Any]]]
+) -> list[Array | SparseMatrices]:
+    """Private data of all agents, by private parameter."""
+    read = [
+        read_for_gradients(agent.program.form, own)
+        for agent, own in zip(agents, sources, strict=True)
+    ]
+    shapes = [spec.shape for spec in agents[0].program.form.private]
+    return [of_all(parts, shape) for *parts, shape in zip(*read, shapes, strict=True)]
 
 
 def _admitted(query: Query) -> Gradient | Step:

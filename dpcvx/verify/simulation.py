@@ -18,16 +18,16 @@ from ..algorithms.steps import as_step
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
+from ..model.normal_form import Evaluator
 from ..model.private import Private
 from ..model.sealed import Sealed
-from ..model.stacked import StackedObjective, stackable
 from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.data import sources_of
 from ..run.gate import read_sparse_too
 from ..run.loop import PARTS
-from ..sensitivity.known import finite
+from ..sensitivity.known import finite_gradient
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 
@@ -38,12 +38,12 @@ Values = dict[str, Array]
 # Points whose norms differ by less than one part in so many share a bound of what data can change.
 _RUNGS = 8
 _LEAST = 2.0**-500
-# Of an agent's data, which are stacked as arrays where they are sparse too.
+# Entries of an agent's data, which are arrays here also where they are sparse.
 _ENTRIES = 1 << 24
 
 
 def simulable(plan: Terms) -> bool:
-    """Whether runs are steps along sums of gradients, of objectives that can be stacked."""
+    """Whether runs are steps along sums of gradients."""
     return (
         type(plan.algorithm) is SummedGradient
         and plan.algorithm.sharing is None
@@ -60,7 +60,6 @@ def _is_plain(agent: AgentTerms) -> bool:
         and known is not None
         and known.bound(2).value < math.inf
         and (noise is None or (noise.split is None and noise.truncation is None))
-        and stackable(agent.program.form, known.clips)
         and agent.program.form.data_size <= _ENTRIES
     )
 
@@ -128,7 +127,7 @@ class Simulation:
                     agents, objectives, joint.places, sources, strict=True
                 ):
                     own = x[:, place]
-                    total[:, place] += finite(of.gradients(own))
+                    total[:, place] += finite_gradient(of, own)
                     spread = _spreads(agent, own, t)
                     if spread is not None:
                         drawn = _noise(agent, (runs, place.size), source.at(t, 1))
@@ -144,18 +143,18 @@ class Simulation:
         return [{which: values[k] for which, values in found.items()} for k in range(len(steps))]
 
 
-def _objective(agent: AgentTerms, sources: Sequence[Sealed]) -> StackedObjective:
+def _objective(agent: AgentTerms, sources: Sequence[Sealed]) -> Evaluator:
     """Of one agent, at many points."""
     form, known = agent.program.form, agent.sensitivity
     assert known is not None
     read = read_sparse_too(form.private, sources)
-    data = [np.ravel(as_array(values), order="F")[None] for values in read]
-    return StackedObjective(form, data or [np.zeros((1, 0))], known.clips)
+    data = [np.ravel(as_array(values), order="F") for values in read]
+    return form.bind(data, known.clips, limited=True)
 
 
-def _values(parts: Sequence[tuple[StackedObjective, Index]], points: Array) -> Array:
+def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
     """Of all agents together, infinite where there is no answer."""
-    total = sum((of.values(points[:, place]) for of, place in parts), np.zeros(len(points)))
+    total = sum((of.value(points[:, place]) for of, place in parts), np.zeros(len(points)))
     return np.where(np.isfinite(points).all(axis=1) & np.isfinite(total), total, np.inf)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ class Client:
     own: bool = False
     loss: str = "logistic"
     set: str = "box"
+    sparse: bool = False
 
     def agent(self, k, seed=0):
         rng = np.random.default_rng([seed, k])
@@ -56,10 +58,19 @@ class Client:
         adjacency = dp.Rows(self.bound, change=self.change)
         if self.adjacency == "entry":
             adjacency, rows = dp.Within(self.bound), rows[:, 0]
+        if self.sparse:
+            rows = sp.csr_array(np.where(rows > 0.5, rows, 0.0))
         data = dp.Private(rows, name=f"X{k}", adjacency=adjacency, nonneg=self.signed)
-        atom = {"logistic": cp.logistic, "hinge": lambda u: cp.pos(1 - u)}[self.loss]
-        terms = [self.factor * cp.sum(atom(data @ W)) / 6] if self.adjacency == "rows" else []
-        if self.adjacency == "entry":
+        atom = {
+            "logistic": cp.logistic,
+            "hinge": lambda u: cp.pos(1 - u),
+            "softmax": lambda u: cp.log_sum_exp(cp.vstack([u, -u]), axis=0),
+            "turned": cp.logistic,
+        }[self.loss]
+        if self.adjacency == "rows":
+            scores = W @ data.T if self.loss == "turned" else data @ W
+            terms = [self.factor * cp.sum(atom(scores)) / 6]
+        else:
             terms = [cp.sum_squares(np.ones((6, 3)) @ W - data)]
         if self.own:
             terms.append(cp.square(cp.Variable(name=f"z{k}") - W[0]))
@@ -121,6 +132,9 @@ def assert_same(one, other):
             Client(change="add or remove"),
             Client(signed=True, bound=2.0),
             Client(loss="hinge", clip=0.2),
+            Client(loss="softmax"),
+            Client(loss="turned", clip=0.1),
+            Client(sparse=True, clip=0.1),
             Client(set="none"),
             Client(set="ball"),
             Client(set="simplex"),
@@ -133,6 +147,18 @@ def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client, method
     plan = planned(*[client] * count, seed=seed, mechanism=mechanism, **options)
     assert together(plan)
     assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
+
+
+@every
+@pytest.mark.parametrize(
+    "client",
+    [Client(loss="softmax"), Client(loss="turned", clip=0.1), Client(sparse=True, clip=0.1)],
+    ids=["softmax", "records on the right", "sparse records"],
+)
+def test_a_fleet_is_its_agents_whatever_atoms_and_data_they_have(client, method):
+    plan = planned(*[client] * 3, seed=1, method=method)
+    assert together(plan)
+    assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
 
 
 OVER_NETWORKS = {
