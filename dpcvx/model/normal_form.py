@@ -439,7 +439,10 @@ class Evaluator(BehindTheDoor):
 
     def inserted(self) -> NormalForm:
         """The objective of one agent with the data as constants: as private as these."""
-        assert not self._lead
+        if self._lead:
+            raise package_fault(
+                "Data of several agents cannot stand in one objective as constants."
+            )
         atoms = [
             replace(atom, args=tuple(map(_inserted, atom.args, step.arguments)))
             for atom, step in zip(self._form.atoms, self._steps, strict=True)

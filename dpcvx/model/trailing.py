@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..errors import package_fault
 from .behind_the_door import BehindTheDoor
 from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
 
@@ -192,7 +193,8 @@ class SparseMatrices(BehindTheDoor):
 
     def swapaxes(self, first: int, second: int) -> SparseMatrices:
         """The transposes of all matrices: the last two axes change places."""
-        assert {first, second} == {-1, -2}
+        if {first, second} != {-1, -2}:
+            raise package_fault("Only the last two axes of sparse matrices change places.")
         dense = self._dense.swapaxes(-1, -2)
         return SparseMatrices(self._blocks.T, self._sparse, dense, self._shape[::-1])
 
