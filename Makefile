@@ -11,7 +11,7 @@ demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture
 	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
 
 lowest: $(READY)  ## what depends on versions most, with the lowest that pyproject.toml allows
 	$(BIN)/python -m tests.versions --quick lowest
@@ -61,6 +61,7 @@ bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md fo
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
 
 utility: $(READY)  ## what answers are worth: defaults and tuned settings next to the best by hand
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m study
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility $(UTILITY)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility.beyond
 

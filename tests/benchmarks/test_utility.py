@@ -1,5 +1,6 @@
 """The utility benchmark: its models, and how answers are judged."""
 
+import functools
 from dataclasses import replace
 from functools import cache
 
@@ -204,7 +205,12 @@ def ended(name, seed):
     return plan.run(seed=seed, data=model.data, verbose=False).solution
 
 
-@pytest.mark.parametrize(("name", "most"), [("power flow 14", 0.006), ("power flow 118", 0.05)])
+LARGE = functools.partial(pytest.param, marks=pytest.mark.study)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("power flow 14", 0.006), LARGE("power flow 118", 0.05)]
+)
 def test_defaults_on_networks_are_near_the_optimum(name, most):
     """Of 300 and 60 seeds the medians are 0.0048 and 0.0461.
 
@@ -218,7 +224,7 @@ def test_defaults_on_networks_are_near_the_optimum(name, most):
 
 @pytest.mark.parametrize(
     ("name", "seeds", "times", "most"),
-    [("power flow 14", 80, 2, 0.002), ("power flow 118", 7, 10, 0.005)],
+    [("power flow 14", 80, 2, 0.002), LARGE("power flow 118", 7, 10, 0.005)],
 )
 def test_own_solutions_gain_on_networks_at_the_same_guarantee(name, seeds, times, most):
     """Side by side on the same runs. Of 200 and 40 seeds the ratios are 3.0 and 35.
@@ -236,6 +242,7 @@ def test_own_solutions_gain_on_networks_at_the_same_guarantee(name, seeds, times
     assert before >= times * after > 0
 
 
+@pytest.mark.study
 def test_expectations_gain_on_a_network_at_the_same_guarantee():
     """The median of 12 runs of the 30 that were looked at is above 0.001 in none of 1000 draws."""
     model, judge, _ = network("power flow 14")

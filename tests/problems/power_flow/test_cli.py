@@ -174,7 +174,11 @@ def test_generation_cost_with_private_loads(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("zones", "judged"), [(1, "gap_quartiles"), (3, "gap_quartiles_after_recourse")]
+    ("zones", "judged"),
+    [
+        (1, "gap_quartiles"),
+        pytest.param(3, "gap_quartiles_after_recourse", marks=pytest.mark.study),
+    ],
 )
 def test_expectations_lower_what_covering_loads_costs(tmp_path, capsys, zones, judged):
     """Over 20 seeds medians are 2.9 % with expectations and 5.7 % without, for one operator.

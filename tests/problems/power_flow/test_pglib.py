@@ -61,6 +61,12 @@ PUBLISHED = [
     ("2869_pegase", 2869, "2.4628e+06", 1.01),
 ]
 SMALL = [row[0] for row in PUBLISHED if row[1] <= 300]
+# Runs of larger networks take most of a minute each.
+RUN = [
+    pytest.param(row[0], marks=() if row[1] <= 60 else pytest.mark.study)
+    for row in PUBLISHED
+    if row[1] <= 300
+]
 
 # Of the objective, for the solvers on both sides.
 ACCURACY = 1e-5
@@ -91,7 +97,7 @@ def test_the_published_gap(name: str, buses: int, nonconvex: str, gap: float):
     assert least <= gap <= largest
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", RUN)
 def test_three_zones_run_with_and_without_noise(name: str):
     study = power_flow(f"pglib_opf_case{name}", zones=3, objective="shed")
     algorithm = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt())
