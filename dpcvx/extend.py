@@ -18,12 +18,12 @@ from .algorithms.base import (
     Requirements,
     Residuals,
 )
-from .algorithms.conditions import Conditions
 from .algorithms.consensus import Broadcast, ConsensusMethod, LocalCopy
+from .algorithms.facts import PublicFacts, StepRule
 from .algorithms.on_networks import Graph, Inbox, Inboxes, NetworkMethod, mixed, shared, spread
 from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
-from .algorithms.steps import StepRule, as_step
+from .algorithms.steps import as_step
 from .model.curvature import smoothness, strong_convexity
 from .sensitivity.queries.data import DataCurvature
 from .sensitivity.queries.gradients import Gradient, GradientStep, Step
@@ -42,7 +42,6 @@ __all__ = [
     "Array",
     "Broadcast",
     "Coins",
-    "Conditions",
     "Conformance",
     "ConformanceReport",
     "ConsensusMethod",
@@ -68,6 +67,7 @@ __all__ = [
     "Outcome",
     "PenaltyRule",
     "Program",
+    "PublicFacts",
     "Query",
     "Requirements",
     "Residuals",

@@ -15,6 +15,7 @@ from ._words import plural
 from .algorithms.base import Algorithm
 from .algorithms.secret_terms import check_sharing
 from .algorithms.summed import SHARING, SecretSharing
+from .defaults import proposal
 from .errors import ModelError, PrivacyError
 from .guard import frameless
 from .model.agent import Agent
@@ -23,7 +24,6 @@ from .model.expected import Expected
 from .model.private import Private, seal_all
 from .plan.banner import banner
 from .plan.compiled import Compiled
-from .plan.draft import make_terms
 from .plan.request import Mechanisms, Observer, Release, Request
 from .plan.terms import Terms
 from .privacy.ledger import Ledger
@@ -704,9 +704,9 @@ def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | No
 
 
 def planned(problem: Declaration, request: Request, known: Compiled | None = None) -> Plan:
-    """A plan; see `Problem.plan`, and `make_terms` for what is known before."""
+    """A plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for what is known before."""
     try:
-        return make_terms(Plan, problem, request, known)
+        return proposal.planned(Plan, problem, request, known)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         kind = type(error).__name__
     raise ModelError(

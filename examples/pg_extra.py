@@ -30,7 +30,6 @@ import dpcvx as dp
 from dpcvx.extend import (
     POSITIVE,
     Array,
-    Conditions,
     Gradient,
     Graph,
     Inbox,
@@ -38,7 +37,7 @@ from dpcvx.extend import (
     Local,
     NetworkMethod,
     Oracle,
-    Program,
+    PublicFacts,
     Requirements,
     mixed,
     shared,
@@ -93,9 +92,9 @@ class PGExtra(NetworkMethod[State]):
         """Convex objectives; one gradient per agent and round."""
         return Requirements(convex=True, exact=False, releases=1, queries=(Gradient,))
 
-    def resolved(self, program: Program, conditions: Conditions) -> PGExtra:
+    def propose(self, facts: PublicFacts) -> PGExtra:
         """With the network over the problem's agents."""
-        return replace(self, graph=self.network_of(program))
+        return replace(self, graph=self.network_of(facts.program))
 
     def start_agent(self, local: Local) -> State:
         """The public start."""

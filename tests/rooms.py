@@ -17,7 +17,8 @@ PACKAGE = Path(dp.__file__).parent
 # authors of methods import, then the rooms.
 TOP = ("__main__", "problem", "extend", "mpi")
 ROOMS = (
-    "verify", "owners", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
+    "verify", "owners", "run", "defaults", "plan",
+    "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Below all rooms.
 GROUND = ("_arguments", "_card", "_figure", "_words", "guard", "errors")

@@ -21,7 +21,7 @@ from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
-from .conditions import Conditions
+from .facts import Output, PublicFacts
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -261,7 +261,6 @@ class Requirements:
         return all(a.rest is None or (public and not a.form.private) for a in program.agents)
 
 
-Output = Literal["average", "last", "tail", "weighted"]
 # In words.
 OUTPUTS: dict[str, str] = {
     "average": "average of the iterates",
@@ -313,14 +312,15 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def requirements(self) -> Requirements:
         """What the plan has to check and to count."""
 
-    def resolved(self, program: Program, conditions: Conditions) -> Self:
-        """The algorithm with every default replaced by a number; itself if it has none.
+    def propose(self, facts: PublicFacts) -> Self:
+        """Return the algorithm with every default replaced by a number; itself if it has none.
+
+        Only `dpcvx.defaults` calls it: a plan checks numbers, whoever proposed them.
 
         Parameters
         ----------
-        program : Program
-        conditions : Conditions
-            Rounds and noise of the run.
+        facts : PublicFacts
+            The program, rounds and noise of the run, and what follows from them.
 
         Raises
         ------

@@ -37,8 +37,8 @@ from ..sensitivity.queries.gradients import Gradient, Summand
 from ..sensitivity.second_moments import Scaled
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
-from .conditions import Conditions
 from .data_terms import DataTerms, curvature_of_data, data_terms
+from .facts import PublicFacts
 from .joint import Joint, joint, missed, size_of, with_kept
 from .moment_sums import MomentSum, moment_sum
 from .program import Program
@@ -49,8 +49,8 @@ from .secret_terms import (
     Shared,
     added,
     check_sharing,
+    proposed_sharing,
     require_all,
-    resolved_sharing,
     secrecy,
     shared,
 )
@@ -231,11 +231,11 @@ class Central(Algorithm[Server, Member]):
             secret=secrecy(self.sharing, self.colluders),
         )
 
-    def resolved(self, program: Program, conditions: Conditions) -> Central:
+    def propose(self, facts: PublicFacts) -> Central:
         """Fill in the range and the grid of the sum; what is summed has to be alike."""
         if self.sums == "moments":
-            moment_sum(program)
-        return replace(self, sharing=resolved_sharing(self.sharing, program, conditions))
+            moment_sum(facts.program)
+        return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
         """How many equalities."""

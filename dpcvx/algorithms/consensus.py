@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import Algorithm, InStep, Residuals
-from .conditions import Conditions
-from .landscape import landscape
+from .facts import PublicFacts
 from .penalties import PenaltyRule, ResidualBalancing, as_penalty
-from .predicted import chosen_penalty
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -99,15 +97,14 @@ class ConsensusMethod(Algorithm[Server, A]):
             as_penalty(self.penalty)
         self.check_fields()
 
-    def resolved(self, program: Program, conditions: Conditions) -> Self:
+    def propose(self, facts: PublicFacts) -> Self:
         """Fill in the penalty, and the constants of its rule."""
         penalty = self.penalty
         if penalty is None:
-            scene = landscape(program, conditions)
-            first = chosen_penalty(scene)
+            first = facts.penalty
             # Residuals that are mostly noise tell nothing.
-            penalty = first if scene.noisy else ResidualBalancing(first, unit=first)
-        rule = as_penalty(penalty).resolved(conditions.step_epsilon)
+            penalty = first if facts.noisy else ResidualBalancing(first, unit=first)
+        rule = as_penalty(penalty).resolved(facts.conditions.step_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> Server:

@@ -62,11 +62,9 @@ from ..sensitivity.queries.solutions import Minimiser
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Output, Requirements
-from .conditions import Conditions
 from .curvatures import curvatures
-from .landscape import landscape
+from .facts import PublicFacts
 from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, numbers, shared, spread
-from .predicted import constant_step, longest, require_scale
 from .program import Program
 from .steps import required_smoothness
 
@@ -95,7 +93,7 @@ class DecentralizedADMM(NeighbourMethod):
         Who talks to whom; see `dp.networks.build`.
     step : float, optional
         1/D with the paper's D; if omitted, D is at least four times the largest smoothness
-        constant, and larger under noise, see `dpcvx.algorithms.predicted`.
+        constant, and larger under noise, see `dpcvx.defaults.predicted`.
     penalty : float, optional
         The paper's zeta, by which disagreement moves the multipliers; if omitted, a third of D over
         the largest eigenvalue of the network's Laplacian, or over a bound of it
@@ -157,8 +155,9 @@ class DecentralizedADMM(NeighbourMethod):
             )
         return super().releases(rounds, program)
 
-    def resolved(self, program: Program, conditions: Conditions) -> DecentralizedADMM:
+    def propose(self, facts: PublicFacts) -> DecentralizedADMM:
         """Fill in the network, the step size and the penalty."""
+        program = facts.program
         graph = self.network_of(program)
         step, output = self.step, self.output
         if step is None:
@@ -167,10 +166,10 @@ class DecentralizedADMM(NeighbourMethod):
                 "steps need none, or dp.LinearizedADMM(), which has a server. Else write "
                 "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data."
             )
-            L, scene = required_smoothness(program, remedy), landscape(program, conditions)
-            require_scale(program, scene)
-            largest = 1 / (4 * L) if L else longest(scene, conditions.rounds) or 1.0
-            step, output = constant_step(scene, conditions.rounds, largest, output)
+            L = required_smoothness(program, remedy)
+            facts.require_scale()
+            largest = 1 / (4 * L) if L else facts.longest() or 1.0
+            step, output = facts.constant_step(largest, output)
             check_argument("dp.DecentralizedADMM", "step", step, optional(DIVISOR))
         D = 1 / step
         penalty = self.penalty

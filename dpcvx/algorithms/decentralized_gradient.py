@@ -35,13 +35,12 @@ from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
-from .conditions import Conditions
 from .divergence import too_long
+from .facts import PublicFacts, StepRule
 from .networks import Network
 from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, require_whole, shared, spread
-from .predicted import chosen_step
 from .program import Program
-from .steps import StepRule, as_step, step_said
+from .steps import as_step, step_said
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -61,7 +60,7 @@ class DecentralizedGradient(NeighbourMethod):
         steps from its own point, by ``"complete"`` only.
     step : float or step rule
         The paper's eta_t; chosen from what is public if omitted, see
-        `dpcvx.algorithms.predicted`. The paper's experiments use `dp.steps.Geometric`.
+        `dpcvx.defaults.predicted`. The paper's experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
         How neighbours' points enter; see the module.
     weights : str
@@ -102,8 +101,9 @@ class DecentralizedGradient(NeighbourMethod):
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient
 
-    def resolved(self, program: Program, conditions: Conditions) -> DecentralizedGradient:
+    def propose(self, facts: PublicFacts) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""
+        program = facts.program
         alone = len(program.agents) == 1 and self.graph == "complete"
         graph = _alone(program) if alone else self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
@@ -117,9 +117,9 @@ class DecentralizedGradient(NeighbourMethod):
         if step is None:
             # Where neighbours' points are mixed, a constant step stops short of the optimum.
             exact = self.aggregate in ("mean", "pair")
-            found = chosen_step(program, conditions, exact=exact)
-            step, output = found.rule, output or found.output
-        step = step.resolved(program, conditions.step_epsilon)
+            step, proposed = facts.step(exact=exact)
+            output = output or proposed
+        step = step.resolved(program, facts.conditions.step_epsilon)
         return replace(self, graph=graph, step=step, output=output)
 
     def diverges(self, program: Program) -> str:

@@ -7,8 +7,9 @@ import scipy.sparse as sp
 
 from ..model.eigenvalues import spectral_norm
 from ..model.quadratic import quadratic
+from .facts import StepRule
 from .program import Program
-from .steps import Constant, StepRule
+from .steps import Constant
 
 # The largest curvature is computed, and a step next to the limit may be either.
 _SURE = 1 + 1e-6

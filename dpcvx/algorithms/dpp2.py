@@ -33,9 +33,8 @@ from ..guard import frameless
 from ..sensitivity.queries.stored import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
-from .conditions import Conditions
+from .facts import PublicFacts
 from .on_networks import Graph, Inbox, NetworkState, mixed, numbers, shared
-from .program import Program
 from .secret_points import SecretPointMethod, require_open
 from .steps import one_over
 
@@ -130,8 +129,9 @@ class DPP2(SecretPointMethod[Memory]):
             damping=_DAMPING,
         )
 
-    def resolved(self, program: Program, conditions: Conditions) -> DPP2:
+    def propose(self, facts: PublicFacts) -> DPP2:
         """Fill in the network, and check the steps and the form of the problem."""
+        program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
         step, beta = self.step, self.beta

@@ -36,10 +36,8 @@ from ..solvers.conic import Outcome
 from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
 from .blocks import Blocks, blocks_of, eliminated
-from .conditions import Conditions
+from .facts import PublicFacts
 from .hidden_iterates import HiddenIterates
-from .landscape import landscape, summed
-from .predicted import constant_step, longest, require_scale
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -114,7 +112,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         of norm 1.
     step : float or "contraction", optional
         The paper's eta, the step size; 1 / smoothness if omitted, and shorter under noise, see
-        `dpcvx.algorithms.predicted`; the middle of the paper's
+        `dpcvx.defaults.predicted`; the middle of the paper's
         interval (23) if "contraction": iterations then contract, and loss against an observer of
         the last iterate decays geometrically. Both for users' objectives times the number of users.
     smoothness : float, optional
@@ -195,8 +193,9 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         """The first user has the most turns."""
         return -(-rounds // len(blocks_of(program)[0]))
 
-    def resolved(self, program: Program, conditions: Conditions) -> GradientADMM:
+    def propose(self, facts: PublicFacts) -> GradientADMM:
         """Fill in the users' smoothness and the step size, and check the form of the problem."""
+        program = facts.program
         users, _ = blocks_of(program)
         rows = eliminated(program)
         nu, eta = self.smoothness, self.step
@@ -208,17 +207,11 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             eta = replace(self, penalty=beta)._contracting(program, nu or 0.0)
         if eta is None:
             # One turn stands for all users.
-            held = replace(program, agents=tuple(program.agents[k] for k in users))
-            told = replace(
-                conditions,
-                noise=tuple(conditions.noise[k] for k in users),
-                slope=tuple(conditions.slope[k] for k in users),
-            )
-            scene = summed(landscape(held, told), len(users))
+            turns = facts.in_turn(users)
             if not nu:
-                require_scale(program, scene)
-            largest = 1.0 / (len(users) * nu) if nu else longest(scene, conditions.rounds) or 1.0
-            eta, output = constant_step(scene, conditions.rounds, largest, output)
+                turns.require_scale()
+            largest = 1.0 / (len(users) * nu) if nu else turns.longest() or 1.0
+            eta, output = turns.constant_step(largest, output)
         if beta is None:
             beta = 1 / (2 * eta * norm**2)
         return replace(self, penalty=beta, smoothness=nu or None, step=eta, output=output)

@@ -23,9 +23,8 @@ from ..guard import frameless
 from ..sensitivity.queries.stored import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
-from .conditions import Conditions
+from .facts import PublicFacts
 from .on_networks import Graph, Inbox, mixed, numbers, shared
-from .program import Program
 from .secret_points import SecretPointMethod, require_open
 from .steps import one_over
 
@@ -92,8 +91,9 @@ class GradientTracking(SecretPointMethod[Tracker]):
     def __post_init__(self) -> None:
         self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))
 
-    def resolved(self, program: Program, conditions: Conditions) -> GradientTracking:
+    def propose(self, facts: PublicFacts) -> GradientTracking:
         """Fill in the network, and check the form of the problem."""
+        program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")
         step = self.step

@@ -30,12 +30,11 @@ from ..sensitivity.queries.solutions import LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Answer, Iterates, Local, Oracle, Output, Requirements
-from .conditions import Conditions
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
+from .facts import PublicFacts, StepRule
 from .penalties import PenaltyRule, penalty_said
-from .predicted import chosen_step
 from .program import Program
-from .steps import StepRule, as_step, step_said
+from .steps import as_step, step_said
 
 Array = NDArray[np.float64]
 
@@ -66,7 +65,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         `dp.penalties.ResidualBalancing`. None takes 1 over the first step size.
     step : float, step rule or None
         The paper's eta_t: a number or a rule of `dp.steps`. None has it chosen from what is public:
-        see `dpcvx.algorithms.predicted`.
+        see `dpcvx.defaults.predicted`.
     local_updates : int
         E, noisy gradients (and releases) per agent and round.
     perturb : {"objective", "output", "projected output"}
@@ -127,16 +126,16 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             proximal=self.perturb == "objective",
         )
 
-    def resolved(self, program: Program, conditions: Conditions) -> LinearizedADMM:
+    def propose(self, facts: PublicFacts) -> LinearizedADMM:
         """Fill in the constants of both rules, and what to report where the step is chosen."""
         step, output = as_step(self.step), self.output
         if step is None:
-            found = chosen_step(program, conditions, pull=self.pull, updates=self.local_updates)
-            step, output = found.rule, output or found.output
-        step = step.resolved(program, conditions.step_epsilon)
+            step, proposed = facts.step(pull=self.pull, updates=self.local_updates)
+            output = output or proposed
+        step = step.resolved(facts.program, facts.conditions.step_epsilon)
         penalty = 1 / step.eta(1) if self.penalty is None else self.penalty
         own = replace(self, step=step, penalty=penalty, output=output)
-        return super(LinearizedADMM, own).resolved(program, conditions)
+        return super(LinearizedADMM, own).propose(facts)
 
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float

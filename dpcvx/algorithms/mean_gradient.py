@@ -20,12 +20,11 @@ from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
 from .agent_state import projected_step
 from .base import Local, Oracle, Output, Requirements, Residuals
-from .conditions import Conditions
 from .divergence import too_long
+from .facts import PublicFacts, StepRule
 from .on_networks import require_whole, shared, spread
-from .predicted import chosen_step
 from .program import LocalProgram, Program
-from .steps import StepRule, as_step, step_said
+from .steps import as_step, step_said
 from .summed import SHARING, Heard, Member, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
@@ -40,7 +39,7 @@ class MeanGradient(SummedMethod):
     ----------
     step : float or step rule
         The paper's eta_t; chosen from what is public if omitted, see
-        `dpcvx.algorithms.predicted`. The paper takes 1 / smoothness, which is
+        `dpcvx.defaults.predicted`. The paper takes 1 / smoothness, which is
         ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
@@ -74,15 +73,16 @@ class MeanGradient(SummedMethod):
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
-    def resolved(self, program: Program, conditions: Conditions) -> MeanGradient:
+    def propose(self, facts: PublicFacts) -> MeanGradient:
         """Fill in the step sizes, and check that agents have all variables in common."""
+        program = facts.program
         require_whole(program)
         self.sums(program)  # refused before any data are read, if it is
         step, output = as_step(self.step), self.output
         if step is None:
-            found = chosen_step(program, conditions, pull=self.pull, falls=True)
-            step, output = found.rule, output or found.output
-        step = step.resolved(program, conditions.step_epsilon)
+            step, proposed = facts.step(pull=self.pull, falls=True)
+            output = output or proposed
+        step = step.resolved(program, facts.conditions.step_epsilon)
         return replace(self, step=step, output=output)
 
     def diverges(self, program: Program) -> str:

@@ -25,11 +25,8 @@ from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
-from .conditions import Conditions
-from .landscape import landscape
+from .facts import PublicFacts
 from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, mixed, numbers
-from .predicted import constant_step, longest, require_scale
-from .program import Program
 
 Array = NDArray[np.float64]
 
@@ -45,7 +42,7 @@ class PrimalDual(NeighbourMethod):
         Who talks to whom; see `dp.networks.build`.
     step : float, optional
         The paper's eta, the step size; chosen from what is public if omitted, with 0.3 / smoothness
-        at most, see `dpcvx.algorithms.predicted`.
+        at most, see `dpcvx.defaults.predicted`.
     gamma, omega : float, optional
         Weights of the differences between neighbours, and of the sum of these over the rounds; 0.5
         and 0.3 over the step size if omitted.
@@ -82,14 +79,13 @@ class PrimalDual(NeighbourMethod):
         """Methods that derive from this one may do more."""
         return type(self) is PrimalDual
 
-    def resolved(self, program: Program, conditions: Conditions) -> PrimalDual:
+    def propose(self, facts: PublicFacts) -> PrimalDual:
         """Fill in the network and the weights, and check that agents have all in common."""
-        graph, step, output = self.network_of(program, self.weights), self.step, self.output
+        graph, step, output = self.network_of(facts.program, self.weights), self.step, self.output
         if step is None:
-            scene = landscape(program, conditions)
-            require_scale(program, scene)
-            largest = 0.3 * (longest(scene, conditions.rounds) or min(1.0, scene.limit))
-            step, output = constant_step(scene, conditions.rounds, largest, output)
+            facts.require_scale()
+            largest = 0.3 * (facts.longest() or min(1.0, facts.limit))
+            step, output = facts.constant_step(largest, output)
         gamma = 0.5 / step if self.gamma is None else self.gamma
         omega = 0.3 / step if self.omega is None else self.omega
         return replace(self, graph=graph, step=step, gamma=gamma, omega=omega, output=output)

@@ -28,11 +28,9 @@ from ..sensitivity.queries.solutions import Minimiser
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, minimisation, projected_step
 from .base import Local, Oracle, Output, Requirements
-from .conditions import Conditions
 from .curvatures import curvatures
-from .landscape import landscape
+from .facts import PublicFacts
 from .on_networks import numbers
-from .predicted import constant_step
 from .program import LocalProgram, Program
 from .steps import required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
@@ -60,7 +58,7 @@ class ResourceADMM(SummedMethod):
     step : float, optional
         1/D with the paper's D; if omitted, D is the smoothness constant plus
         ``penalty (1 + randomness / 2) N ||A||^2``, or twice the smoothness constant if the penalty
-        is omitted as well, and larger under noise, see `dpcvx.algorithms.predicted`.
+        is omitted as well, and larger under noise, see `dpcvx.defaults.predicted`.
     randomness : float
         Width of the interval around the penalty, relative to it, from which penalties are drawn;
         0 for fixed ones.
@@ -109,8 +107,9 @@ class ResourceADMM(SummedMethod):
             proximal=not self.exact,
         )
 
-    def resolved(self, program: Program, conditions: Conditions) -> ResourceADMM:
+    def propose(self, facts: PublicFacts) -> ResourceADMM:
         """Fill in the step size and zeta, and check the form of the problem."""
+        program = facts.program
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]
             raise ModelError(
@@ -125,10 +124,9 @@ class ResourceADMM(SummedMethod):
         weight = (1 + self.randomness / 2) * len(program.agents) * norm**2
         if step is None:
             L = required_smoothness(program, "Write dp.ResourceADMM(step=...).")
-            scene = landscape(program, conditions)
-            D = 2 * (L or scene.scale) if penalty is None else L + penalty * weight
+            D = 2 * (L or facts.scale) if penalty is None else L + penalty * weight
             largest = 1 / D if D > LEAST_DIVISOR else 1.0
-            step, output = constant_step(scene, conditions.rounds, largest, output)
+            step, output = facts.constant_step(largest, output)
             check_argument("dp.ResourceADMM", "step", step, optional(DIVISOR))
         if penalty is None:
             penalty = 1 / (2 * step * weight)

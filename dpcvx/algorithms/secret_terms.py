@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, Kind, check_fields, optional, positive_finite
 from ..errors import ModelError
 from ..privacy.secret_sharing import Partial, SecretSum, Share
+from ..privacy.split_noise import require_three
 from ..sensitivity.queries.gradients import Summand
 from .base import Oracle, SecretSums
-from .conditions import Conditions
+from .facts import PublicFacts
 from .joint import size_of
 from .program import Program
-from .summed import SecretSharing, SplitSharing, delivered, divided, require_three
+from .summed import SecretSharing, SplitSharing, delivered, divided
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -63,9 +64,7 @@ def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
     return SecretSums(colluders, sharing.limit, sharing.resolution)
 
 
-def resolved_sharing(
-    sharing: SecretSharing | None, program: Program, conditions: Conditions
-) -> SecretSharing | None:
+def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> SecretSharing | None:
     """With the range and the grid of sums.
 
     Raises
@@ -75,11 +74,12 @@ def resolved_sharing(
     """
     if sharing is None:
         return None
-    require_three(len(program.agents))
-    split = conditions.split
+    agents = len(facts.program.agents)
+    require_three(agents)
+    split = facts.conditions.split
     if split is not None:
         return SplitSharing(split.reach(sharing.limit), split.width)
-    sharing.encoding(len(program.agents))  # refused before any data are read, if it is
+    sharing.encoding(agents)  # refused before any data are read, if it is
     return sharing
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Protocol, Self
 
 from .._arguments import LEAST_DIVISOR, POSITIVE, check_fields, finite, number, optional, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
+from .facts import StepRule
 from .penalties import STEP_BUDGET
 from .program import Program
 
@@ -22,27 +22,6 @@ __all__ = ["Constant", "Geometric", "Smooth", "Sqrt", "StronglyConvex"]
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class StepRule(Protocol):
-    """eta_t and the weights of the averaged iterate."""
-
-    @property
-    def averages_new(self) -> bool:
-        """Average the iterates after the local updates (else before them)."""
-        ...
-
-    def resolved(self, program: Program, step_epsilon: float) -> Self:
-        """The rule with its constants filled in."""
-        ...
-
-    def eta(self, t: int) -> float:
-        """Step size of round t (from 1)."""
-        ...
-
-    def weight(self, t: int) -> float:
-        """Weight of round t in the average, up to a common factor."""
-        ...
 
 
 class _Uniform:

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import Kind, optional
-from ..errors import DataError, ModelError
+from ..errors import DataError
 from ..privacy.secret_sharing import Encoding, Residues, SecretSum, Share
+from ..privacy.split_noise import require_three
 from .agent_state import AgentState
 from .base import Algorithm, Local, Oracle, Residuals
 from .program import LocalProgram, Program
@@ -134,20 +135,6 @@ SHARING = optional(
         "dp.SecretSharing(limit=...), or None for sums that the server forms",
     )
 )
-
-
-def require_three(agents: int) -> None:
-    """Refuse secret sums of fewer agents.
-
-    Raises
-    ------
-    ModelError
-    """
-    if agents < 3:
-        raise ModelError(
-            "sharing= hides nothing between two agents: each learns the other's value from the "
-            "sum. At least three agents are needed, or drop sharing=."
-        )
 
 
 def divided(sums: SecretSum, name: str, own: Array) -> tuple[Share, tuple[Share, ...]]:

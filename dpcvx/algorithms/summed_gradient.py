@@ -28,9 +28,8 @@ from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .base import Algorithm, Iterates, Local, Oracle, Output, Requirements, Residuals
-from .conditions import Conditions
+from .facts import PublicFacts, StepRule
 from .joint import joint_rest, joint_set
-from .predicted import chosen_step
 from .program import Program
 from .secret_terms import (
     Delivery,
@@ -38,12 +37,12 @@ from .secret_terms import (
     Question,
     added,
     check_sharing,
+    proposed_sharing,
     require_all,
-    resolved_sharing,
     secrecy,
     shared,
 )
-from .steps import StepRule, as_step, step_said
+from .steps import as_step, step_said
 from .summed import SHARING, SecretSharing
 
 Array = NDArray[np.float64]
@@ -115,7 +114,7 @@ class SummedGradient(Algorithm[Server, Member]):
     ----------
     step : float or step rule
         What the sum is multiplied by; chosen from what is public if omitted, see
-        `dpcvx.algorithms.predicted`.
+        `dpcvx.defaults.predicted`.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody, and split the noise.
     colluders : int
@@ -168,15 +167,15 @@ class SummedGradient(Algorithm[Server, Member]):
             secret=secrecy(self.sharing, self.colluders),
         )
 
-    def resolved(self, program: Program, conditions: Conditions) -> SummedGradient:
+    def propose(self, facts: PublicFacts) -> SummedGradient:
         """Fill in the step sizes, and the range and the grid of the sums."""
-        sharing = resolved_sharing(self.sharing, program, conditions)
+        program, sharing = facts.program, proposed_sharing(self.sharing, facts)
         step, output = as_step(self.step), self.output
         if step is None:
             pull = float(program.holders.max(initial=1.0))
-            found = chosen_step(program, conditions, pull=pull, falls=True)
-            step, output = found.rule, output or found.output
-        step = step.resolved(program, conditions.step_epsilon)
+            step, proposed = facts.step(pull=pull, falls=True)
+            output = output or proposed
+        step = step.resolved(program, facts.conditions.step_epsilon)
         return replace(self, step=step, output=output, sharing=sharing)
 
     def adds(self, k: int) -> bool:

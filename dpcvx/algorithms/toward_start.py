@@ -3,7 +3,7 @@ r"""Where what was released is little more than its noise, answers stay near the
 At the public start, moved to the nearest point that suits all agents, the objective for what left
 has the slope :math:`\tilde g = g + \xi`, with noise :math:`\xi` of covariance S. Followed as it
 is, it costs :math:`\tfrac12 \operatorname{tr}(W S)` on average, where W tells how the problem gives
-way (`dpcvx.sensitivity.response`), and not followed at all :math:`\tfrac12 g' W g`. What was
+way (`dpcvx.defaults.response`), and not followed at all :math:`\tfrac12 g' W g`. What was
 released tells of both together: :math:`E\, \tilde g' W \tilde g = g' W g + \operatorname{tr}(W S)`.
 Followed is the part
 

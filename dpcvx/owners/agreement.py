@@ -502,8 +502,9 @@ def _statistic(
         return None
     if asked.encode is not None:
         require_small(math.prod(asked.encode.shape), "entries of a statistic")
-    how = asked.weights if asked.encode is None else asked.encode.toarray()
-    found = restated(known, noise.mechanism.norm, offer.agent, asked.kind, how)
+    if asked.kind == "data" and asked.encode is not None:
+        raise refused("malformed", "a statistic for constraints with private data")
+    found = restated(known, noise.mechanism.norm, offer.agent, asked)
     if asked.targets is None or asked.moves is None:
         return found
     moved = None

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm, Answer
 from ..algorithms.program import LocalProgram
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
+from ..sensitivity.release_once import Once
 from ..solvers.conic import Outcome
 
 Array = NDArray[np.float64]
@@ -37,31 +37,6 @@ class Hello:
     """An owner is here."""
 
     agent: str
-
-
-@dataclass(frozen=True, eq=False)
-class Once:
-    """What leaves an agent once, in place of its data.
-
-    Attributes
-    ----------
-    kind : {"data", "slope", "shaped slope", "second moments"}
-    weights : ndarray or None
-        Of the components of a slope.
-    encode : csr_array or None
-        From the data to a statistic that is neither data nor slope.
-    targets : ndarray or None
-        Public proxy values of the statistic, which released values are moved towards.
-    moves : ndarray, shape (k, 4), or None
-        Of each estimate: first and last but one of its components, their effective dimension, and
-        whether the level of its target is fitted.
-    """
-
-    kind: Literal["data", "slope", "shaped slope", "second moments"]
-    weights: Array | None
-    encode: sp.csr_array | None
-    targets: Array | None = None
-    moves: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

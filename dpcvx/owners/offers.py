@@ -13,9 +13,9 @@ from ..errors import ModelError, RefusedError
 from ..model.declaration import Declaration
 from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
-from ..sensitivity.release_once import Publication
+from ..sensitivity.release_once import Once, Publication
 from . import wire
-from .messages import Line, Offer, Once
+from .messages import Line, Offer
 from .methods import REVISIONS, obstacle, sums_in_secret
 from .places import MOST_SUMMED
 from .wellformed import require_small, require_well_formed
@@ -167,13 +167,11 @@ def _once(agent: AgentTerms) -> Once | None:
     if found is None:
         return None
     if not isinstance(found, Publication):
-        return Once("second moments", None, None)
+        return Once.of(found)
     if found.kind == "shaped data":  # only next to private data in constraints
         raise ModelError(
             f"Agent '{agent.name}' releases its data by a shape that no offer can name. Run it "
             "with agents in one place, plan.run(), or plan with release='each step'."
         )
-    weights = found.weights if found.kind == "slope" else None
-    encode = found.encode if found.kind == "shaped slope" else None
     targets, moves = found.told_moves()
-    return Once(found.kind, weights, encode, targets, moves)
+    return replace(Once.of(found), targets=targets, moves=moves)

@@ -16,6 +16,7 @@ from ..algorithms.central import Central, Found, Left, LeftInShares, MomentsQues
 from ..algorithms.consensus import Broadcast, LocalCopy
 from ..algorithms.data_terms import DataTerms
 from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.facts import StepRule
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.networks import Network
@@ -24,7 +25,6 @@ from ..algorithms.penalties import PenaltyRule
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
 from ..algorithms.secret_terms import Delivery, Question, Shared
-from ..algorithms.steps import StepRule
 from ..algorithms.summed import Heard, SecretSharing, SplitSharing
 from ..algorithms.summed_gradient import Moved, SummedGradient
 from ..model.adjacency import MirroredWithin, Rows, Within
@@ -40,6 +40,7 @@ from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
 from ..privacy.truncation import Truncation
+from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled
 from . import messages
 from .methods import REVISIONS
@@ -112,7 +113,7 @@ RECORDS: Mapping[str, type] = {
     "hello": messages.Hello,
     "offer": messages.Offer,
     "line": messages.Line,
-    "once": messages.Once,
+    "once": Once,
     "agreed": messages.Agreed,
     "key": messages.Key,
     "partners": messages.Partners,

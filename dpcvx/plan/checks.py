@@ -11,34 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import check_argument, choice, count, optional, show
 from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
-from ..algorithms.common_point import agents_apart
-from ..algorithms.joint import joint, with_directions
-from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
+from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.expected import Expectations
 from ..model.quadratic import is_quadratic_given_data
-from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
-from ..solvers.conic import ConicProgram, Outcome
-from ..solvers.directions import bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
 from .request import Mechanisms, Request
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
 _LISTED = 1_000_000
-# Rows of constraints, or components of vectors, up to which all agents are looked at together: one
-# conic solve, which is to take no longer than the rest of a plan.
-_TOGETHER = 2000
 
 
 def check_request(request: Request) -> None:
@@ -300,153 +291,3 @@ def check_start(agent: AgentTerms, once: bool) -> None:
                 "(nonneg=True), or write dp.Agent(..., clip=1.0)."
             )
     rehearse(local.form, public, known, p, level, local.start, agent.name)
-
-
-def check_sets(program: Program) -> None:
-    """Refuse agents whose public sets have no point in common, as far as that can be proved."""
-    if sum(local.constraints.b.size for local in program.agents) > _TOGETHER:
-        return
-    names = agents_apart(program)
-    if names is None:
-        return
-    tied = " and the equalities in coupling=" if program.coupling is not None else ""
-    if not names:
-        raise ModelError(
-            "The equalities in coupling= contradict each other: no values of the variables satisfy "
-            "all of them. Solve cp.Problem(cp.Minimize(0), coupling) to find the conflict."
-        )
-    listed = " and ".join(f"'{name}'" for name in names)
-    raise ModelError(
-        f"The constraints of agents {listed}{tied} do not meet: no values of the variables satisfy "
-        "all of them, so there is nothing to agree on. Loosen one of them; "
-        "cp.Problem(cp.Minimize(0), constraints) with all of them helps to find the conflict."
-    )
-
-
-def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentTerms]) -> None:
-    """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
-    size = sum(local.n for local in program.agents)
-    if any(kept.tightened.directions() is None for kept in program.kept):
-        return  # these may bound it, for some data
-    if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
-        return
-    if all(agent.cost.is_nonneg() for agent in problem.agents):
-        return
-    whole = joint(with_objectives(problem, program))
-    moved = [sp.csr_array((0, whole.data.n))]
-    for k, agent in enumerate(agents):
-        known = agent.sensitivity
-        moved += [whole.rows(k, J.T) for J in (() if known is None else known.jacobians)]
-    data = with_directions(whole.data, program)
-    if falls_forever(data, sp.csr_array(sp.vstack(moved))):
-        raise ModelError(
-            "The sum of the objectives has no lower bound: along some direction that all "
-            "constraints allow without end it falls for ever, whatever the private data are. Bound "
-            "the variables, for example x <= 10, or add a term that grows, such as "
-            "0.01 * cp.sum_squares(x)."
-        )
-
-
-def _affine(agent: AgentTerms) -> bool:
-    """Whether private data add a linear term to the objective and nothing else."""
-    known = agent.sensitivity
-    return not agent.program.form.private or (known is not None and known.constant)
-
-
-def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:
-    """Refuse an exact local step that has no minimiser.
-
-    The step is tried once at the start. With noise the linear term can take any multiple of a
-    generic slope, so no direction may be left in which the set is unbounded, the objective flat,
-    and that slope not.
-    """
-    local, known = agent.program, agent.sensitivity
-    assert local.exact is not None
-    D = np.zeros(local.n)
-    D[local.shared] = 1.0
-    answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
-    if answer.outcome is Outcome.UNBOUNDED:
-        raise ModelError(_unbounded(agent.name, "has no minimiser"))
-    if noisy and known is not None and not _bounded(local).all():
-        slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
-        if not bounded_for_slopes(local.exact, local.shared, slope):
-            raise ModelError(
-                _unbounded(agent.name, "has no minimiser for some values of the noise")
-            )
-
-
-def check_joint_minimiser(
-    program: Program, agents: Sequence[AgentTerms], noisy: bool, once: bool
-) -> None:
-    """Refuse a problem that has no optimum, for some values of the noise if there is noise.
-
-    Without noise, with private data, a run finds out.
-    """
-    whole = joint(program)
-    n = whole.data.n
-    answer = ConicProgram(whole.data).solve(np.zeros(n), None, whole.start)
-    if answer.outcome is Outcome.INFEASIBLE:
-        raise ModelError(
-            "No point satisfies the constraints of all agents together, so the problem has no "
-            "solution. Look for agents whose sets do not meet in the variables that they share, "
-            "and for coupling= equalities that no points of these sets satisfy."
-        )
-    slope, private = np.zeros(n), False
-    for agent, place in zip(agents, whole.places, strict=True):
-        private |= bool(agent.program.form.private)
-        if noisy and agent.sensitivity is not None:
-            own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
-            slope[place] += own
-    sums = any(agent.noise is not None and agent.noise.split for agent in agents)
-    if noisy and sums and not any(MomentsTerm in agent.facts.queries for agent in agents):
-        # Every agent's noise is in all entries of a sum.
-        slope[:] = np.sin(1.0 + np.arange(n))
-    cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)
-    held = once_per_kind(program.agents, _bounded)
-    for own, place in zip(held, whole.places, strict=True):
-        bounded[place] |= own
-    everywhere = (
-        not noisy or bounded.all() or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
-    )
-    falls = answer.outcome is Outcome.UNBOUNDED and (
-        not program.kept or falls_forever(cone, sp.csr_array((0, n)))
-    )
-    if not everywhere or (falls and (noisy or not private)):
-        raise ModelError(
-            f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
-            "sets of its agents have a direction without end in common, along which no objective "
-            f"grows quadratically. Add bounds to the variables{_or_steps(program)}."
-        )
-
-
-def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
-    """Which components the agent's set is seen to bound from both sides, without a solve."""
-    extent = local.projector().known_extent()
-    return np.isfinite(extent.lower) & np.isfinite(extent.upper)
-
-
-def _or_steps(program: Program) -> str:
-    """Another method, where it takes the problem."""
-    if program.coupling is not None:
-        return ""
-    return ", or use dp.LinearizedADMM, whose steps always have a minimiser"
-
-
-def _slope(sensitivity: Sensitivity) -> Array:
-    """A generic linear term that noise on the data adds to the local objective."""
-    total = np.zeros(sensitivity.extent.lower.size)
-    for J in sensitivity.jacobians:
-        # Columns of one length, so that none is too small to be seen next to the others.
-        lengths = np.sqrt(np.asarray(J.power(2).sum(axis=0)).ravel())
-        weights = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1.0), 0.0)
-        total += J @ (weights * np.sin(1.0 + np.arange(J.shape[1])))
-    return total
-
-
-def _unbounded(name: str, what: str) -> str:
-    return (
-        f"The exact local step of agent '{name}' {what}: its set has a direction without end, "
-        "along which its objective does not grow quadratically. Add bounds to its variables, or "
-        "use dp.LinearizedADMM, whose steps have a minimiser; the problem of all agents together "
-        "needs one as well."
-    )

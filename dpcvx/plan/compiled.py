@@ -1,21 +1,19 @@
-"""A problem as plain arrays with its sensitivities, which choices follow from."""
+"""A problem as plain arrays with its sensitivities."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import cvxpy as cp
 
-from ..algorithms.program import Program, compile_problem
+from ..algorithms.program import Program, compile_problem, once_per_kind
 from ..model.declaration import Declaration, Values
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import releasable
-from ..sensitivity.response import Response
 from .agent_terms import sensitivities
-from .responses import responses
-from .stakes import AtStandIns, at_stand_ins
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +58,32 @@ class Compiled:
         """Whether all data can leave once."""
         return all(s is None or releasable(s) for s in self.sensitivities.values())
 
-    @cached_property
-    def responses(self) -> tuple[Response, ...]:
-        """How the problem gives way to noise from each agent."""
-        return responses(self.program, self.at_stand_ins)
+    def clipped(self, clips: Sequence[float | None]) -> Self:
+        """Return the problem with contributions of records clipped to these norms.
 
-    @cached_property
-    def at_stand_ins(self) -> AtStandIns:
-        """What constraints cost at the optimum for public stand-ins."""
-        return at_stand_ins(self.problem, self.program, self.sensitivities)
+        Parameters
+        ----------
+        clips : sequence of (float or None)
+            In the order of the agents.
+
+        Raises
+        ------
+        PrivacyError
+            If no sensitivity can be derived then.
+        """
+        agents = [
+            local if local.clip == clip else replace(local, clip=clip)
+            for local, clip in zip(self.program.agents, clips, strict=True)
+        ]
+        changed = {a.name for a, b in zip(agents, self.program.agents, strict=True) if a is not b}
+        if not changed:
+            return self
+        program = replace(self.program, agents=tuple(agents))
+        anew = [local for local in agents if local.name in changed and local.form.private]
+        derived = once_per_kind(anew, lambda local: local.sensitivity())
+        pairs = zip(anew, derived, strict=True)
+        found = {local.name: sensitivity.renamed(local.form) for local, sensitivity in pairs}
+        return replace(self, program=program, sensitivities={**self.sensitivities, **found})
 
 
 def compiled(problem: Declaration) -> Compiled:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from .._arguments import as_python_number
-from .._words import together
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
-from ..algorithms.predicted import step_reasons
 from ..algorithms.program import (
     Program,
     compile_problem,
@@ -29,21 +27,18 @@ from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, Declared, composed, declared, sensitivities
 from .asked import asked_of
-from .calibration import budgeted, calibrated, truncated
-from .choice import TOWARD_PROXY, choose
 from .compiled import Compiled
-from .conditions import conditions
 from .fingerprint import fingerprint_of
-from .forecast import bent, of_releases, of_steps
 from .guarantee import Guarantee, no_guarantee
-from .request import Request
-from .responses import published, slope_noise, toward_proxy
+from .noise import budgeted, truncated, with_noise
+from .released import released
+from .request import CompleteRequest, Request
 from .split import check_secret, split
-from .stakes import by_agent, by_price, stand_ins_of
 from .stated import make_guarantee
 from .terms import Terms, releases_of
 
 P = TypeVar("P", bound=Terms)
+R = TypeVar("R", bound=Request)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,54 +106,62 @@ class Draft:
 
 
 def make_terms(
-    kind: type[P], problem: Declaration, request: Request, known: Compiled | None = None
+    kind: type[P], problem: Declaration, request: CompleteRequest, known: Compiled | None = None
 ) -> P:
-    """A plan of this kind; see `Problem.plan`.
+    """Derive a plan of this kind from a complete request, whoever proposed its numbers.
 
     Parameters
     ----------
     kind : type
     problem : Declaration
-    request : Request
-        As the user wrote it.
+    request : CompleteRequest
     known : Compiled, optional
         The same problem, compiled before: for plans that differ in other things.
+
+    Raises
+    ------
+    ModelError
+        If the problem does not fit the algorithm.
+    PrivacyError
+        If no guarantee can be derived, or one costs more than the request allows.
     """
-    request, known = choose(problem, _checked(problem, request), known)
-    draft = _declared(problem, request, known)
-    if draft.steps_first:
-        draft = _with_steps(draft)
-    draft = _with_noise(draft)
+    request = checked(problem, request)
+    draft = before_noise(declared_draft(problem, request, known))
+    draft = noisy_draft(draft, request.multipliers)
     if draft.once:
-        draft = _left_once(draft)
-    if not draft.steps_first:
-        draft = _with_steps(draft)
-    _check(draft)
+        draft = _released_once(draft, request)
+    once_per_kind(draft.agents, lambda agent: checks.check_start(agent, draft.once))
     draft, guarantee = _guaranteed(draft)
-    request, algorithm, program = draft.request, draft.algorithm, draft.program
-    assert request.release is not None
-    diverges = algorithm.diverges(program)
+    program = draft.program
     return kind(
         problem=problem,
-        algorithm=algorithm,
-        rounds=draft.rounds,
+        algorithm=request.algorithm,
+        rounds=request.rounds,
         release=request.release,
         observer=request.observer,
         program=program,
         agents=draft.agents,
         last=draft.last,
         guarantee=guarantee,
-        fingerprint=fingerprint_of(problem, program, draft.agents, request, algorithm),
-        choices=request.choices,
-        warnings=diverges or bent(problem, program),
-        beside=request.forecast if not diverges else "",
+        fingerprint=fingerprint_of(problem, program, draft.agents, request),
         violation=request.violation,
         parameters=draft.known.parameters,
     )
 
 
-def _checked(problem: Declaration, request: Request) -> Request:
-    """The request with Python's own numbers, as far as it can be refused by itself."""
+def checked(problem: Declaration, request: R) -> R:
+    """Return the request with Python's own numbers, as far as it can be refused by itself.
+
+    Parameters
+    ----------
+    problem : Declaration
+    request : Request
+        Open or complete.
+
+    Raises
+    ------
+    ModelError, PrivacyError
+    """
     checks.check_request(request)
     request = replace(
         request,
@@ -177,8 +180,16 @@ def _checked(problem: Declaration, request: Request) -> Request:
     )
 
 
-def _declared(problem: Declaration, request: Request, known: Compiled | None) -> Draft:
-    """What is asked for and what is derived, agent by agent; nothing is calibrated yet."""
+def declared_draft(problem: Declaration, request: Request, known: Compiled | None) -> Draft:
+    """Return what is asked for and what is derived, agent by agent, without noise.
+
+    Parameters
+    ----------
+    problem : Declaration
+    request : Request
+        With method, release and mechanism.
+    known : Compiled or None
+    """
     algorithm = request.algorithm
     assert algorithm is not None
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
@@ -187,6 +198,8 @@ def _declared(problem: Declaration, request: Request, known: Compiled | None) ->
     known = known or _compiled(problem, needs, every)
     if not needs.minimises(known.program):
         known = _compiled(problem, needs, every, proximal=False)
+    if isinstance(request, CompleteRequest):
+        known = known.clipped(request.clips)
     program = with_objectives(problem, known.program) if needs.exact else known.program
     checks.check_terms(program, algorithm)
     found = known.sensitivities
@@ -227,92 +240,55 @@ def _compiled(
     return Compiled(problem, program, found, parameters)
 
 
-def _with_steps(draft: Draft) -> Draft:
-    """With the numbers of the method, and what is predicted of noisy steps."""
-    program, agents, request = draft.program, draft.agents, draft.request
-    noisy = draft.noisy and not draft.once and not draft.steps_first
-    public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
-    algorithm = draft.algorithm.resolved(program, public)
-    if getattr(draft.algorithm, "step", math.nan) is None:
-        for why in step_reasons(program, public):
-            request = request.chosen("step", why)
-    if noisy and not request.forecast and MomentsTerm not in draft.needs.queries:
-        forecast = of_steps(agents, public, draft.releases)
-        request = replace(request, forecast=forecast)
-    return replace(draft, request=request, algorithm=algorithm)
+def before_noise(draft: Draft) -> Draft:
+    """Return the draft with all that noise is scaled to.
 
-
-def _with_noise(draft: Draft) -> Draft:
-    """With as little noise as the budget allows."""
-    request, agents, needs, last = draft.request, draft.agents, draft.needs, None
+    Parameters
+    ----------
+    draft : Draft
+    """
+    agents, needs, last = draft.agents, draft.needs, None
     checks.check_decay(agents, draft.algorithm)
     if draft.noisy and not draft.once:
         agents = _smooth(agents, needs)
         checks.check_queries(agents)
-    if draft.noisy and request.observer == "last iterate":
+    if draft.noisy and draft.request.observer == "last iterate":
         last = last_iterate.constants(draft.algorithm, draft.program, agents, draft.rounds)
-    if request.quiet:
-        agents = tuple(
-            replace(agent, noise=quiet.noise, publication=quiet.publication)
-            for agent, quiet in zip(agents, request.quiet, strict=True)
-        )
-    elif last is not None:
-        agents = last_iterate.calibrated(agents, last, request.delta)
-    else:
-        agents = calibrated(agents, needs, draft.rounds, draft.releases, request.delta, draft.once)
-        if request.violation == 0:
-            agents = truncated(agents, draft.delta)
-    if draft.noisy and needs.secret is not None:
-        agents = _split(agents, needs.secret, draft.program, draft.rounds)
     return replace(draft, agents=agents, last=last)
 
 
-def _left_once(draft: Draft) -> Draft:
-    """With what leaves once, and with margins for the noise in it."""
-    request, program, agents = draft.request, draft.program, draft.agents
-    stakes, around = draft.known.at_stand_ins.stakes, draft.known.responses
-    if not request.quiet:
-        agents = published(agents, around, by_agent(program, stakes))
-    stand_ins = stand_ins_of(draft.problem)
+def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
+    """Return the draft with noise of these multipliers.
+
+    Parameters
+    ----------
+    draft : Draft
+    multipliers : sequence of (float or None)
+        By agent.
+    """
+    request, needs, last = draft.request, draft.needs, draft.last
+    agents = with_noise(draft.agents, multipliers, needs, draft.rounds, request.delta, draft.once)
+    if last is not None:
+        agents = tuple(
+            replace(a, noise=a.noise and replace(a.noise, level=last.level)) for a in agents
+        )
+    elif request.violation == 0 and draft.noisy:
+        agents = truncated(agents, draft.delta)
+    if draft.noisy and needs.secret is not None:
+        agents = _split(agents, needs.secret, draft.program, draft.rounds)
+    return replace(draft, agents=agents)
+
+
+def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
+    """With what is released once, and with margins for the noise in it."""
+    program, agents = draft.program, released(draft.agents, request.once, request.estimates)
     if program.kept:
         assert request.violation is not None
         program = limits.with_margins(
-            program, agents, request.violation, request.slack_price, stakes
+            program, agents, request.violation, request.slack_price, request.shares
         )
-        if by_price(stakes):
-            request = request.chosen(
-                "violation",
-                "violation= is divided over constraints, and noise is shaped, by what margins "
-                "cost for the stand-ins (like=); it holds for all data",
-            )
-    request = replace(request, forecast=of_releases(agents, stand_ins))
-    if draft.algorithm.shrinks:
-        agents = toward_proxy(agents, around, stand_ins)
-        moved = [f"'{name}'" for agent in agents for name in agent.moved]
-        if moved:
-            request = request.chosen("shrink", TOWARD_PROXY.format(together(moved)))
-    # Next to a proxy the data are moved, and never the solution.
-    if draft.algorithm.weighs_noise and not _proxied(agents, stand_ins):
-        program = replace(program, noise=slope_noise(program, agents, around))
-    return replace(draft, request=request, program=program, agents=agents)
-
-
-def _proxied(agents: Agents, proxies: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether all that is released once has public proxy data."""
-    released = [agent.name for agent in agents if agent.publication is not None]
-    return all(value is not None for name in released for value in proxies[name])
-
-
-def _check(draft: Draft) -> None:
-    """Refuse what nothing is proved for, now that all is known that a proof needs."""
-    program, agents, noisy, once = draft.program, draft.agents, draft.noisy, draft.once
-    checks.check_sets(program)
-    once_per_kind(agents, lambda agent: checks.check_start(agent, once))
-    if draft.needs.exact == "joint":
-        checks.check_joint_minimiser(program, agents, noisy, once)
-    elif draft.needs.exact:
-        once_per_kind(agents, lambda agent: checks.check_minimiser(agent, noisy, once))
-    checks.check_bounded(draft.problem, program, agents)
+    program = replace(program, noise=request.slope_noise)
+    return replace(draft, program=program, agents=agents)
 
 
 def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:

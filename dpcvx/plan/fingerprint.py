@@ -15,21 +15,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..algorithms.base import Algorithm
 from ..algorithms.program import LocalProgram, Program
 from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
 from ..model.structure import Opaque, digest_of
 from .agent_terms import Agents
-from .request import Request
+from .request import CompleteRequest
 
 
 def fingerprint_of(
     problem: Declaration,
     program: Program,
     agents: Agents,
-    request: Request,
-    resolved: Algorithm[Any, Any],
+    request: CompleteRequest,
 ) -> str:
     """Hash of the problem, the method, the mechanisms, the rounds, and what is released when.
 
@@ -39,10 +37,9 @@ def fingerprint_of(
     program : Program
         The same, compiled.
     agents : tuple of AgentTerms
-    request : Request
-        With nothing open, and nothing derived: the algorithm as given, or as the plan chose it.
-    resolved : Algorithm
-        The method with all its numbers, for fields that only it has in words.
+    request : CompleteRequest
+        Of its method, fields as given; where only the method with all numbers has words for one,
+        that.
     """
     digest = hashlib.sha256()
     levels = [one.asked.mechanism.per_step() for one in agents if one.asked is not None]
@@ -51,7 +48,13 @@ def fingerprint_of(
     noise = [agent.asked for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
     kept = (request.violation, request.slack_price)
-    for part in (terms, kept, problem.group_names, noise, *_methods(request.algorithm, resolved)):
+    for part in (
+        terms,
+        kept,
+        problem.group_names,
+        noise,
+        *_methods(request.given, request.algorithm),
+    ):
         digest.update(digest_of(part))
     order = {v.id: k for k, v in enumerate(problem.variables())}
     each = zip(program.agents, problem.agents, agents, program.written, strict=True)

@@ -6,7 +6,6 @@ differs from one whose observer sees every release.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -21,9 +20,8 @@ from ..model.declaration import Declaration
 from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import Amplification, LastIterate
-from ..privacy.mechanism import Calibrated, Laplace
+from ..privacy.mechanism import Laplace
 from .agent_terms import Agents, AgentTerms, Declared
-from .calibration import multiplied
 from .guarantee import Guarantee
 from .request import Request
 
@@ -119,16 +117,6 @@ def constants(
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
     return algorithm.amplification(program, [agent.bound for agent in agents], clipped, rounds)
-
-
-def calibrated(agents: Agents, last: LastIterate, delta: float | None) -> Agents:
-    """The agents with the noise of every turn: as little as keeps each user within the budget."""
-
-    @functools.cache
-    def noise(asked: Declared) -> Calibrated:
-        return replace(multiplied(asked, delta, last.multiplier), level=last.level)
-
-    return tuple(a if a.asked is None else replace(a, noise=noise(a.asked)) for a in agents)
 
 
 def priced(

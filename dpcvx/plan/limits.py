@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,12 +14,10 @@ from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.private_constraints import check_readable
-from ..sensitivity.data_shape import costs
 from ..sensitivity.release_once import Publication
 from .agent_terms import Agents
 from .margins import Spread, spread_of, tightened
 from .request import Request
-from .stakes import Stakes
 
 _VIOLATION = Kind(
     lambda value: finite(value) and 0 <= float(value) < 1,  # type: ignore[arg-type]
@@ -32,6 +29,8 @@ _PRICE = Kind(
     "a positive number: what a unit costs by which a private constraint is missed. Leave it out "
     "if none may be missed",
 )
+# Relative, for sums of shares.
+_SLACK = 1e-9
 # Constraints that a banner lists one by one.
 _LISTED = 8
 
@@ -115,9 +114,13 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 
 
 def with_margins(
-    program: Program, agents: Agents, violation: float, price: float | None, stakes: Stakes = ()
+    program: Program,
+    agents: Agents,
+    violation: float,
+    price: float | None,
+    shares: Sequence[Sequence[float]] | None = None,
 ) -> Program:
-    """The program with margins for the noise in what the agents release.
+    """Return the program with margins for the noise in what the agents release.
 
     Parameters
     ----------
@@ -126,70 +129,40 @@ def with_margins(
         With their publications.
     violation : float
     price : float or None
-    stakes : tuple of tuple of Stake
-        By constraint, what margins of its parts cost; empty if that is not known.
+    shares : sequence of sequence of float, optional
+        How the probability is divided over the parts of every constraint; equally if omitted.
+
+    Raises
+    ------
+    PrivacyError
+        If the shares add up to more than the probability.
     """
-    holders = [kept.agent for kept in program.kept]
-    spreads = {}
-    for k in dict.fromkeys(holders):
-        noise, left = agents[k].noise, agents[k].publication
-        assert noise is not None and isinstance(left, Publication)
-        spreads[k] = spread_of(left, noise)
     limits = [kept.tightened.constraint for kept in program.kept]
-    shares = _shares(stakes, [spreads[k] for k in holders])
+    if shares is not None:
+        counts = [len(own) for own in shares]
+        total = math.fsum(share for own in shares for share in own)
+        fits = counts == [len(limit.parts) for limit in limits]
+        positive = all(share > 0 for own in shares for share in own)
+        if not (fits and positive and total <= 1 + _SLACK):
+            raise PrivacyError(
+                "violation= is divided over constraints in shares that are not positive, or add up "
+                f"to {total:.6g} instead of 1. Make the plan by problem.plan(...)."
+            )
+    spreads = spreads_of(program, agents)
+    holders = [kept.agent for kept in program.kept]
     found = tightened(limits, holders, spreads, violation, price, shares)
     pairs = zip(program.kept, found, strict=True)
     return replace(program, kept=tuple(replace(kept, tightened=one) for kept, one in pairs))
 
 
-def _shares(stakes: Stakes, spreads: Sequence[Spread]) -> list[list[float]] | None:
-    """How to divide the probability: as margins cost. That is best for tails that fall like exp."""
-    every = [stake for own in stakes for stake in own]
-    pairs = zip(stakes, spreads, strict=bool(stakes))
-    lengths = [stake.length(spread.matrix) for own, spread in pairs for stake in own]
-    found = costs(every, np.array(lengths))
-    if not found.any():
-        return None
-    left = iter(found.tolist())
-    return [[next(left) for _ in own] for own in stakes]
-
-
-def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
-    """How many times larger the margins of one program are: as they cost, or in the geometric mean.
-
-    Parameters
-    ----------
-    one, other : Program
-    stakes : tuple of tuple of Stake
-        As of `with_margins`.
-    """
-    costs = [_cost(program, stakes) for program in (one, other)]
-    if min(costs) > 0:
-        return costs[0] / costs[1]
-    pairs = zip(_sizes(one), _sizes(other), strict=True)
-    return math.exp(statistics.fmean(math.log(a / b) for a, b in pairs))
-
-
-def _cost(program: Program, stakes: Stakes) -> float:
-    """Of all margins; 0 where that is not known."""
-    total = 0.0
-    for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
-        for k, stake in enumerate(own):
-            ball = kept.tightened.balls.get(k)
-            margin = kept.tightened.margins.get(k, 0.0)
-            if ball is not None:
-                margin = ball.radius * stake.length(ball.noise.toarray())
-            total += stake.price * margin
-    return total
-
-
-def _sizes(program: Program) -> list[float]:
-    found: list[float] = []
-    for kept in program.kept:
-        found += kept.tightened.margins.values()
-        for ball in kept.tightened.balls.values():
-            found.append(ball.radius * float(np.linalg.norm(ball.noise.data)))
-    return found
+def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
+    """Return the noise in the data that constraints contain, by position of their agent."""
+    spreads = {}
+    for k in dict.fromkeys(kept.agent for kept in program.kept):
+        noise, released = agents[k].noise, agents[k].publication
+        assert noise is not None and isinstance(released, Publication)
+        spreads[k] = spread_of(released, noise)
+    return spreads
 
 
 def margin_rows(program: Program) -> list[str]:

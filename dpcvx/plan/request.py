@@ -1,17 +1,19 @@
-"""What a plan is asked for, and what it chose where that was left to it."""
+"""What a plan is asked for: by a user, who may leave choices open, and with nothing open."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..algorithms.base import Algorithm
+from ..algorithms.toward_start import SlopeNoise
 from ..model.agent import Agent
 from ..model.expected import Expectations, Expected
 from ..model.private import Private
 from ..privacy.mechanism import Mechanism
-from .agent_terms import Agents
+from ..sensitivity.estimates import Estimate
+from ..sensitivity.release_once import Once
 
 Asked = Mechanism | str | None
 # For all agents alike, or by agent or its name.
@@ -20,6 +22,7 @@ Release = Literal["each step", "once"]
 Observer = Literal["everyone", "last iterate"]
 AUTO = "auto"
 KINDS = ("gaussian", "laplace")
+Estimates = tuple[tuple[slice, Estimate], ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What `Problem.plan` is asked for; None, and "auto" for the mechanism, is left to the plan.
+    """Arguments of `Problem.plan`; None, and "auto" for the mechanism, is left to the defaults.
 
     Attributes
     ----------
@@ -58,12 +61,6 @@ class Request:
         As given.
     expectations : mapping of str to tuple of (Expectation or None)
         The same by agent, of its private objects.
-    choices : tuple of Choice
-        What was chosen so far.
-    forecast : str
-        What is predicted of noisy steps.
-    quiet : tuple of AgentTerms
-        With their noise and what they release once, if these were chosen together.
     """
 
     algorithm: Algorithm[Any, Any] | None = None
@@ -77,13 +74,10 @@ class Request:
     slack_price: float | None = None
     expected: Mapping[Private | str, Expected] | None = None
     expectations: Expectations = field(default_factory=dict)
-    choices: tuple[Choice, ...] = ()
-    forecast: str = ""
-    quiet: Agents = ()
 
     @property
     def chooses_noise(self) -> bool:
-        """Whether the kind of noise is left to the plan."""
+        """Whether the kind of noise is left to the defaults."""
         return isinstance(self.mechanism, str) and self.mechanism == AUTO
 
     @property
@@ -93,6 +87,24 @@ class Request:
             return (self.mechanism,)
         return KINDS if self.delta else ("laplace",)
 
-    def chosen(self, what: str, why: str) -> Request:
-        """With one more choice."""
-        return replace(self, choices=(*self.choices, Choice(what, why)))
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CompleteRequest(Request):
+    """A request with nothing open: numbers and choices, whoever proposed them.
+
+    A plan derives every sensitivity, computes what the noise costs, and refuses a request that
+    exceeds its budget. It never asks why a number was proposed. Sequences are in the order of the
+    agents. The algorithm has all its numbers.
+    """
+
+    # Required here; the base class would lend its defaults.
+    algorithm: Algorithm[Any, Any] = field()  # pyright: ignore[reportGeneralTypeIssues]
+    rounds: int = field()  # pyright: ignore[reportGeneralTypeIssues]
+    release: Release = field()  # pyright: ignore[reportGeneralTypeIssues]
+    given: Algorithm[Any, Any]  # as it was named: fingerprints name what others follow from
+    clips: Sequence[float | None]  # norms that contributions of records are clipped to
+    multipliers: Sequence[float | None]  # of the noise in the first round; None without noise
+    once: Sequence[Once | None] = ()  # statistics that are released once
+    estimates: Sequence[Estimates] = ()  # of their components: post-processing
+    shares: Sequence[Sequence[float]] | None = None  # of violation=, by part of each constraint
+    slope_noise: SlopeNoise | None = None  # for solutions that stay near the start

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..algorithms.base import SecretSums
-from ..algorithms.summed import require_three
 from ..errors import ModelError, PrivacyError
 from ..privacy.mechanism import Calibrated, Laplace
-from ..privacy.split_noise import split_noise
+from ..privacy.split_noise import require_three, split_noise
 from .agent_terms import Agents
 
 

@@ -18,7 +18,6 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account
 from ..privacy.last_iterate import LastIterate
 from .agent_terms import Agents, AgentTerms, composed
-from .forecast import DOUBT
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee
 from .request import Choice, Observer, Release
 
@@ -37,6 +36,7 @@ class Terms:
     last: LastIterate | None = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
+    # Said of it by the defaults that made its request: nothing in a plan follows from these.
     choices: tuple[Choice, ...] = ()
     warnings: str = ""  # of steps that diverge, and of objectives that are not convex
     beside: str = ""  # noise beside the data
@@ -116,11 +116,6 @@ class Terms:
         """Total of the planned releases, of the agent that loses most; None without noise."""
         prices = [agent.price for agent in self.agents if agent.price is not None]
         return max(prices, key=lambda price: price.epsilon, default=None)
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether noise is so loud that a solution may say little or nothing about the data."""
-        return DOUBT in self.beside
 
     @property
     def remarks(self) -> str:

@@ -131,6 +131,20 @@ class SplitNoise:
         return reach
 
 
+def require_three(agents: int) -> None:
+    """Refuse secret sums of fewer agents.
+
+    Raises
+    ------
+    ModelError
+    """
+    if agents < 3:
+        raise ModelError(
+            "sharing= hides nothing between two agents: each learns the other's value from the "
+            "sum. At least three agents are needed, or drop sharing=."
+        )
+
+
 def split_noise(
     needed: Sequence[tuple[float, float]],
     parties: int,

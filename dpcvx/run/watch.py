@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
+from ..defaults.conditions import conditions
 from ..errors import PrivacyError
-from ..plan.conditions import conditions
 from ..plan.terms import Terms
 from ..solvers.conic import Outcome
 from .divergence import Growth, of_residuals

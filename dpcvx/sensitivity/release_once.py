@@ -9,7 +9,7 @@ has the shape of the data's own image under J.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,44 +20,23 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.expected import Expectation
 from ..model.matrices import product, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
-from .data_shape import Stake, data_shape
-from .estimates import (
-    Entrywise,
-    Estimate,
-    JamesStein,
-    Linear,
-    across,
-    dimension_of,
-    pull_of,
-    weights_of,
-)
+from .estimates import Estimate, JamesStein
 from .norms import ball_norm
-from .response import Response
-from .second_moments import Moments, has_intercept, moments
-from .shape import best_shape
+from .second_moments import Moments, moments
 
 Array = NDArray[np.float64]
 
 # Jacobians with more entries are not made dense to recover data from a slope.
-_DENSE = 20_000_000
+DENSE = 20_000_000
 # The range of slopes of more components is not looked for: it is taken to be everything.
 _SQUARE = 600
 _RANK = 1e-12
-# Smaller weights would be none in some units.
-_LEAST = 1e-100
-# The data leave where it makes no difference: they can be read.
+# Relative; scales that differ less are one number in texts.
 _TIE = 1e-6
-_INTERCEPT = (
-    ", and an intercept is added to X @ w. Put a column of ones into X instead, with "
-    "cp.hstack([w, b]) in place of w, and declare dp.Rows with the larger bound of such rows"
-)
-# Noise is shaped where that is predicted to leave at most this part of the gap.
-_WORTH = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +48,8 @@ class Publication:
     private : tuple of PrivateSpec
     kind : {"data", "shaped data", "slope", "shaped slope"}
         The data themselves, each object in units of its own sensitivity; a statistic that tells
-        them all, see `data_shape`; the slope J d, its components weighted; or another statistic
-        that tells the slope, see `shape`.
+        them all, see `dpcvx.defaults.data_shape`; the slope J d, its components weighted; or
+        another statistic that tells the slope, see `dpcvx.defaults.shape`.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float
@@ -112,7 +91,7 @@ class Publication:
         variance : float
             Of the noise in one component of the statistic.
         """
-        back = self._back
+        back = self.back
         if back is None:
             return None
         left = np.ones(self.size)
@@ -123,7 +102,7 @@ class Publication:
         return variance * product(back @ sp.diags_array(left), back.T)
 
     @property
-    def _back(self) -> sp.csr_array | None:
+    def back(self) -> sp.csr_array | None:
         """From the statistic to the slope of what is restored, shape (n, s)."""
         J = self.jacobian
         if J is None:
@@ -176,76 +155,6 @@ class Publication:
         """Of data that leave by themselves: what a component of 1 means in each object."""
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
-
-    def informed(
-        self,
-        expected: Sequence[Expectation | None],
-        influence: Array | None,
-        variance: float,
-        p: int,
-    ) -> Publication | None:
-        """With estimates by what is publicly expected; None where nothing is known to be good.
-
-        Parameters
-        ----------
-        expected : sequence of (Expectation or None)
-            Of each private object.
-        influence : ndarray, shape (n, n), or None
-            See `Response.influence`.
-        variance : float
-            Of the noise in one component of the statistic.
-        p : {1, 2}
-            Norm of the mechanism.
-        """
-        back = self._back
-        if back is None:
-            return None
-        deviation = math.sqrt(variance)
-        if self.kind == "data":
-            return replace(
-                self, estimates=tuple(self._by_object(expected, back, influence, deviation, p))
-            )
-        sizes = [spec.size for spec in self.private]
-        pairs = list(zip(expected, sizes, strict=True))
-        mean = np.concatenate([np.zeros(n) if one is None else one.mean for one, n in pairs])
-        center = np.asarray(self.encode @ mean)
-        back = back.toarray()
-        if all(one is not None and one.spread is None for one in expected):
-            fitted = all(one is not None and one.fitted for one in expected)
-            found = _james_stein(center, back, influence, deviation, fitted)
-            return self if found is None else replace(self, estimates=((slice(None), found),))
-        spreads = [np.full(n, np.inf) if one is None else one.spread for one, n in pairs]
-        if any(spread is None for spread in spreads):
-            return None
-        spread = np.concatenate([one for one in spreads if one is not None])
-        pull = pull_of(self.encode.toarray(), spread, variance)
-        found = Linear(center, pull, deviation, weights_of(back, influence))
-        return replace(self, estimates=((slice(None), found),))
-
-    def _by_object(
-        self,
-        expected: Sequence[Expectation | None],
-        back: sp.csr_array,
-        influence: Array | None,
-        deviation: float,
-        p: int,
-    ) -> Iterator[tuple[slice, Estimate]]:
-        """Of data that leave by themselves; parameters as of `informed`."""
-        ends = np.cumsum([spec.size for spec in self.private])
-        scale, columns = self.encode.diagonal(), sp.csc_array(back)
-        for one, end, spec in zip(expected, ends, self.private, strict=True):
-            if one is None:
-                continue
-            place = slice(int(end) - spec.size, int(end))
-            mean, own = one.mean * scale[place], sp.csr_array(columns[:, place])
-            if one.spread is not None:
-                yield place, Entrywise(mean, one.spread * scale[place], deviation, p == 1)
-                continue
-            if math.prod(own.shape) > _DENSE:
-                continue
-            found = _james_stein(mean, own.toarray(), influence, deviation, one.fitted)
-            if found is not None:
-                yield place, found
 
     def told_moves(self) -> tuple[Array | None, Array | None]:
         """Targets and figures of estimates next to public proxy data, for who makes them anew.
@@ -311,15 +220,40 @@ class Publication:
 Statistic = Publication | Moments
 
 
-def _james_stein(
-    center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
-) -> JamesStein | None:
-    """None where too few components count for it."""
-    known = fitted and bool(center.any())  # a level of zero has no direction
-    dimension = dimension_of(across(back, center) if known else back, influence)
-    if known and influence is None:
-        dimension -= 1
-    return JamesStein(center, deviation, dimension, known) if dimension > 2 else None
+@dataclass(frozen=True, eq=False)
+class Once:
+    """What leaves an agent once, in place of its data, as a request names it.
+
+    Attributes
+    ----------
+    kind : {"data", "slope", "shaped slope", "second moments"}
+    weights : ndarray or None
+        Of the components of a slope.
+    encode : csr_array or None
+        From the data to a statistic that is neither data nor slope; with "data", to one that tells
+        them all.
+    targets : ndarray or None
+        Public proxy values of the statistic, which released values are moved towards.
+    moves : ndarray, shape (k, 4), or None
+        Of each estimate: first and last but one of its components, their effective dimension, and
+        whether the level of its target is fitted.
+    """
+
+    kind: Literal["data", "slope", "shaped slope", "second moments"]
+    weights: Array | None
+    encode: sp.csr_array | None
+    targets: Array | None = None
+    moves: Array | None = None
+
+    @staticmethod
+    def of(statistic: Statistic) -> Once:
+        """Return the name of a statistic, without its estimates."""
+        if not isinstance(statistic, Publication):
+            return Once("second moments", None, None)
+        kind = statistic.kind
+        weights = statistic.weights if kind == "slope" else None
+        encode = statistic.encode if kind in ("shaped data", "shaped slope") else None
+        return Once("data" if kind == "shaped data" else kind, weights, encode)
 
 
 def releasable(sensitivity: Sensitivity) -> bool:
@@ -327,182 +261,7 @@ def releasable(sensitivity: Sensitivity) -> bool:
     return sensitivity.linear or moments(sensitivity, 2) is not None
 
 
-def publication(
-    sensitivity: Sensitivity,
-    p: int,
-    owner: str,
-    response: Response,
-    variance: Callable[[float], float],
-    expected: Sequence[Expectation | None] = (),
-    *,
-    whole: bool = False,
-    stakes: Sequence[Stake] = (),
-) -> Statistic | None:
-    """The statistic to release once, with noise scaled to its lp sensitivity.
-
-    For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
-    noise to the problem, whichever is expected to cost least; for least squares on records, their
-    second moments.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-    p : {1, 2}
-    owner : str
-        Name of the agent, for messages.
-    response : Response
-        Around the agent.
-    variance : callable
-        Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
-    expected : sequence of (Expectation or None)
-        Publicly, of each private object; empty if nothing is.
-    whole : bool
-        The data themselves have to leave: constraints contain them.
-    stakes : sequence of Stake
-        What margins of these cost, as far as that is known.
-
-    Returns
-    -------
-    Statistic or None
-        None if the gradient does not depend on the data.
-
-    Raises
-    ------
-    PrivacyError
-        If the objective reads its data otherwise, or nothing is known of what expectations are
-        good for.
-    """
-    informs = any(one is not None for one in expected)
-    if informs and not sensitivity.constant:
-        name = next(
-            spec.name
-            for spec, one in zip(sensitivity.private, expected, strict=True)
-            if one is not None
-        )
-        raise PrivacyError(
-            f"expected= has a value for '{name}', but it is not known how to use expectations "
-            f"where the gradient is not affine in the data with a constant Jacobian, as that of "
-            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of expected=."
-        )
-    if whole and informs:
-        raise PrivacyError(
-            f"expected= has values for data of agent '{owner}', whose constraints contain private "
-            "data. Their margins are proved for the data as they left, not for estimates of them. "
-            "Leave the agent's data out of expected=. As dp.Private(..., like=mean), public values "
-            "shape the noise to the constraints."
-        )
-    if whole and not sensitivity.linear:
-        raise PrivacyError(
-            f"Constraints of agent '{owner}' contain private data, which have to leave by "
-            "themselves for that, and its objective is not known to be the same function of such "
-            f"data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
-            "the data, or give the terms to different agents."
-        )
-    if whole:
-        plain = _data(sensitivity, p, owner)
-        return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
-    if not sensitivity.linear:
-        found = moments(sensitivity, p)
-        if found is None:
-            added = has_intercept(sensitivity) and not sensitivity.clips
-            raise PrivacyError(
-                "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
-                "d, or second moments of records: cp.sum_squares(X @ w - y), "
-                "scaled or not, with whole private X and y and without clip=. The objective of "
-                f"agent '{owner}' has neither: {sensitivity.obstacle}"
-                f"{_INTERCEPT if added else ''}. Write it like that, or use "
-                "release='each step'."
-            )
-        return found
-    found = _statistics(sensitivity, p, owner, response.curvature)
-    if len(found) < 2:
-        return found[0] if found else None
-    plain = _covariance(found[0], variance)
-    influence = response.influence(plain)
-
-    def informed(one: Publication) -> Publication | None:
-        noise = variance(one.sensitivity)
-        return one.informed(expected, influence, noise, p) if informs else one
-
-    found = [known for one in found if (known := informed(one)) is not None]
-    covariances = [_covariance(one, variance) for one in found]
-    gaps = [response.gap(covariance) for covariance in covariances]
-    if len(found) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
-        # Both pull along a direction without end: compare the noise component by component.
-        gaps = _relative(*covariances)
-        return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
-    best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
-    if influence is None or not math.isfinite(gaps[best]):
-        return found[best]
-    worth = _WORTH * gaps[best]
-    # What is expected lowers the cost of every shape.
-    below = math.inf if informs else 2 * worth / variance(1.0)
-    shaped = _shaped(sensitivity, p, influence, below)
-    shaped = None if shaped is None else informed(shaped)
-    if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
-        return shaped
-    return found[best]
-
-
-def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.csr_array:
-    covariance = found.slope_covariance(variance(found.sensitivity))
-    assert covariance is not None
-    return covariance
-
-
-def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
-    """A statistic that shapes the noise, if single entries change.
-
-    Of balls in l2 no shape is better than the data.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-    p : {1, 2}
-    influence : ndarray, shape (n, n)
-        Of the slope, for noise of about the size that is to be expected.
-    below : float
-        See `best_shape`.
-    """
-    J, specs = without_zeros(sp.hstack(sensitivity.jacobians)), sensitivity.private
-    if math.prod(J.shape) > _DENSE or not all(map(_one_by_one, specs)):
-        return None
-    units = np.concatenate([np.full(spec.size, _reach(spec, p)) for spec in specs])
-    found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
-    return None if found is None else _by_matrix(sensitivity, p, J, found / units)
-
-
-def _shaped_data(
-    sensitivity: Sensitivity,
-    p: int,
-    plain: Publication,
-    response: Response,
-    variance: Callable[[float], float],
-    stakes: Sequence[Stake],
-) -> Publication | None:
-    """A statistic that tells the data with noise shaped to constraints; None if none is worth it.
-
-    Parameters
-    ----------
-    sensitivity, p, response, variance, stakes
-        As of `publication`.
-    plain : Publication
-        The data, each object in units of its own sensitivity.
-    """
-    if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
-        return None
-    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
-    felt = np.zeros((units.size, units.size))
-    if J.nnz:
-        influence = response.influence(_covariance(plain, variance))
-        if influence is None:
-            return None
-        felt = J.T @ (influence @ J.toarray())
-    found = data_shape(units, stakes, felt, variance(1.0), p)
-    return None if found is None else _by_matrix(sensitivity, p, J, found, "shaped data")
-
-
-def _by_matrix(
+def by_matrix(
     sensitivity: Sensitivity,
     p: int,
     J: sp.csr_array,
@@ -517,30 +276,7 @@ def _by_matrix(
     return Publication(sensitivity.private, kind, matrix, level, J, ones)
 
 
-def _one_by_one(spec: PrivateSpec) -> bool:
-    """Whether the largest changes are those of single entries."""
-    if isinstance(spec.adjacency, Rows):
-        return spec.size == spec.shape[0]
-    return spec.adjacency.norm in ("entry", 1)
-
-
-def _statistics(
-    sensitivity: Sensitivity, p: int, owner: str, curvature: Array
-) -> list[Publication]:
-    """The data and the slope, if there is one; nothing if the gradient does not depend on them."""
-    J = without_zeros(sp.hstack(sensitivity.jacobians))
-    used = np.flatnonzero(np.diff(J.indptr) > 0)
-    if used.size == 0 and sensitivity.weights is None:
-        return []
-    data = _data(sensitivity, p, owner)
-    if not sensitivity.constant:
-        return [data]
-    units = 1 / data.encode.diagonal()
-    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
-    return [data, _weighted(sensitivity, p, J, weights)]
-
-
-def _weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
+def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
     """The slope with its components weighted."""
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     scale = np.zeros(J.shape[0])
@@ -550,10 +286,8 @@ def _weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array)
     return Publication(sensitivity.private, "slope", encode, level, J, weights)
 
 
-def restated(
-    sensitivity: Sensitivity, p: int, owner: str, kind: str, how: Array | None
-) -> Statistic:
-    """A statistic that somebody else chose, with a sensitivity that is derived here.
+def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statistic:
+    """Return a statistic that somebody proposed, with a sensitivity that is derived here.
 
     Parameters
     ----------
@@ -562,27 +296,30 @@ def restated(
         Norm of the mechanism.
     owner : str
         Name of the agent, for messages.
-    kind : {"data", "slope", "shaped slope", "second moments"}
-    how : ndarray or None
-        Of a slope, its weights; of a shaped one, the matrix from the data.
+    once : Once
+        The statistic, by name; its estimates are left out.
 
     Raises
     ------
     PrivacyError
         If the agent's data have no such statistic.
     """
-    J = without_zeros(sp.hstack(sensitivity.jacobians))
+    J, kind = without_zeros(sp.hstack(sensitivity.jacobians)), once.kind
+    how = once.weights if once.encode is None else once.encode.toarray()
     found = None
     if kind == "second moments":
         found = moments(sensitivity, p)
-    elif kind == "data" and sensitivity.linear:
-        found = _data(sensitivity, p, owner)
+    elif kind == "data" and once.encode is None and sensitivity.linear:
+        found = whole_data(sensitivity, p, owner)
     elif sensitivity.constant and how is not None and np.isfinite(how).all():
         used = int(np.count_nonzero(np.diff(J.indptr)))
         if kind == "slope" and how.shape == (used,) and (how > 0).all():
-            found = _weighted(sensitivity, p, J, how)
-        elif kind == "shaped slope" and how.ndim == 2 and how.shape[1] == J.shape[1]:
-            found = _by_matrix(sensitivity, p, J, how)
+            found = weighted(sensitivity, p, J, how)
+        elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
+            found = by_matrix(sensitivity, p, J, how)
+        elif kind == "data" and how.shape[1:] == J.shape[1:]:
+            if _tells_all(how, whole_data(sensitivity, p, owner)):
+                found = by_matrix(sensitivity, p, J, how, "shaped data")
     if found is None or not 0 < found.sensitivity <= LARGEST:
         raise PrivacyError(
             f"Agent '{owner}' is asked to release {kind} once, and nothing bounds what one change "
@@ -591,10 +328,15 @@ def restated(
     return found
 
 
-def _data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
+def _tells_all(matrix: Array, plain: Publication) -> bool:
+    """Whether data follow from this statistic: rank in units in which their changes are one."""
+    return int(np.linalg.matrix_rank(matrix / plain.encode.diagonal())) == matrix.shape[1]
+
+
+def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     """The data, each object in units of its own sensitivity."""
     specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
-    own = [_reach(spec, p) for spec in specs]
+    own = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
     plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
     felt = float(abs(J @ sp.diags_array(units)).max()) if J.nnz else 0.0
@@ -615,37 +357,9 @@ def _data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     return Publication(specs, "data", encode, level, constant, np.ones(units.size))
 
 
-def _weights(moved: sp.csr_array, curvature: Array) -> Array:
-    r"""What the components of a slope are multiplied by before noise of one scale is added.
-
-    Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
-    has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r
-    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. Where some component
-    has no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
-
-    Parameters
-    ----------
-    moved : csr_array, shape (s, total size of the data)
-        What one change of each entry does to the components.
-    curvature : ndarray, shape (s,)
-    """
-    rows = np.sqrt(np.asarray(moved.power(2).sum(axis=1)).ravel())
-    squares = rows * np.sqrt(curvature) if (curvature > 0).all() else rows * rows
-    weights = np.maximum(np.sqrt(squares.min() / squares), _LEAST)
-    return np.ones(rows.size) if weights.min() > 1 - _TIE else weights
-
-
 def _range(values: Array) -> str:
     low, high = values.min(), values.max()
     return f"{low:.6g}" if high - low <= _TIE * high else f"{low:.6g} to {high:.6g}"
-
-
-def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
-    """Variances of both, component by component, in units of their geometric mean."""
-    one, two = data.diagonal(), slope.diagonal()
-    felt = (one > 0) & (two > 0)
-    ratios = np.sqrt(one[felt] / two[felt])
-    return float(ratios.sum()), float((1 / ratios).sum())
 
 
 def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
@@ -665,12 +379,12 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
 
 def _least_norm(J: sp.csr_array, c: Array) -> Array:
     """The shortest d with ``J d`` closest to c."""
-    if J.shape[0] * J.shape[1] <= _DENSE:
+    if J.shape[0] * J.shape[1] <= DENSE:
         return np.linalg.lstsq(J.toarray(), c)[0]
     return np.asarray(sla.lsqr(J, c, atol=1e-14, btol=1e-14, iter_lim=20 * min(J.shape))[0])
 
 
-def _reach(spec: PrivateSpec, p: int) -> float:
+def reach_of(spec: PrivateSpec, p: int) -> float:
     """Largest lp norm of a change of the data."""
     adjacency = spec.adjacency
     if isinstance(adjacency, Rows):

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from .._arguments import show
 from ..algorithms.base import Algorithm
+from ..defaults.proposal import planned
 from ..errors import DpcvxError
 from ..model.private import seal_all
-from ..plan.draft import make_terms
 from ..plan.request import Asked, Request
 from ..plan.terms import Terms
 from ..run.executors.base import Executor
@@ -71,7 +71,7 @@ class Trial:
             delta=None if mechanism is None else _DELTA,
             release=self._release,
         )
-        return make_terms(Terms, self.instance.problem, asked)
+        return planned(Terms, self.instance.problem, asked)
 
     @cached_property
     def noisy(self) -> Terms:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._card import card
 from .._words import number, plural
+from ..defaults.forecast import DOUBT
 from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration
@@ -459,7 +460,7 @@ def _verdict(
             "No plan is recommended: in a quarter of the runs or more, margins leave no decision. "
             "Pass slack_price=, a larger violation= or a larger epsilon=."
         )
-    elif not worthwhile and noiseless > _SLOW * start and not chosen.plan.doubtful:
+    elif not worthwhile and noiseless > _SLOW * start and DOUBT not in chosen.plan.beside:
         said.append(
             "No plan is recommended: without noise, as many rounds hardly leave the public start "
             "either. More epsilon does not help there. Scale variables and columns by public "

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar, cast
 from ..algorithms.base import OUTPUTS, Algorithm
 from ..algorithms.program import LocalProgram
 from ..algorithms.steps import Sqrt
+from ..defaults.study import Study, study
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
 from ..model.private import Private
 from ..model.sealed import Sealed
-from ..plan.compiled import Compiled, compiled
 from ..plan.request import Request
 from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
@@ -145,7 +145,7 @@ class Search(Generic[P]):
         self._clock, self._started = request.clock, request.clock()
         self._entries: dict[Setting, Entry[P] | None] = {}
         self._default: P | None = None
-        self._compiled: dict[Declaration, Compiled | None] = {}
+        self._compiled: dict[Declaration, Study | None] = {}
         self._clips: dict[tuple[float, ...], Declaration] = {}
 
     @property
@@ -518,11 +518,11 @@ class Search(Generic[P]):
             self._clips[clips] = replace(self._problem, agents=agents, groups=groups)
         return self._clips[clips]
 
-    def _known(self, problem: Declaration) -> Compiled | None:
+    def _known(self, problem: Declaration) -> Study | None:
         """The problem compiled, once for all plans of it; None where sensitivities are missing."""
         if problem not in self._compiled:
             try:
-                self._compiled[problem] = compiled(problem)
+                self._compiled[problem] = study(problem)
             except PrivacyError:
                 self._compiled[problem] = None
         return self._compiled[problem]

@@ -8,9 +8,10 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.conditions import Conditions
 from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.algorithms.facts import Conditions
 from dpcvx.algorithms.program import compile_problem
+from dpcvx.defaults.facts import RunFacts
 from dpcvx.solvers.projector import Projector
 
 NAN = float("nan")
@@ -56,7 +57,9 @@ def test_geometric_step_begins_at_one_over_the_largest_smoothness():
 
 def test_geometric_steps_are_for_all_methods():
     method = dp.LinearizedADMM(penalty=1.0, step=dp.steps.Geometric(0.5))
-    assert method.resolved(program(*QUADRATICS), QUIET).step.eta(1) == pytest.approx(1 / 18)
+    assert method.propose(RunFacts(program(*QUADRATICS), QUIET)).step.eta(1) == pytest.approx(
+        1 / 18
+    )
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5, -0.5, NAN, math.inf, "1/2", True])
@@ -123,10 +126,10 @@ def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
 
 
 def test_the_default_step_without_noise_is_one_over_L_where_there_is_one():
-    smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), QUIET)
+    smooth = dp.LinearizedADMM().propose(RunFacts(program(*QUADRATICS), QUIET))
     costs = QUADRATICS[0], lambda x: cp.norm1(x)
-    rough = dp.LinearizedADMM().resolved(program(*costs, proximal=False), QUIET)
-    exact = dp.LinearizedADMM().resolved(program(*costs), QUIET)
+    rough = dp.LinearizedADMM().propose(RunFacts(program(*costs, proximal=False), QUIET))
+    exact = dp.LinearizedADMM().propose(RunFacts(program(*costs), QUIET))
     assert smooth.step.eta(1) == smooth.step.eta(9) == pytest.approx(1 / 18)
     assert smooth.penalty.penalty == pytest.approx(18)
     assert isinstance(rough.step, dp.steps.Sqrt)

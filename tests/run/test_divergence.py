@@ -6,7 +6,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
-from dpcvx.plan import checks
+from dpcvx.defaults import solvable
 from dpcvx.run.divergence import Growth, of_residuals
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from tests.run.test_resume import killed, same
@@ -169,7 +169,7 @@ AGREEING = {
 @pytest.mark.parametrize("name", AGREEING)
 def test_agents_whose_sets_do_not_meet_never_converge(name, monkeypatch):
     """x = -1, 0 and 1: the mean does not move and is 0, where each residual might vanish."""
-    monkeypatch.setattr(checks, "_TOGETHER", 0)  # as for models too large to be looked at whole
+    monkeypatch.setattr(solvable, "_TOGETHER", 0)  # as for models too large to be looked at whole
     apart = problem(sets=lambda x, k: [x == k - 1.0])
     plan = apart.plan(AGREEING[name], mechanism=None, rounds=60)
     result = plan.run(tolerance=0.1, record=True)

@@ -294,7 +294,7 @@ def test_half_the_sensitivity_of_a_local_step_is_a_fault(monkeypatch):
 
 
 def test_half_the_sensitivity_of_a_single_release_is_a_fault(monkeypatch):
-    monkeypatch.setattr("dpcvx.sensitivity.release_once._reach", lambda spec, p: 0.1 / 2.1)
+    monkeypatch.setattr("dpcvx.sensitivity.release_once.reach_of", lambda spec, p: 0.1 / 2.1)
     found = dp.check(plan(within(), "once"), {"load north": changed(2, 0.1)})
     assert not found.passed and "round 0, step 1" in found.faults[0]
 

@@ -24,9 +24,9 @@ from ..model.canonical import ConeData
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.data_shape import Stake
-from ..sensitivity.response import LARGEST
 from ..solvers.conic import Answer, ConicProgram
+from .data_shape import Stake
+from .response import LARGEST
 
 Array = NDArray[np.float64]
 

@@ -30,13 +30,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms.facts import Conditions, Output, StepRule
+from ..algorithms.program import LocalProgram, Program
+from ..algorithms.steps import Constant, Sqrt, smooth_constant
 from ..errors import ModelError
 from ..model.curvature import smoothness
-from .base import Output
-from .conditions import Conditions
 from .landscape import Landscape, landscape
-from .program import LocalProgram, Program
-from .steps import Constant, Sqrt, StepRule, smooth_constant
 
 Array = NDArray[np.float64]
 

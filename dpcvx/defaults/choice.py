@@ -23,19 +23,21 @@ from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
+from ..plan.agent_terms import Agents, AgentTerms, declared
+from ..plan.asked import asked_of
+from ..plan.limits import with_margins
+from ..plan.request import KINDS
 from ..privacy.accounting import check_delta
-from ..sensitivity.response import Response
-from .agent_terms import Agents, AgentTerms, declared
-from .asked import asked_of
-from .calibration import calibrated, truncated
+from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
-from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal
-from .limits import margin_ratio, with_margins
+from .margins import margin_ratio, margin_shares
 from .noisy_rounds import NoisyRounds, best_rounds
-from .request import KINDS, Request
+from .response import Response
 from .responses import predicted_gap, published
+from .selection import Selection
 from .stakes import by_agent, stand_ins_of
+from .study import Study, study
 
 # Rounds of a method that has no number of its own.
 ROUNDS = 100
@@ -57,8 +59,8 @@ _BIAS = 0.02
 
 
 def choose(
-    problem: Declaration, request: Request, known: Compiled | None = None
-) -> tuple[Request, Compiled | None]:
+    problem: Declaration, request: Selection, known: Study | None = None
+) -> tuple[Selection, Study | None]:
     """Choose what a request leaves open: method, release, rounds and kind of noise.
 
     A method that is named runs as its paper has it, with Gaussian noise in each step: next to it
@@ -67,15 +69,15 @@ def choose(
     Parameters
     ----------
     problem : Declaration
-    request : Request
-    known : Compiled, optional
+    request : Selection
+    known : Study, optional
         The problem, compiled before.
 
     Returns
     -------
-    request : Request
+    request : Selection
         With nothing open.
-    compiled : Compiled or None
+    study : Study or None
         The problem, if it was needed.
 
     Raises
@@ -101,7 +103,7 @@ def choose(
             request, known = drowned or (request, known)
     request = replace(request, release=request.release or "each step")
     if noisy and request.epsilon is not None and not (named and request.release == "each step"):
-        known = known or compiled(problem)
+        known = known or study(problem)
         if not named and request.release == "each step":
             steps = best_rounds(problem, known, request)
             clipped = None
@@ -121,17 +123,17 @@ def choose(
     return _filled(request), known
 
 
-def _filled(request: Request) -> Request:
+def _filled(request: Selection) -> Selection:
     assert request.algorithm is not None
     return replace(request, rounds=request.algorithm.fixed_rounds or request.rounds or ROUNDS)
 
 
 def _method(
-    problem: Declaration, request: Request, noisy: bool, known: Compiled | None
-) -> tuple[Request, Compiled | None]:
+    problem: Declaration, request: Selection, noisy: bool, known: Study | None
+) -> tuple[Selection, Study | None]:
     """The method, and when the data leave."""
     try:
-        known = known or compiled(problem)
+        known = known or study(problem)
     except PrivacyError:
         if noisy:
             raise
@@ -163,8 +165,8 @@ def _proved_convex(program: Program) -> list[str]:
 
 
 def _without_noise(
-    problem: Declaration, given: Request, request: Request, known: Compiled | None
-) -> Request:
+    problem: Declaration, given: Selection, request: Selection, known: Study | None
+) -> Selection:
     """Say so where noise would bring another method: it is not the noise alone that differs."""
     if known is None:  # with noise there is no plan
         return request
@@ -179,7 +181,7 @@ def _without_noise(
     )
 
 
-def _check_weights(known: Compiled) -> None:
+def _check_weights(known: Study) -> None:
     """Say how private weights of functions leave once, where no step size can be derived."""
     for local in known.program.agents:
         found = known.sensitivities[local.name]
@@ -203,8 +205,8 @@ def _summable(program: Program) -> bool:
 
 
 def _drowned(
-    problem: Declaration, known: Compiled, given: Request, request: Request
-) -> tuple[Request, Compiled] | None:
+    problem: Declaration, known: Study, given: Selection, request: Selection
+) -> tuple[Selection, Study] | None:
     """Steps along clipped gradients, where second moments that leave once have too much noise.
 
     None where they have not, where nothing is known of it, or where the user chose.
@@ -235,7 +237,7 @@ def _drowned(
     return stepwise.chosen("clip", clipped.why), clipped.known
 
 
-def _as_tried(request: Request, steps: NoisyRounds) -> Request:
+def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
     """With the rounds and the noise that are predicted to end best."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
@@ -248,7 +250,7 @@ def _as_tried(request: Request, steps: NoisyRounds) -> Request:
     return replace(request, rounds=steps.rounds, mechanism=steps.mechanism, forecast=forecast)
 
 
-def _exact(request: Request, known: Compiled, noisy: bool) -> Request:
+def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
     """Where the data can leave once, or their part of the gradient can."""
     if request.release is None and noisy:
         why = (
@@ -266,7 +268,7 @@ def _exact(request: Request, known: Compiled, noisy: bool) -> Request:
     )
 
 
-def _limited(request: Request, noisy: bool) -> Request:
+def _limited(request: Selection, noisy: bool) -> Selection:
     """Where constraints contain private data."""
     if request.release is None and noisy:
         request = replace(request, release="once").chosen(
@@ -279,7 +281,7 @@ def _limited(request: Request, noisy: bool) -> Request:
     )
 
 
-def _released(request: Request) -> Request:
+def _released(request: Selection) -> Selection:
     """Where all data can leave once, and only gradient steps can go on with them."""
     if request.release is None:
         request = replace(request, release="once").chosen(
@@ -294,7 +296,7 @@ def _released(request: Request) -> Request:
     return replace(request, algorithm=LinearizedADMM())
 
 
-def _stepwise(problem: Declaration, request: Request, summed: bool) -> Request:
+def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selection:
     """Where every step asks the data again; with noise and sums of gradients, if so."""
     if summed:
         return replace(request, algorithm=SummedGradient()).chosen(
@@ -314,14 +316,14 @@ def _stepwise(problem: Declaration, request: Request, summed: bool) -> Request:
     return replace(request, algorithm=method)
 
 
-def quieter(problem: Declaration, known: Compiled, request: Request) -> Request:
+def quieter(problem: Declaration, known: Study, request: Selection) -> Selection:
     """Choose the kind of noise: the one with the smaller expected error.
 
     Parameters
     ----------
     problem : Declaration
-    known : Compiled
-    request : Request
+    known : Study
+    request : Selection
         With all else settled.
 
     Raises
@@ -348,14 +350,14 @@ def quieter(problem: Declaration, known: Compiled, request: Request) -> Request:
         )
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         if request.violation == 0:
-            agents = truncated(agents, delta)
+            agents = calibrated_with_limit(agents, delta)
         stakes = by_agent(known.program, known.at_stand_ins.stakes)
         quiet[kind] = published(agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
         if known.program.kept and request.violation is not None:
+            shares = margin_shares(known.program, quiet[kind], known.at_stand_ins.stakes)
             given = known.program, quiet[kind], request.violation, None
-            kept = with_margins(*given, known.at_stand_ins.stakes)
-            programs.append(kept)
+            programs.append(with_margins(*given, shares))
     if programs:
         ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"
     else:

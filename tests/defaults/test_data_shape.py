@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpcvx.sensitivity.data_shape import Stake, costs, data_shape
+from dpcvx.defaults.data_shape import Stake, costs, data_shape
 
 NOTHING = np.zeros((6, 6))
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms import landscape as module
-from dpcvx.algorithms.conditions import Conditions
-from dpcvx.algorithms.landscape import Block, Landscape, landscape
-from dpcvx.algorithms.predicted import _response, chosen_penalty, longest, predicted
+from dpcvx.algorithms.facts import Conditions
 from dpcvx.algorithms.program import compile_problem
+from dpcvx.defaults import landscape as module
+from dpcvx.defaults.landscape import Block, Landscape, landscape
+from dpcvx.defaults.predicted import _response, chosen_penalty, longest, predicted
 from dpcvx.solvers.conic import ConicProgram
 
 T = 40

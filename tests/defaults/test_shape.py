@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.compiled import compiled
-from dpcvx.plan.responses import predicted_gap, responses
+from dpcvx.defaults.responses import predicted_gap, responses
+from dpcvx.defaults.shape import best_shape
+from dpcvx.defaults.study import study as compiled
 from dpcvx.privacy.randomness import Seeded
-from dpcvx.sensitivity.shape import best_shape
 
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
 

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.plan.responses import predicted_gap, responses
-from dpcvx.sensitivity.response import Response
+from dpcvx.defaults.response import Response
+from dpcvx.defaults.responses import predicted_gap, responses
 
 FREE = np.inf
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)

@@ -7,23 +7,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..algorithms.conditions import Conditions
-from ..algorithms.landscape import Landscape, landscape
+from ..algorithms.facts import Conditions
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
-from ..algorithms.predicted import Prediction, longest, predicted
 from ..algorithms.program import once_per_kind
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
+from ..plan.agent_terms import Agents, AgentTerms, declared
+from ..plan.asked import asked_of
+from ..plan.request import Mechanisms
 from ..solvers.directions import bounded_for_slopes
-from .agent_terms import Agents, AgentTerms, declared
-from .asked import asked_of
 from .calibration import calibrated
 from .clipping import grows
-from .compiled import Compiled
 from .conditions import conditions
 from .forecast import of_steps
-from .request import Mechanisms, Request
+from .landscape import Landscape, landscape
+from .predicted import Prediction, longest, predicted
+from .selection import Selection
+from .study import Study
 
 # Laplace noise is the smaller one for few releases of few numbers only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
@@ -87,14 +88,14 @@ class NoisyRounds:
         return of_steps(self.agents, self.known, steps, left, jumps)
 
 
-def best_rounds(problem: Declaration, known: Compiled, request: Request) -> NoisyRounds | None:
+def best_rounds(problem: Declaration, known: Study, request: Selection) -> NoisyRounds | None:
     """The rounds and the noise that are predicted to end best; None where nothing is predicted.
 
     Parameters
     ----------
     problem : Declaration
-    known : Compiled
-    request : Request
+    known : Study
+    request : Selection
         With a method of noisy gradient steps, its step left open.
     """
     algorithm, rounds, delta = request.algorithm, request.rounds, request.delta

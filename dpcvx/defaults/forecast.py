@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._words import together
-from ..algorithms.conditions import Conditions
+from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
 from ..model.adjacency import Rows
 from ..model.declaration import Declaration
+from ..plan.agent_terms import Agents, AgentTerms
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments
-from .agent_terms import Agents, AgentTerms
 
 Array = NDArray[np.float64]
 StandIns = Mapping[str, Sequence[Array | None]]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpcvx.plan.conditions import conditions
+from dpcvx.defaults.conditions import conditions
 from tests.plan.test_asked import BUDGETS, planned
 from tests.plan.test_terms_groups import ROUNDS
 

@@ -16,14 +16,14 @@ from ..algorithms.toward_start import SlopeNoise
 from ..model.expected import Expectation
 from ..model.matrices import without_zeros
 from ..model.quadratic import hessian, hessian_at
+from ..plan.agent_terms import Agents, AgentTerms
 from ..privacy.mechanism import Calibrated
-from ..sensitivity import release_once
-from ..sensitivity.data_shape import Stake
-from ..sensitivity.release_once import Statistic
-from ..sensitivity.response import LARGEST, Response
+from ..sensitivity.release_once import Publication, Statistic
 from ..solvers.projector import Projector
-from .agent_terms import Agents, AgentTerms
+from .data_shape import Stake
+from .response import LARGEST, Response
 from .stakes import NOTHING, AtStandIns
+from .statistics import informed, publication
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -102,7 +102,7 @@ def published(
         known, noise = agent.sensitivity, agent.noise
         statistic = None
         if known is not None and noise is not None:
-            statistic = release_once.publication(
+            statistic = publication(
                 known,
                 noise.mechanism.norm,
                 agent.name,
@@ -140,7 +140,7 @@ def toward_proxy(
 def _toward(agent: AgentTerms, response: Response, values: Sequence[Array | None]) -> AgentTerms:
     """See `toward_proxy`; none where constraints need the data as they were released."""
     found, noise = agent.publication, agent.noise
-    if not isinstance(found, release_once.Publication) or noise is None or agent.expects:
+    if not isinstance(found, Publication) or noise is None or agent.expects:
         return agent
     if agent.program.limits or all(value is None for value in values):
         return agent
@@ -152,7 +152,7 @@ def _toward(agent: AgentTerms, response: Response, values: Sequence[Array | None
     if covariance is None:
         return agent
     influence = response.influence(covariance)
-    estimated = found.informed(proxies, influence, variance, noise.mechanism.norm)
+    estimated = informed(found, proxies, influence, variance, noise.mechanism.norm)
     return agent if estimated is None else replace(agent, publication=estimated)
 
 
@@ -163,7 +163,7 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
     moments and private weights, of which the effect depends on the optimum.
     """
     covariance = None
-    if isinstance(statistic, release_once.Publication):
+    if isinstance(statistic, Publication):
         covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
     return math.nan if covariance is None else response.gap(covariance)
 
@@ -191,7 +191,7 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
         if found is None or noise is None:
             continue
         covariance = None
-        if isinstance(found, release_once.Publication) and not found.estimates:
+        if isinstance(found, Publication) and not found.estimates:
             covariance = found.slope_covariance(noise.variance(found.sensitivity))
         if covariance is None:
             return None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.clipping import SCORES, SHARE, grows_with_labels, with_clips
-from dpcvx.plan.compiled import compiled
+from dpcvx.defaults.clipping import SCORES, SHARE, grows_with_labels, with_clips
+from dpcvx.defaults.study import study as compiled
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 RECORDS = 200

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms.facts import Conditions
+from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..model.curvature import (
     mean_curvature,
     quadratic_curvature,
@@ -22,8 +24,6 @@ from ..model.curvature import (
 )
 from ..model.quadratic import is_quadratic_given_data
 from ..solvers.projector import Extent, Projector
-from .conditions import Conditions
-from .program import LocalProgram, Program, once_per_kind
 
 Array = NDArray[np.float64]
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.conditions import Conditions
-from ..algorithms.landscape import landscape
+from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.curvature import smoothness
 from ..model.quadratic import is_quadratic_given_data
+from ..plan.agent_terms import Agents, AgentTerms
 from ..sensitivity.certificate import Sensitivity
-from .agent_terms import Agents, AgentTerms
+from .landscape import landscape
 
 Array = NDArray[np.float64]
 # How many times as large as one change in it an entry of private data is taken to be.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.forecast import UNTOLD
+from dpcvx.defaults.forecast import UNTOLD
 from tests.instances import power_line
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.record_atoms import Unbounded
 from ..solvers.projector import Extent
-from .compiled import Compiled
+from .study import Study
 
 # Of the largest contribution near the start. Few records come near it: those at their bound that
 # fit as badly as any can. Half of it would bias fits of noisy labels.
@@ -60,30 +59,28 @@ _BESIDE = (
 class Clipped(NamedTuple):
     """A problem with contributions of records clipped, and how, in words."""
 
-    known: Compiled
+    known: Study
     why: str
 
 
 class _Clip(NamedTuple):
-    """What an agent clips to, its sensitivity then, and how, in words."""
+    """What an agent clips to, and how, in words."""
 
     length: float
-    sensitivity: Sensitivity
     why: str
 
 
-def with_clips(known: Compiled, distance: float) -> Clipped | None:
+def with_clips(known: Study, distance: float) -> Clipped | None:
     """The problem with contributions of records clipped; None where no clip is worth it.
 
     Agents that have clips, or asserted sensitivities, keep them.
 
     Parameters
     ----------
-    known : Compiled
+    known : Study
     distance : float
         From the start to the answer, about.
     """
-    agents, sensitivities = [], dict(known.sensitivities)
     found = once_per_kind(
         known.program.agents,
         lambda local: _clipped(local, known.sensitivities[local.name], distance),
@@ -96,15 +93,12 @@ def with_clips(known: Compiled, distance: float) -> Clipped | None:
         )
     if all(clip is None for clip in found):
         return None
-    for local, clip in zip(known.program.agents, found, strict=True):
-        if clip is not None:
-            local = replace(local, clip=clip.length)
-            sensitivities[local.name] = clip.sensitivity.renamed(local.form)
-        agents.append(local)
-    program = replace(known.program, agents=tuple(agents))
+    pairs = zip(known.program.agents, found, strict=True)
+    clips = [local.clip if clip is None else clip.length for local, clip in pairs]
     said = {clip.why for clip in found if clip is not None}
-    clipped = replace(known, program=program, sensitivities=sensitivities)
-    return Clipped(clipped, next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said))
+    return Clipped(
+        known.clipped(clips), next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said)
+    )
 
 
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
@@ -147,7 +141,7 @@ def _product(form: NormalForm, atom: Atom) -> bool:
     return atom.rule in (MULTIPLY, MATMUL) and all(_product(form, each) for each in inner)
 
 
-def _beside_penalties(known: Compiled, clips: Sequence[_Clip | None], distance: float) -> float:
+def _beside_penalties(known: Study, clips: Sequence[_Clip | None], distance: float) -> float:
     r"""By what clips have to be multiplied so that records outpull what is not clipped.
 
     n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
@@ -195,7 +189,7 @@ def _clipped(
         return None
     clip = float(f"{clip:.3g}")
     said = _BESIDE if longer > 1 else why
-    return _Clip(clip, replace(local, clip=clip).sensitivity(), said)
+    return _Clip(clip, said)
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:

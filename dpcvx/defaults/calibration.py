@@ -1,0 +1,119 @@
+"""As little noise as every agent's budget allows, as multipliers that a plan computes prices of."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..algorithms.base import Requirements
+from ..plan.agent_terms import Agents, Declared
+from ..plan.checks import check_long
+from ..plan.noise import require_delta, truncated, with_noise
+from ..privacy.last_iterate import LastIterate
+
+Multipliers = tuple[float | None, ...]
+
+
+def calibrated(
+    agents: Agents, needs: Requirements, rounds: int, steps: int, delta: float | None, once: bool
+) -> Agents:
+    """Return the agents with their noise: as little of it as every budget allows.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    needs : Requirements
+        Of the algorithm.
+    rounds : int
+    steps : int
+        Releases of an agent in these rounds.
+    delta : float or None
+    once : bool
+        Whether the data are released once, instead of a value in every step.
+
+    Raises
+    ------
+    PrivacyError
+        If the mechanism needs a delta, or too many releases differ in their noise.
+    """
+    uneven = len(needs.weights) > 1 and not once
+
+    @functools.cache
+    def multiplier(asked: Declared, share: int) -> float:
+        # One person is exposed to the releases of all agents that may hold data of theirs.
+        decay, ratios, exposed = asked.mechanism.decay, [1.0], steps * share
+        if uneven or (decay < 1 and not once):
+            check_long(rounds, len(needs.weights))
+            ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
+            exposed = needs.releases // len(needs.weights) * share
+        mechanism = asked.mechanism
+        return multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))
+
+    found = [None if a.asked is None else multiplier(a.asked, a.share) for a in agents]
+    return with_noise(agents, found, needs, rounds, delta, once)
+
+
+def calibrated_with_limit(agents: Agents, delta: float) -> Agents:
+    """Return the agents, those with private data in constraints with truncated noise.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their noise, for one release of the data.
+    delta : float
+        Positive.
+
+    Raises
+    ------
+    PrivacyError
+        As `truncated` does.
+    """
+
+    def multiplier(asked: Declared) -> float:
+        mechanism = asked.mechanism
+        return multiplied(asked, delta / 2, lambda e, d: mechanism.for_total(1, e, d))
+
+    found = tuple(
+        replace(agent, noise=replace(agent.noise, multiplier=multiplier(agent.asked)))
+        if agent.program.limits and agent.asked is not None and agent.noise is not None
+        else agent
+        for agent in agents
+    )
+    return truncated(found, delta)
+
+
+def multipliers_of_turns(agents: Agents, last: LastIterate, delta: float | None) -> Multipliers:
+    """Return as little noise in every turn as keeps each user within the budget.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    last : LastIterate
+        What the loss depends on besides.
+    delta : float or None
+    """
+
+    @functools.cache
+    def multiplier(asked: Declared) -> float:
+        return multiplied(asked, delta, last.multiplier)
+
+    return tuple(None if agent.asked is None else multiplier(agent.asked) for agent in agents)
+
+
+def multiplied(
+    asked: Declared, delta: float | None, for_total: Callable[[float, float], float]
+) -> float:
+    """Return a mechanism's own multiplier, or that for a total budget of (epsilon, delta).
+
+    Raises
+    ------
+    PrivacyError
+        If the mechanism needs a delta.
+    """
+    require_delta(asked.mechanism, delta)
+    fixed = asked.mechanism.per_step()
+    if fixed is not None:
+        return fixed
+    assert asked.epsilon is not None  # or it would not have been declared
+    return for_total(asked.epsilon, delta or 0.0)

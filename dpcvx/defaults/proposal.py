@@ -1,0 +1,189 @@
+"""A complete request from one with open choices, and what is said of it; reads no private data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from .._words import together
+from ..model.declaration import Declaration
+from ..plan.agent_terms import Agents
+from ..plan.compiled import Compiled
+from ..plan.draft import Draft, before_noise, checked, declared_draft, make_terms, noisy_draft
+from ..plan.request import Choice, CompleteRequest, Request
+from ..plan.terms import Terms
+from ..sensitivity.queries.data import MomentsTerm
+from ..sensitivity.release_once import Once, Publication
+from .calibration import calibrated, calibrated_with_limit, multipliers_of_turns
+from .choice import TOWARD_PROXY, choose
+from .conditions import conditions
+from .facts import RunFacts
+from .forecast import bent, of_releases, of_steps
+from .margins import margin_shares
+from .predicted import step_reasons
+from .responses import published, slope_noise, toward_proxy
+from .selection import Selection
+from .solvable import check_sets, check_solvable
+from .stakes import by_agent, by_price, stand_ins_of
+from .study import Study
+
+P = TypeVar("P", bound=Terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A complete request, and what its choices rest on, in words."""
+
+    request: CompleteRequest
+    known: Compiled  # the problem, compiled on the way
+    choices: tuple[Choice, ...]
+    forecast: str
+
+
+def planned(
+    kind: type[P], problem: Declaration, request: Request, known: Compiled | None = None
+) -> P:
+    """Return a plan of this kind: what is open is proposed here, and the plan is derived from that.
+
+    Parameters
+    ----------
+    kind : type
+    problem : Declaration
+    request : Request
+        As the user wrote it.
+    known : Compiled, optional
+        The same problem, compiled before: for plans that differ in other things.
+    """
+    proposal = propose(problem, request, known)
+    plan = make_terms(kind, problem, proposal.request, proposal.known)
+    check_solvable(plan)
+    diverges = plan.algorithm.diverges(plan.program)
+    return replace(
+        plan,
+        choices=proposal.choices,
+        warnings=diverges or bent(problem, plan.program),
+        beside=proposal.forecast if not diverges else "",
+    )
+
+
+def propose(problem: Declaration, request: Request, known: Compiled | None = None) -> Proposal:
+    """Return the request with nothing open.
+
+    Parameters
+    ----------
+    problem : Declaration
+    request : Request
+        As the user wrote it.
+    known : Compiled, optional
+        The same problem, compiled before.
+
+    Raises
+    ------
+    ModelError
+        If the problem does not fit the algorithm.
+    PrivacyError
+        If no noise fits the budget, or nothing can be released.
+    """
+    selection = Selection.of(checked(problem, request))
+    selection, study = choose(problem, selection, None if known is None else Study.of(known))
+    draft = declared_draft(problem, selection, study)
+    compiled = replace(draft.known, program=draft.program)
+    if draft.steps_first:
+        draft, selection = _with_steps(draft, selection)
+    draft, multipliers = _with_noise(before_noise(draft), selection)
+    shares = None
+    if draft.once:
+        draft, selection, shares = _released_once(draft, selection)
+    if not draft.steps_first:
+        draft, selection = _with_steps(draft, selection)
+    check_sets(draft.program)
+    assert selection.algorithm is not None
+    private = any(agent.private for agent in problem.agents)
+    given = {field.name: getattr(selection, field.name) for field in fields(Request)}
+    given["algorithm"] = draft.algorithm
+    given["mechanism"] = selection.mechanism if private else None
+    statistics = [agent.publication for agent in draft.agents] if draft.once else []
+    complete = CompleteRequest(
+        **given,
+        given=selection.algorithm,
+        clips=[local.clip for local in draft.program.agents],
+        multipliers=multipliers,
+        once=[found and Once.of(found) for found in statistics],
+        estimates=[
+            found.estimates if isinstance(found, Publication) else () for found in statistics
+        ],
+        shares=shares,
+        slope_noise=draft.program.noise,
+    )
+    return Proposal(complete, compiled, selection.choices, selection.forecast)
+
+
+def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
+    """With the numbers of the method, and what is predicted of noisy steps."""
+    program, agents, algorithm = draft.program, draft.agents, draft.algorithm
+    noisy = draft.noisy and not draft.once and not draft.steps_first
+    public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
+    if getattr(algorithm, "step", math.nan) is None:
+        for why in step_reasons(program, public):
+            selection = selection.chosen("step", why)
+    if noisy and not selection.forecast and MomentsTerm not in draft.needs.queries:
+        forecast = of_steps(agents, public, draft.releases)
+        selection = replace(selection, forecast=forecast)
+    return replace(draft, algorithm=algorithm.propose(RunFacts(program, public))), selection
+
+
+def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:
+    """With as little noise as the budget allows, and its multipliers."""
+    agents, last, delta = draft.agents, draft.last, selection.delta
+    if selection.quiet:
+        agents = selection.quiet
+    elif last is not None:
+        found = multipliers_of_turns(agents, last, delta)
+        return noisy_draft(draft, found), list(found)
+    else:
+        given = draft.needs, draft.rounds, draft.releases, delta, draft.once
+        agents = calibrated(agents, *given)
+        if selection.violation == 0 and draft.noisy:
+            agents = calibrated_with_limit(agents, draft.delta)
+    multipliers = [agent.noise and agent.noise.multiplier for agent in agents]
+    return noisy_draft(draft, multipliers), multipliers
+
+
+def _released_once(
+    draft: Draft, selection: Selection
+) -> tuple[Draft, Selection, list[list[float]] | None]:
+    """With what is released once, its estimates, and shares of violation=."""
+    study, program, agents = Study.of(draft.known), draft.program, draft.agents
+    stakes, around, shares = study.at_stand_ins.stakes, study.responses, None
+    if selection.quiet:
+        pairs = zip(agents, selection.quiet, strict=True)
+        agents = tuple(replace(agent, publication=q.publication) for agent, q in pairs)
+    else:
+        agents = published(agents, around, by_agent(program, stakes))
+    stand_ins = stand_ins_of(draft.problem)
+    if program.kept:
+        shares = margin_shares(program, agents, stakes)
+        if by_price(stakes):
+            selection = selection.chosen(
+                "violation",
+                "violation= is divided over constraints, and noise is shaped, by what margins "
+                "cost for the stand-ins (like=); it holds for all data",
+            )
+    selection = replace(selection, forecast=of_releases(agents, stand_ins))
+    if draft.algorithm.shrinks:
+        agents = toward_proxy(agents, around, stand_ins)
+        moved = [f"'{name}'" for agent in agents for name in agent.moved]
+        if moved:
+            selection = selection.chosen("shrink", TOWARD_PROXY.format(together(moved)))
+    # Next to a proxy the data are moved, and never the solution.
+    if draft.algorithm.weighs_noise and not _proxied(agents, stand_ins):
+        program = replace(program, noise=slope_noise(program, agents, around))
+    return replace(draft, program=program, agents=agents), selection, shares
+
+
+def _proxied(agents: Agents, proxies: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether all that is released once has public proxy data."""
+    released = [agent.name for agent in agents if agent.publication is not None]
+    return all(value is not None for name in released for value in proxies[name])

@@ -1,0 +1,363 @@
+"""Which statistic of an agent's data is proposed for one release, by the cost that noise has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..model.adjacency import Rows
+from ..model.expected import Expectation
+from ..model.matrices import without_zeros
+from ..model.spec import PrivateSpec
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.estimates import (
+    Entrywise,
+    Estimate,
+    JamesStein,
+    Linear,
+    across,
+    dimension_of,
+    pull_of,
+    weights_of,
+)
+from ..sensitivity.release_once import (
+    DENSE,
+    Publication,
+    Statistic,
+    by_matrix,
+    reach_of,
+    weighted,
+    whole_data,
+)
+from ..sensitivity.second_moments import has_intercept, moments
+from .data_shape import Stake, data_shape
+from .response import Response
+from .shape import best_shape
+
+Array = NDArray[np.float64]
+
+# Smaller weights would be none in some units.
+_LEAST = 1e-100
+# The data leave where it makes no difference: they can be read.
+_TIE = 1e-6
+_INTERCEPT = (
+    ", and an intercept is added to X @ w. Put a column of ones into X instead, with "
+    "cp.hstack([w, b]) in place of w, and declare dp.Rows with the larger bound of such rows"
+)
+# Noise is shaped where that is predicted to leave at most this part of the gap.
+_WORTH = 0.95
+
+
+def _james_stein(
+    center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
+) -> JamesStein | None:
+    """None where too few components count for it."""
+    known = fitted and bool(center.any())  # a level of zero has no direction
+    dimension = dimension_of(across(back, center) if known else back, influence)
+    if known and influence is None:
+        dimension -= 1
+    return JamesStein(center, deviation, dimension, known) if dimension > 2 else None
+
+
+def publication(
+    sensitivity: Sensitivity,
+    p: int,
+    owner: str,
+    response: Response,
+    variance: Callable[[float], float],
+    expected: Sequence[Expectation | None] = (),
+    *,
+    whole: bool = False,
+    stakes: Sequence[Stake] = (),
+) -> Statistic | None:
+    """The statistic to release once, with noise scaled to its lp sensitivity.
+
+    For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
+    noise to the problem, whichever is expected to cost least; for least squares on records, their
+    second moments.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    p : {1, 2}
+    owner : str
+        Name of the agent, for messages.
+    response : Response
+        Around the agent.
+    variance : callable
+        Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
+    expected : sequence of (Expectation or None)
+        Publicly, of each private object; empty if nothing is.
+    whole : bool
+        The data themselves have to leave: constraints contain them.
+    stakes : sequence of Stake
+        What margins of these cost, as far as that is known.
+
+    Returns
+    -------
+    Statistic or None
+        None if the gradient does not depend on the data.
+
+    Raises
+    ------
+    PrivacyError
+        If the objective reads its data otherwise, or nothing is known of what expectations are
+        good for.
+    """
+    informs = any(one is not None for one in expected)
+    if informs and not sensitivity.constant:
+        name = next(
+            spec.name
+            for spec, one in zip(sensitivity.private, expected, strict=True)
+            if one is not None
+        )
+        raise PrivacyError(
+            f"expected= has a value for '{name}', but it is not known how to use expectations "
+            f"where the gradient is not affine in the data with a constant Jacobian, as that of "
+            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of expected=."
+        )
+    if whole and informs:
+        raise PrivacyError(
+            f"expected= has values for data of agent '{owner}', whose constraints contain private "
+            "data. Their margins are proved for the data as they left, not for estimates of them. "
+            "Leave the agent's data out of expected=. As dp.Private(..., like=mean), public values "
+            "shape the noise to the constraints."
+        )
+    if whole and not sensitivity.linear:
+        raise PrivacyError(
+            f"Constraints of agent '{owner}' contain private data, which have to leave by "
+            "themselves for that, and its objective is not known to be the same function of such "
+            f"data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
+            "the data, or give the terms to different agents."
+        )
+    if whole:
+        plain = whole_data(sensitivity, p, owner)
+        return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
+    if not sensitivity.linear:
+        found = moments(sensitivity, p)
+        if found is None:
+            added = has_intercept(sensitivity) and not sensitivity.clips
+            raise PrivacyError(
+                "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
+                "d, or second moments of records: cp.sum_squares(X @ w - y), "
+                "scaled or not, with whole private X and y and without clip=. The objective of "
+                f"agent '{owner}' has neither: {sensitivity.obstacle}"
+                f"{_INTERCEPT if added else ''}. Write it like that, or use "
+                "release='each step'."
+            )
+        return found
+    found = _statistics(sensitivity, p, owner, response.curvature)
+    if len(found) < 2:
+        return found[0] if found else None
+    plain = _covariance(found[0], variance)
+    influence = response.influence(plain)
+
+    def estimated(one: Publication) -> Publication | None:
+        noise = variance(one.sensitivity)
+        return informed(one, expected, influence, noise, p) if informs else one
+
+    found = [known for one in found if (known := estimated(one)) is not None]
+    covariances = [_covariance(one, variance) for one in found]
+    gaps = [response.gap(covariance) for covariance in covariances]
+    if len(found) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
+        # Both pull along a direction without end: compare the noise component by component.
+        gaps = _relative(*covariances)
+        return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
+    best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
+    if influence is None or not math.isfinite(gaps[best]):
+        return found[best]
+    worth = _WORTH * gaps[best]
+    # What is expected lowers the cost of every shape.
+    below = math.inf if informs else 2 * worth / variance(1.0)
+    shaped = _shaped(sensitivity, p, influence, below)
+    shaped = None if shaped is None else estimated(shaped)
+    if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
+        return shaped
+    return found[best]
+
+
+def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.csr_array:
+    covariance = found.slope_covariance(variance(found.sensitivity))
+    assert covariance is not None
+    return covariance
+
+
+def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
+    """A statistic that shapes the noise, if single entries change.
+
+    Of balls in l2 no shape is better than the data.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    p : {1, 2}
+    influence : ndarray, shape (n, n)
+        Of the slope, for noise of about the size that is to be expected.
+    below : float
+        See `best_shape`.
+    """
+    J, specs = without_zeros(sp.hstack(sensitivity.jacobians)), sensitivity.private
+    if math.prod(J.shape) > DENSE or not all(map(_one_by_one, specs)):
+        return None
+    units = np.concatenate([np.full(spec.size, reach_of(spec, p)) for spec in specs])
+    found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
+    return None if found is None else by_matrix(sensitivity, p, J, found / units)
+
+
+def _shaped_data(
+    sensitivity: Sensitivity,
+    p: int,
+    plain: Publication,
+    response: Response,
+    variance: Callable[[float], float],
+    stakes: Sequence[Stake],
+) -> Publication | None:
+    """A statistic that tells the data with noise shaped to constraints; None if none is worth it.
+
+    Parameters
+    ----------
+    sensitivity, p, response, variance, stakes
+        As of `publication`.
+    plain : Publication
+        The data, each object in units of its own sensitivity.
+    """
+    if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
+        return None
+    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
+    felt = np.zeros((units.size, units.size))
+    if J.nnz:
+        influence = response.influence(_covariance(plain, variance))
+        if influence is None:
+            return None
+        felt = J.T @ (influence @ J.toarray())
+    found = data_shape(units, stakes, felt, variance(1.0), p)
+    return None if found is None else by_matrix(sensitivity, p, J, found, "shaped data")
+
+
+def _one_by_one(spec: PrivateSpec) -> bool:
+    """Whether the largest changes are those of single entries."""
+    if isinstance(spec.adjacency, Rows):
+        return spec.size == spec.shape[0]
+    return spec.adjacency.norm in ("entry", 1)
+
+
+def _statistics(
+    sensitivity: Sensitivity, p: int, owner: str, curvature: Array
+) -> list[Publication]:
+    """The data and the slope, if there is one; nothing if the gradient does not depend on them."""
+    J = without_zeros(sp.hstack(sensitivity.jacobians))
+    used = np.flatnonzero(np.diff(J.indptr) > 0)
+    if used.size == 0 and sensitivity.weights is None:
+        return []
+    data = whole_data(sensitivity, p, owner)
+    if not sensitivity.constant:
+        return [data]
+    units = 1 / data.encode.diagonal()
+    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
+    return [data, weighted(sensitivity, p, J, weights)]
+
+
+def _weights(moved: sp.csr_array, curvature: Array) -> Array:
+    r"""What the components of a slope are multiplied by before noise of one scale is added.
+
+    Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
+    has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r
+    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. Where some component
+    has no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
+
+    Parameters
+    ----------
+    moved : csr_array, shape (s, total size of the data)
+        What one change of each entry does to the components.
+    curvature : ndarray, shape (s,)
+    """
+    rows = np.sqrt(np.asarray(moved.power(2).sum(axis=1)).ravel())
+    squares = rows * np.sqrt(curvature) if (curvature > 0).all() else rows * rows
+    weights = np.maximum(np.sqrt(squares.min() / squares), _LEAST)
+    return np.ones(rows.size) if weights.min() > 1 - _TIE else weights
+
+
+def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
+    """Variances of both, component by component, in units of their geometric mean."""
+    one, two = data.diagonal(), slope.diagonal()
+    felt = (one > 0) & (two > 0)
+    ratios = np.sqrt(one[felt] / two[felt])
+    return float(ratios.sum()), float((1 / ratios).sum())
+
+
+def informed(
+    statistic: Publication,
+    expected: Sequence[Expectation | None],
+    influence: Array | None,
+    variance: float,
+    p: int,
+) -> Publication | None:
+    """With estimates by what is publicly expected; None where nothing is known to be good.
+
+    Parameters
+    ----------
+    statistic : Publication
+    expected : sequence of (Expectation or None)
+        Of each private object.
+    influence : ndarray, shape (n, n), or None
+        See `Response.influence`.
+    variance : float
+        Of the noise in one component of the statistic.
+    p : {1, 2}
+        Norm of the mechanism.
+    """
+    back = statistic.back
+    if back is None:
+        return None
+    deviation = math.sqrt(variance)
+    if statistic.kind == "data":
+        each = _by_object(statistic, expected, back, influence, deviation, p)
+        return replace(statistic, estimates=tuple(each))
+    sizes = [spec.size for spec in statistic.private]
+    pairs = list(zip(expected, sizes, strict=True))
+    mean = np.concatenate([np.zeros(n) if one is None else one.mean for one, n in pairs])
+    center = np.asarray(statistic.encode @ mean)
+    back = back.toarray()
+    if all(one is not None and one.spread is None for one in expected):
+        fitted = all(one is not None and one.fitted for one in expected)
+        found = _james_stein(center, back, influence, deviation, fitted)
+        return statistic if found is None else replace(statistic, estimates=((slice(None), found),))
+    spreads = [np.full(n, np.inf) if one is None else one.spread for one, n in pairs]
+    if any(spread is None for spread in spreads):
+        return None
+    spread = np.concatenate([one for one in spreads if one is not None])
+    pull = pull_of(statistic.encode.toarray(), spread, variance)
+    found = Linear(center, pull, deviation, weights_of(back, influence))
+    return replace(statistic, estimates=((slice(None), found),))
+
+
+def _by_object(
+    statistic: Publication,
+    expected: Sequence[Expectation | None],
+    back: sp.csr_array,
+    influence: Array | None,
+    deviation: float,
+    p: int,
+) -> Iterator[tuple[slice, Estimate]]:
+    """Of data that leave by themselves; parameters as of `informed`."""
+    ends = np.cumsum([spec.size for spec in statistic.private])
+    scale, columns = statistic.encode.diagonal(), sp.csc_array(back)
+    for one, end, spec in zip(expected, ends, statistic.private, strict=True):
+        if one is None:
+            continue
+        place = slice(int(end) - spec.size, int(end))
+        mean, own = one.mean * scale[place], sp.csr_array(columns[:, place])
+        if one.spread is not None:
+            yield place, Entrywise(mean, one.spread * scale[place], deviation, p == 1)
+            continue
+        if math.prod(own.shape) > DENSE:
+            continue
+        found = _james_stein(mean, own.toarray(), influence, deviation, one.fitted)
+        if found is not None:
+            yield place, found

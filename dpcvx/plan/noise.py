@@ -1,0 +1,160 @@
+"""The noise of a request: what follows from its multipliers, and what every ledger may hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .._arguments import show
+from ..algorithms.base import Requirements
+from ..errors import PrivacyError
+from ..privacy.accounting import Composition, Price
+from ..privacy.mechanism import Calibrated, Gaussian, Mechanism
+from ..privacy.truncation import truncation
+from .agent_terms import Agents, AgentTerms, Declared
+from .checks import check_long
+
+# Relative, so that the price of a plan is a budget for it.
+_SLACK = 1e-9
+
+
+def with_noise(
+    agents: Agents,
+    multipliers: Sequence[float | None],
+    needs: Requirements,
+    rounds: int,
+    delta: float | None,
+    once: bool,
+) -> Agents:
+    """Return the agents with noise of these multipliers, whoever proposed them.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    multipliers : sequence of (float or None)
+        In the order of the agents; None for those without noise.
+    needs : Requirements
+        Of the algorithm.
+    rounds : int
+    delta : float or None
+    once : bool
+        Whether the data are released once, instead of a value in every step.
+
+    Raises
+    ------
+    PrivacyError
+        If the mechanism needs a delta, if too many releases differ in their noise, or if a
+        multiplier is not that of the mechanism.
+    """
+    uneven = len(needs.weights) > 1 and not once
+
+    def noise(agent: AgentTerms, multiplier: float | None) -> Calibrated | None:
+        asked = agent.asked
+        if asked is None:
+            return None
+        require_delta(asked.mechanism, delta)
+        fixed = asked.mechanism.per_step()
+        if multiplier is None or not 0 < multiplier < math.inf or fixed not in (None, multiplier):
+            raise PrivacyError(
+                f"Noise with multiplier {show(multiplier)} was requested for agent "
+                f"'{agent.name}', which is not that of {asked.mechanism} noise. Make the plan by "
+                "problem.plan(...)."
+            )
+        found = Calibrated(asked.mechanism, multiplier)
+        if (uneven or asked.mechanism.decay < 1) and not once:
+            check_long(rounds, len(needs.weights))
+        return replace(found, weights=needs.weights, free=needs.free) if uneven else found
+
+    pairs = zip(agents, multipliers, strict=True)
+    return tuple(replace(agent, noise=noise(agent, found)) for agent, found in pairs)
+
+
+def require_delta(mechanism: Mechanism, delta: float | None) -> None:
+    """Refuse Gaussian noise at delta 0.
+
+    Raises
+    ------
+    PrivacyError
+    """
+    if isinstance(mechanism, Gaussian) and not delta:
+        raise PrivacyError(
+            f"Gaussian noise has no guarantee at delta={show(delta)}: its privacy loss is "
+            "unbounded. Write problem.plan(..., delta=1e-6), or use mechanism=dp.Laplace() for "
+            "pure epsilon."
+        )
+
+
+def truncated(agents: Agents, delta: float) -> Agents:
+    """Return the agents, those with private data in constraints with noise that has a limit.
+
+    Half of delta is left to the tails that are cut off, so that each release costs no more in all
+    than noise of its multiplier costs at the other half.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their noise, for one release of the data.
+    delta : float
+        Positive.
+
+    Raises
+    ------
+    PrivacyError
+        If one person's data may be with several agents, or no limit can be computed.
+    """
+    return tuple(
+        replace(agent, noise=_truncated(agent, agent.noise, delta))
+        if agent.program.limits and agent.noise is not None
+        else agent
+        for agent in agents
+    )
+
+
+def _truncated(agent: AgentTerms, noise: Calibrated, delta: float) -> Calibrated:
+    if agent.share > 1:
+        raise PrivacyError(
+            "violation=0 needs noise with a limit, and what a group loses by several such releases "
+            "is not accounted for. Drop groups=, or write a violation= above 0."
+        )
+    mechanism, spent = noise.mechanism, delta / 2
+    price = mechanism.compose(Composition(), noise.multiplier, 1).price(spent)
+    size = sum(spec.size for spec in agent.program.form.private)
+    cut = truncation(mechanism.norm, size, price.epsilon, spent, delta)
+    return replace(noise, truncation=cut)
+
+
+def budgeted(agents: Agents) -> Agents:
+    """Return the agents with the epsilon that every ledger may hold in the end.
+
+    Raises
+    ------
+    PrivacyError
+        If noise costs more than the total that was asked for.
+    """
+    return tuple(
+        agent
+        if agent.price is None
+        else replace(
+            agent,
+            budget=_budget(agent.name, agent.asked, agent.price)
+            if agent.program.form.private
+            else agent.price.epsilon,
+        )
+        for agent in agents
+    )
+
+
+def _budget(agent: str, asked: Declared | None, price: Price) -> float:
+    """The epsilon that an agent's ledger may hold after the plan."""
+    if asked is None or asked.epsilon is None:
+        return price.epsilon
+    fixed = asked.mechanism.per_step() is not None
+    if asked.epsilon * (1 + _SLACK) < price.epsilon:
+        level = "has a level of its own, at which" if fixed else "has a multiplier at which"
+        raise PrivacyError(
+            f"{asked.mechanism} noise of agent '{agent}' {level} the plan "
+            f"costs epsilon {price.epsilon:.6g}, more than epsilon={asked.epsilon:g}. Raise "
+            "epsilon=, add noise, or drop the mechanism's level, which is then fixed by epsilon=."
+        )
+    return max(asked.epsilon, price.epsilon) if fixed else price.epsilon
