@@ -1,10 +1,14 @@
 """The rooms of the package, from the files: who imports whom, and the picture of it.
 
-``python -m tests.rooms`` prints the picture that stands in ``CONTRIBUTING.md``.
+``python -m tests.rooms`` prints the picture that stands in ``CONTRIBUTING.md``, and
+``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines.
 """
 
 import ast
+import copy
 import functools
+import re
+import sys
 import textwrap
 from pathlib import Path
 
@@ -20,6 +24,10 @@ ROOMS = (
     "verify", "owners", "run", "defaults", "plan",
     "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
+# Advice, and all that computes on data of its own: no guarantee rests on these.
+ADVICE = ("", "verify", "defaults", "problem", "extend")
+# What derives, prices, charges, perturbs and refuses; a guarantee rests on what these import.
+DERIVES = ("plan.draft", "run.gate", "run.private_oracle", "sensitivity", "privacy")
 # Below all rooms.
 GROUND = ("_arguments", "_card", "_figure", "_words", "guard", "errors")
 
@@ -63,11 +71,11 @@ def imports(package=PACKAGE):
     )
 
 
-def graph(package=PACKAGE):
-    """Files of the package and which of them imports which."""
+def graph(package=PACKAGE, lines=None):
+    """Files of the package and which of them imports which: of all imports, or of these lines."""
     edges = nx.DiGraph()
     edges.add_nodes_from(modules(package))
-    for name, line in imports(package):
+    for name, line in imports(package) if lines is None else lines:
         if line.startswith("dpcvx"):
             target = line.removeprefix("dpcvx").removeprefix(".")
             while target not in edges:  # a name in a file
@@ -93,20 +101,115 @@ def faults(package=PACKAGE):
     return found
 
 
+class _Computed(ast.NodeVisitor):
+    """Names that code computes with, which annotations alone do not."""
+
+    def __init__(self):
+        self.names = set()
+
+    def visit_Name(self, node):
+        self.names.add(node.id)
+
+    def visit_arg(self, node):
+        pass
+
+    def visit_AnnAssign(self, node):
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_FunctionDef(self, node):
+        defaults = [value for value in node.args.kw_defaults if value is not None]
+        for part in (*node.decorator_list, *node.args.defaults, *defaults, *node.body):
+            self.visit(part)
+
+
+def computed(name, path, tree):
+    """As `imported`, without names that stand in annotations alone."""
+    visitor = _Computed()
+    visitor.visit(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in visitor.names]
+            if kept:
+                only = copy.copy(node)
+                only.names = kept
+                yield from imported(name, path, ast.Module([only], []))
+
+
+def rests_on(package=PACKAGE, found=computed):
+    """Modules that a guarantee rests on: what derives it, and all that this imports.
+
+    `found` lists what a module imports; by default without what it needs for types alone.
+    """
+    lines = tuple(
+        (n, line) for n, (p, tree) in modules(package).items() for line in found(n, p, tree)
+    )
+    edges = graph(package, lines)
+    first = [n for n in edges if any(n == d or n.startswith(f"{d}.") for d in DERIVES)]
+    reached = {*first, *(target for n in first for target in nx.descendants(edges, n))}
+    return sorted(n for n in reached if modules(package)[n][0].name != "__init__.py")
+
+
+def length(name, package=PACKAGE):
+    """Lines of a module."""
+    return len(modules(package)[name][0].read_text().splitlines())
+
+
+def guarantee(package=PACKAGE):
+    """The files that a guarantee rests on, with their lines, by room; and a total."""
+    names, said = rests_on(package), []
+    for room in (*reversed(ROOMS), "ground"):
+        own = [name for name in names if room_of(name) == room]
+        if own:
+            said.append(f"{sum(length(name, package) for name in own):6} {room}")
+            said += [
+                f"{length(name, package):6}   {package.name}/{name.replace('.', '/')}.py"
+                for name in own
+            ]
+    total = sum(length(name, package) for name in names)
+    return "\n".join([*said, f"{total:6} lines in {len(names)} of {len(modules(package))} files"])
+
+
+def walked(text):
+    """Pairs of a file and a name in it that the walks of ``CONTRIBUTING.md`` go through."""
+    return re.findall(r"^\* `(dpcvx/[^`]*\.py)` `([^`]*)`: ", text, re.MULTILINE)
+
+
+def exists(file, name, package=PACKAGE):
+    """Whether a file has a class, a function or a method of this name, as ``Class.method``."""
+    path = package.parent / file
+    found = [ast.parse(path.read_text())] if path.exists() else []
+    for part in name.split("."):
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        inside = [node for tree in found for node in tree.body if isinstance(node, kinds)]
+        found = [node for node in inside if node.name == part]
+    return bool(found)
+
+
 def picture(package=PACKAGE):
-    """Rooms top to bottom, what each is for, and which rooms below it imports."""
+    """Rooms top to bottom, what each is for, and which rooms below it imports.
+
+    Lines of rooms that a guarantee rests on begin with +, which ``diff`` shows in another color.
+    """
     edges = graph(package)
-    lines = []
+    lines, rests = [], rests_on(package)
     for room in (*TOP, *ROOMS):
         tree = modules(package)[room][1]
         what = (ast.get_docstring(tree) or "").splitlines()[0].rstrip(".")
         used = {room_of(t) for n, t in edges.edges if room_of(n) == room} - {room, "ground"}
         below = ", ".join(r for r in ROOMS if r in used)
         text = f"{what}" + (f"  -> {below}" if below else "")
-        indent = " " * 14
-        lines.append(textwrap.fill(f"{room:<14}{text}", 100, subsequent_indent=indent))
-    return "\n".join([*lines, f"{'(files)':<14}{', '.join(f'{name}.py' for name in GROUND)}"])
+        some = sum(room_of(name) == room for name in rests)
+        every = sum(room_of(n) == room for n in modules(package) if n != room)
+        mark = "+ " if some else "  "
+        if some:
+            text += f". {some} of {every} files" if some < every else ". All files"
+        lines.append(
+            textwrap.fill(f"{mark}{room:<14}{text}", 100, subsequent_indent=mark + " " * 14)
+        )
+    files = ", ".join(f"{name}.py" for name in GROUND)
+    return "\n".join([*lines, f"+ {'(files)':<14}{files}"])
 
 
 if __name__ == "__main__":
-    print(picture())
+    print(guarantee() if sys.argv[1:] == ["--guarantee"] else picture())

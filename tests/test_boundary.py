@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from dpcvx.algorithms.base import Algorithm
-from tests.rooms import imported, imports, modules
+from tests.rooms import ADVICE, imported, imports, modules, rests_on, room_of
 
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
@@ -110,6 +110,8 @@ TOUCHERS = {
     "Generator": set(),
     "urandom": {"privacy.randomness"},
     "get_problem_data": {"model.canonical"},
+    # Proposals of methods, and of methods that they derive from.
+    "propose": {"defaults.proposal", "algorithms.linearized_admm"},
 }
 # Room -> what no file in it may import.
 FORBIDDEN = {
@@ -154,6 +156,12 @@ def test_rooms_that_know_neither_data_nor_noise(room):
                 name,
                 line,
             )
+
+
+def test_nothing_that_a_guarantee_rests_on_imports_advice():
+    named = rests_on(found=imported)  # imports for types and inside functions count
+    assert "plan.draft" in named and "run.gate" in named
+    assert [name for name in named if room_of(name) in ADVICE] == []
 
 
 def test_an_agents_turn_takes_an_oracle_and_nothing_private():

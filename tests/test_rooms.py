@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.rooms import PACKAGE, ROOMS, faults, picture
+from tests.rooms import (
+    PACKAGE,
+    ROOMS,
+    exists,
+    faults,
+    guarantee,
+    imported,
+    modules,
+    picture,
+    rests_on,
+    walked,
+)
 
 
 def test_rooms_import_only_what_stands_below_and_no_files_form_a_circle():
@@ -62,6 +73,43 @@ def test_the_check_of_rooms_finds_what_breaks_their_order(house, file, text, fau
 def test_contributing_draws_the_rooms_as_they_are():
     drawn = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
     assert picture() in drawn, "python -m tests.rooms prints the picture that belongs there"
+
+
+def test_the_files_that_a_guarantee_rests_on_follow_from_what_derives_it(house):
+    files = {
+        "plan/__init__": '"""Above."""',
+        "plan/draft": "from ..model import layout\nfrom ..model.types import T\n\n"
+        "def f(x: T):\n    layout.g(x)",
+        "model/layout": "from ..errors import E\n\ndef g(x):\n    raise E",
+        "model/types": "class T:\n    pass",
+        "errors": "class E(Exception):\n    pass",
+    }
+    package = house(files)
+    assert rests_on(package) == ["errors", "model.layout", "plan.draft"]
+    assert "model.types" in rests_on(package, imported)
+    lines = guarantee(package).splitlines()
+    assert "     4   dpcvx/model/layout.py" in lines
+    assert lines[-1] == f"    11 lines in 3 of {len(modules(package))} files"
+
+
+def test_the_walks_of_contributing_name_files_and_functions_that_exist():
+    steps = walked((PACKAGE.parent / "CONTRIBUTING.md").read_text())
+    assert len(steps) > 30
+    assert [step for step in steps if not exists(*step)] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "there"),
+    [
+        ("dpcvx/run/gate.py", "ReleaseGate.uniform", True),
+        ("dpcvx/run/gate.py", "ReleaseGate.nothing", False),
+        ("dpcvx/run/gate.py", "uniform", False),
+        ("dpcvx/run/door.py", "ReleaseGate", False),
+    ],
+)
+def test_a_step_of_a_walk_that_names_nothing_is_found(file, name, there):
+    assert walked(f"* `{file}` `{name}`: what it does.") == [(file, name)]
+    assert exists(file, name) is there
 
 
 def strays(package, tests):
