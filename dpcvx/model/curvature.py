@@ -10,21 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .adjacency import Rows
-from .atoms import (
-    DIVIDE,
-    EXP,
-    HUBER,
-    LOG,
-    LOG1P,
-    LOG_SUM_EXP,
-    LOGISTIC,
-    MATMUL,
-    MULTIPLY,
-    POWER,
-    QUAD_FORM,
-    QUAD_OVER_LIN,
-    Rule,
-)
+from .atoms import MATMUL, MULTIPLY, Entrywise
 from .eigenvalues import both_ends, dense, eigenvalues, lowest, spectral_norm, stretch
 from .matrices import (
     Array,
@@ -38,10 +24,7 @@ from .matrices import (
     scaled_rows,
 )
 from .normal_form import Atom, Combination, NormalForm, derived_once
-from .quadratic import Term, affine_view, bilinear, is_square, quadratic
-
-# Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
-_CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
+from .quadratic import Term, affine_view, bilinear, quadratic
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,11 +210,13 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
     slopes = _slopes(term.atom, argument.h)
     if slopes is None:
         return None
-    weight, sign = np.abs(term.weight) * slopes, -1 if term.atom.rule is EXP else 1
+    rule = term.atom.rule
+    sign = -1 if isinstance(rule, Entrywise) and rule.convex else 1
+    weight = np.abs(term.weight) * slopes
     found = []
     for j, M in argument.terms:
         inner, spread = form.atoms[j], csr(M)
-        if (sign * spread.data < 0).any() or not (is_square(inner) or inner.rule is QUAD_OVER_LIN):
+        if (sign * spread.data < 0).any() or not inner.rule.of_squares(inner.data):
             return None
         found.append(Term(inner, np.abs(spread).T @ weight))
     return found
@@ -240,28 +225,17 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
 def _slopes(atom: Atom, c: Array) -> Array | None:
     """``|phi'(c)|`` for the functions of `_squares_above`, None for others."""
     with np.errstate(over="ignore"):
-        if atom.rule is EXP:
-            slopes = np.exp(c)
-        elif atom.rule in (LOG, LOG1P) or (atom.rule is POWER and atom.data[0] < 1):
-            c = 1 + c if atom.rule is LOG1P else c
-            if not (c > 0).all():
-                return None
-            slopes = abs(atom.data[0]) * c ** (atom.data[0] - 1.0) if atom.data else 1 / c
-        else:
-            return None
-    return slopes if np.isfinite(slopes).all() else None
+        slopes = atom.rule.slope_above(c, atom.data)
+    return slopes if slopes is not None and np.isfinite(slopes).all() else None
 
 
 def _peak(form: NormalForm, term: Term) -> float | None:
     """Largest second derivative of a term in its argument, as a multiple of the identity."""
-    atom, largest = term.atom, float(np.max(np.abs(term.weight)))
-    if is_square(atom):
-        return 2 * largest
-    if atom.rule is QUAD_OVER_LIN:
-        v = affine_view(form, atom.args[1])
-        return 2 * largest / v.h.item() if v is not None and v.constant and v.h.item() > 0 else None
-    curvature = _CURVATURE.get(atom.rule)
-    return None if curvature is None else curvature * largest
+    atom, largest, last = term.atom, float(np.max(np.abs(term.weight))), None
+    if atom.rule.of_squares(atom.data) and len(atom.args) == 2:
+        divisor = affine_view(form, atom.args[1])
+        last = divisor.h.item() if divisor is not None and divisor.constant else None
+    return atom.rule.curvature(largest, atom.data, last)
 
 
 def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
@@ -369,26 +343,18 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
     products and quotients of two functions of x, and penalties that level off.
     """
     moving = [form.reach(replace(atom, args=(argument,)))[0] for argument in atom.args]
-    if atom.rule in (MULTIPLY, MATMUL):
-        return all(moving)
-    if atom.rule is DIVIDE:
-        return moving[1]
+    if atom.rule.beyond_dcp(moving):
+        return True
     weight = np.ones(math.prod(atom.shape))
     return any(moving) and _squares_above(form, Term(atom, weight)) is not None
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
     """Whether an atom that cvxpy takes for convex is convex with the numbers in it."""
-    if atom.rule not in (QUAD_OVER_LIN, QUAD_FORM):
+    if not atom.rule.convex_by_numbers:
         return True
-    fixed = affine_view(form, atom.args[1])
-    if fixed is None or not fixed.constant:
-        return False
-    if atom.rule is QUAD_OVER_LIN:
-        return fixed.h.item() > 0
-    P = fixed.h.reshape(fixed.shape, order="F")
-    values = np.linalg.eigvalsh((P + P.T) / 2)
-    return bool(values[0] >= -1e-12 * np.abs(values).max())
+    fixed = affine_view(form, atom.args[-1])
+    return atom.rule.convex_with(fixed.h if fixed is not None and fixed.constant else None)
 
 
 @derived_once

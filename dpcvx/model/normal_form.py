@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from ..errors import package_fault
 from .adjacency import Rows
-from .atoms import DIVIDE, MATMUL, MAXIMUM, MINIMUM, PNORM, POWER, QUAD_OVER_LIN, Fitted, Rule
+from .atoms import MATMUL, Fitted, Rule
 from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
@@ -92,25 +92,13 @@ class Atom:
     @property
     def by_value(self) -> bool:
         """Whether its derivatives are made of its value."""
-        constant = self.rule is QUAD_OVER_LIN and self.args[1].constant
-        return self.rule.by_value and not constant
+        return self.rule.reads_value([u.constant for u in self.args])
 
     @property
     def written(self) -> str:
-        """How users write it, for messages: cvxpy turns ``cp.sum_squares`` into other atoms."""
-        rule, number = self.rule, self.args[-1].h if self.args[-1].constant else None
-        if rule in (MATMUL, DIVIDE):
-            return "@" if rule is MATMUL else "/"
-        if rule is POWER:
-            return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(self.data[0], "cp.power")
-        if rule is PNORM and self.data[0] == 2:
-            return "cp.norm"
-        if number is not None and rule is QUAD_OVER_LIN and (number == 1).all():
-            return "cp.sum_squares"
-        if number is not None and len(self.args) == 2 and not number.any():
-            if rule in (MAXIMUM, MINIMUM):  # cp.neg(u) is -cp.minimum(u, 0)
-                return "cp.pos" if rule is MAXIMUM else "cp.neg"
-        return f"cp.{rule.name}"
+        """How users write it, for messages."""
+        last = self.args[-1] if len(self.args) == 2 else None
+        return self.rule.written(self.data, last.h if last is not None and last.constant else None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
+from .atoms import MATMUL
 from .eigenvalues import is_wide, least_by_rows
-from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick, scaled_rows
+from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, quick, scaled_rows
 from .normal_form import Atom, Combination, Evaluator, NormalForm, derived_once
 
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
@@ -22,8 +22,6 @@ _DIFFERENCES = (1e-4, 1e-5)
 _SMOOTH = 1e-3
 # Derivatives of more entries are not sorted row by row.
 _MANY = 1 << 18
-# Rules of at most two arguments that are quadratic in them, or may be.
-_QUADRATIC = (MATMUL, MULTIPLY, QUAD_FORM, QUAD_OVER_LIN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,31 +52,20 @@ def terms(form: NormalForm) -> list[Term]:
 
 def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     """The term as a bilinear form of affine arguments with a data-free matrix, or None."""
-    atom, w = term.atom, term.weight
-    if not (is_square(atom) or atom.rule in _QUADRATIC):  # before arguments are expanded
+    atom = term.atom
+    if not atom.rule.is_bilinear(atom.data):  # before arguments are expanded
         return None
-    args = [affine_view(form, a) for a in atom.args]
-    if any(a is None for a in args):
+    views = [affine_view(form, argument) for argument in atom.args]
+    args = [view for view in views if view is not None]
+    if len(args) < len(views):
         return None
-    u = args[0]
-    v = args[1] if len(args) > 1 else None
-    assert u is not None
-    if is_square(atom):
-        return Bilinear(u, diagonal(w), u)
-    if atom.rule is QUAD_OVER_LIN and v is not None and v.constant:
-        axis, keepdims = atom.data
-        scale = (w / v.h.item()).reshape(atom.shape, order="F")
-        wide = scale if axis is None or keepdims else np.expand_dims(scale, axis)
-        spread = np.ravel(np.broadcast_to(wide, u.shape), order="F")
-        return Bilinear(u, diagonal(spread), u)
-    if atom.rule is QUAD_FORM and v is not None and v.constant:
-        P = v.h.reshape(v.shape, order="F")
-        return Bilinear(u, sp.csr_array(w.item() * (P + P.T) / 2), u)
-    if atom.rule is MULTIPLY and v is not None and u.shape == v.shape:
-        return Bilinear(u, diagonal(w), v)
-    if atom.rule is MATMUL and v is not None:
-        return Bilinear(u, _matmul_weights(w, u, v), v)
-    return None
+    last = args[1].h if len(args) == 2 and args[1].constant else None
+    shapes = [argument.shape for argument in args]
+    made = atom.rule.bilinear(term.weight, atom.data, shapes, last, atom.shape)
+    if made is None:
+        return None
+    B, k = made
+    return Bilinear(args[0], B, args[k])
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +103,11 @@ def quadratic(form: NormalForm) -> Quadratic:
         parts = bilinear(form, term)
         if parts is None:
             rest.append(term)
-        elif parts.u is parts.v and _of_squares(term.atom) and is_wide(csr(parts.u.F)):
+        elif (
+            parts.u is parts.v
+            and term.atom.rule.of_squares(term.atom.data)
+            and is_wide(csr(parts.u.F))
+        ):
             wide.append(term)
         else:
             own = _second(parts, lambda c: c.F, lambda c: c.F, shape)
@@ -251,15 +242,6 @@ def _by_columns(parts: Bilinear, k: int) -> sp.csc_array | None:
     return sp.csc_array((values, rows.indices, rows.indptr), shape=rows.shape[::-1])
 
 
-def _of_squares(atom: Atom) -> bool:
-    return is_square(atom) or atom.rule is QUAD_OVER_LIN
-
-
-def is_square(atom: Atom) -> bool:
-    """Whether an atom squares its argument entry by entry."""
-    return atom.rule is POWER and atom.data[0] == 2
-
-
 def _second(
     parts: Bilinear,
     rows: Callable[[Combination], Matrix | None],
@@ -311,18 +293,3 @@ def _expand(form: NormalForm, atom: Atom) -> Combination | None:
         M, u = sp.kron(R.T, sp.eye_array(copies), format="csr"), left
     F = None if u.F is None else csr(M @ u.F)
     return Combination(atom.shape, F, tuple((k, csr(M @ g)) for k, g in u.G), M @ u.h)
-
-
-def _matmul_weights(w: Array, u: Combination, v: Combination) -> sp.csr_array:
-    """B with ``sum(W * (L @ R)) = vec(L)' B vec(R)``."""
-    inner = u.shape[-1]
-    rows = u.h.size // inner
-    W = w.reshape((rows, v.h.size // inner), order="F")
-    # Column-major: entry (i, k) of L is i + rows * k, entry (k, j) of R is k + inner * j.
-    count = W.shape[1]
-    places = np.arange(inner)[:, np.newaxis, np.newaxis] + inner * np.arange(count)
-    columns = np.broadcast_to(places, (inner, rows, count)).flatten()
-    ends = count * np.arange(u.h.size + 1)
-    B = sp.csr_array((np.tile(W.ravel(), inner), columns, ends), shape=(u.h.size, v.h.size))
-    B.eliminate_zeros()
-    return B

@@ -10,27 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .atoms import (
-    ABS,
-    DIVIDE,
-    ENTR,
-    EXP,
-    HUBER,
-    LOG,
-    LOG1P,
-    LOG_SUM_EXP,
-    LOGISTIC,
-    MATMUL,
-    MAX,
-    MAXIMUM,
-    MIN,
-    MINIMUM,
-    MULTIPLY,
-    NORM1,
-    PNORM,
-    POWER,
-    QUAD_OVER_LIN,
-)
+from .atoms import MATMUL
 from .matrices import Array, Identity, Matrix, compact, csr, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm
 from .quadratic import Term
@@ -38,12 +18,6 @@ from .spec import PrivateSpec
 
 Index = NDArray[np.intp]
 
-_BY_ENTRY = (
-    ABS, DIVIDE, ENTR, EXP, HUBER, LOG, LOG1P, LOGISTIC, MAXIMUM, MINIMUM, MULTIPLY, POWER,
-)  # fmt: skip
-_REDUCING = (LOG_SUM_EXP, MAX, MIN, NORM1, PNORM, QUAD_OVER_LIN)
-# Reductions that are sums over the rows of their argument.
-_SUMS = (NORM1, QUAD_OVER_LIN)
 # Records are told apart by so many values of one constant, and in so many kinds, at most.
 _VALUES, _KINDS = 64, 256
 # How many rows tell whether a constant has more values.
@@ -312,7 +286,7 @@ def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[i
 
 def _is_sum(atom: Atom) -> bool:
     rest = all(u.constant and u.h.size == 1 for u in atom.args[1:])
-    return atom.rule in _SUMS and atom.data[0] is None and rest
+    return atom.rule.sums_rows and atom.data[0] is None and rest
 
 
 def _reads_rows(atom: Atom) -> bool:
@@ -321,9 +295,9 @@ def _reads_rows(atom: Atom) -> bool:
     if atom.rule is MATMUL:
         return len(shape) == 2
     rest = [u for u, cut in cut_arguments(atom, "rows") if cut]
-    if atom.rule in _BY_ENTRY:
+    if atom.rule.rows == "entry":
         return all(u.shape == atom.shape for u in rest)
-    along = atom.rule in _REDUCING and len(shape) == 2 and len(rest) == 1
+    along = atom.rule.rows == "line" and len(shape) == 2 and len(rest) == 1
     return along and atom.data[-2] in (1, -1, (1,), (-1,))
 
 

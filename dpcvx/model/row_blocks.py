@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,7 +37,20 @@ _MANY = 8 * _BLOCK
 # Columns of fewer rows, and gradients of more entries, cost more than the cache saves.
 _FEWEST_ROWS, _LONGEST = 4096, _BLOCK // 16
 
-_ITSELF = Entrywise("itself", lambda v, _: v[0], lambda v, _out, g, _, _k: g)
+
+class _Itself(Entrywise):
+    """What all rows meet, as an atom."""
+
+    name = "itself"
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        return u
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        return np.ones_like(u)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        return g
 
 
 def bound_objective(
@@ -184,7 +198,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
                 met[j, k] = len(form.atoms) + len(met)
                 given = whole.steps[j].arguments[k]
                 argument = Argument(given.F, given.terms, given.offset, limit)
-                rule = _ITSELF.fitted((), [u.shape], u.shape)
+                rule = _Itself().fitted((), [u.shape], u.shape)
                 rest.append(Step(met[j, k], rule, [argument]))
     height = _BLOCK * rows.count // _entries([form.atoms[j] for j in modes])
     ends = [*range(0, rows.count, height), rows.count]

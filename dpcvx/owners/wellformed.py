@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.program import LocalProgram
-from ..model import atoms
 from ..model.adjacency import MirroredWithin, Rows
-from ..model.atoms import Rule
 from ..model.canonical import ConeData
 from ..model.layout import Layout
 from ..model.matrices import Identity, Matrix, is_blank
@@ -32,17 +29,6 @@ LARGEST = 50_000_000
 # Beyond this numbers have no square, and bounds that are computed from them are none.
 _HUGE = 1e150
 _LONGEST_NAME = 200
-_TWO = (
-    atoms.MULTIPLY, atoms.MATMUL, atoms.DIVIDE, atoms.QUAD_OVER_LIN, atoms.QUAD_FORM,
-    atoms.rule_named("kl_div"), atoms.rule_named("rel_entr"),
-)  # fmt: skip
-_ANY = (atoms.MAXIMUM, atoms.MINIMUM)
-_AXIS = (
-    atoms.QUAD_OVER_LIN, atoms.LOG_SUM_EXP, atoms.MAX, atoms.MIN, atoms.NORM1,
-    atoms.rule_named("norm_inf"),
-)  # fmt: skip
-_SCALAR = (atoms.QUAD_FORM, atoms.rule_named("sum_largest"))
-_NUMBER = (atoms.POWER, atoms.HUBER, atoms.rule_named("sum_largest"), atoms.PNORM)
 
 
 def require_well_formed(local: LocalProgram) -> None:
@@ -198,80 +184,21 @@ def _pairs(pairs: Iterable[tuple[int, Matrix]], m: int, sizes: Sequence[int], wh
 
 
 def _atom(atom: Atom, form: NormalForm, sizes: Sequence[int]) -> None:
-    rule = atom.rule
-    count = 2 if rule in _TWO else None if rule in _ANY else 1
-    _require(bool(atom.args) if count is None else len(atom.args) == count, "arguments")
+    rule, count = atom.rule, len(atom.args)
+    _require(count == rule.arguments if rule.arguments is not None else count > 0, "arguments")
     for argument in atom.args:
         _combination(argument, form, sizes)
-    _static(rule, atom)
     _size(atom.shape, "an atom's shape")
-    if rule is atoms.QUAD_FORM:
-        x, P = (argument.shape for argument in atom.args)
-        _require(len(P) == 2 and P[0] == P[1] == math.prod(x), "a quadratic form")
-    if rule is atoms.QUAD_OVER_LIN:
-        _require(math.prod(atom.args[1].shape) == 1, "a denominator")
     shapes = [argument.shape for argument in atom.args]
+    if what := rule.misfit(atom.data, shapes):
+        raise refused("malformed", what)
     _require(all(map(math.prod, shapes)), "an argument without entries")
     try:
-        found = _shape(rule, shapes, atom.data)
+        # Not by its value: few bytes say zeros that take hours to multiply.
+        shape = rule.shape(shapes, atom.data)
     except ValueError:
         raise refused("malformed", "arguments that do not fit") from None
-    _require(found == atom.shape, "an atom's shape")
-
-
-def _shape(rule: Rule, shapes: Sequence[tuple[int, ...]], data: tuple[Any, ...]) -> tuple[int, ...]:
-    """Shape of a rule's value, without its value: few bytes say zeros that take hours to multiply.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not fit each other.
-    """
-    if rule in _SCALAR:
-        return ()
-    if rule is atoms.MATMUL:
-        left, right = shapes
-        if not left or not right or left[-1] != right[0]:
-            raise ValueError
-        return (*left[:-1], *right[1:])
-    if rule in _AXIS or rule is atoms.PNORM:
-        reduced = _reduced(shapes[0], *data[-2:])
-        # The rule divides by its second argument, which may have axes of its own.
-        return np.broadcast_shapes(reduced, *shapes[1:])
-    return np.broadcast_shapes(*shapes)
-
-
-def _reduced(shape: tuple[int, ...], axis: Any, keepdims: bool) -> tuple[int, ...]:
-    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    gone = {a % len(shape) for a in axes}
-    if keepdims:
-        return tuple(1 if a in gone else n for a, n in enumerate(shape))
-    return tuple(n for a, n in enumerate(shape) if a not in gone)
-
-
-def _static(rule: Rule, atom: Atom) -> None:
-    """Static data: a number for some rules, an axis for some."""
-    data = atom.data
-    if rule in _NUMBER:
-        _require(bool(data), "a number")
-        p, data = data[0], data[1:]
-        _require(type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE, "a number")
-        _require(rule is atoms.POWER or p > 0, "a number")
-        _require(rule is not atoms.PNORM or p >= 1, "a number")
-    if rule in _AXIS or rule is atoms.PNORM:
-        _require(len(data) == 2 and type(data[1]) is bool, "an axis")
-        _axis(data[0], len(atom.args[0].shape))
-    else:
-        _require(data == (), "static data")
-
-
-def _axis(axis: object, dimensions: int) -> None:
-    if axis is None:
-        return
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    whole = [a for a in axes if type(a) is int and -dimensions <= a < dimensions]
-    _require(bool(axes) and len(whole) == len(axes), "an axis")
-    _require(len({a % dimensions for a in whole}) == len(axes), "an axis")
+    _require(shape == atom.shape, "an atom's shape")
 
 
 def _layout(layout: Layout) -> None:

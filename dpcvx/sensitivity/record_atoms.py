@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.atoms import (
-    ABS,
-    ENTR,
-    EXP,
-    HUBER,
-    LOG,
-    LOG1P,
-    LOG_SUM_EXP,
-    LOGISTIC,
-    MAX,
-    MAXIMUM,
-    MIN,
-    MINIMUM,
-    NORM1,
-    PNORM,
-    POWER,
-    QUAD_OVER_LIN,
-    Rule,
-)
 from ..model.matrices import csr
-from ..model.normal_form import UNREAD, Atom, Combination, NormalForm
+from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import Term
-from .intervals import Range
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-
-# Where the domains of concave atoms begin; their slopes grow without bound towards it.
-_DOMAIN: dict[Rule, float] = {LOG: 0.0, LOG1P: -1.0, ENTR: 0.0}
-# Elementwise atoms with a monotone derivative, and where their value turns (None: monotone).
-CONVEX: dict[Rule, float | None] = {EXP: None, LOGISTIC: None, HUBER: 0.0, ABS: 0.0}
-CONCAVE: dict[Rule, float | None] = {LOG: None, LOG1P: None, ENTR: math.exp(-1)}
-# Their values are numbers wherever their arguments are, also at infinity.
-TOTAL = (ABS, EXP, LOGISTIC)
-# They choose one of their arguments, entry by entry.
-CHOOSING = (MAXIMUM, MINIMUM)
 
 
 class Unbounded(Exception):
@@ -52,36 +22,6 @@ class Unbounded(Exception):
     def __init__(self, atom: str, why: str) -> None:
         super().__init__(atom, why)
         self.atom, self.why = atom, why
-
-
-def slope(atom: Atom, u: Range) -> tuple[Array, Array]:
-    """Interval of the derivative of an elementwise atom."""
-
-    def at(v: Array) -> Array:
-        one = np.ones_like(v)
-        with np.errstate(all="ignore"):
-            read = atom.rule.by_value
-            out = np.asarray(atom.rule.forward([v], atom.data), dtype=float) if read else UNREAD
-            return np.asarray(atom.rule.vjp([v], out, one, atom.data, 0), dtype=float)
-
-    rising = atom.rule in CONVEX
-    lo, hi = u.lo, u.hi
-    if atom.rule is POWER:
-        p = atom.data[0]
-        if p == 1:
-            return np.ones_like(lo), np.ones_like(lo)
-        whole = float(p).is_integer() and p > 1
-        if not whole and (lo < 0).any():
-            raise Unbounded(atom.written, "is evaluated where it may leave its domain")
-        if whole and int(p) % 2 == 1:  # an odd power: the derivative is even
-            ends = np.stack([at(lo), at(hi)])
-            return np.where((lo < 0) & (hi > 0), 0.0, ends.min(axis=0)), ends.max(axis=0)
-        rising = p > 1 or p < 0
-    low, high = (at(lo), at(hi)) if rising else (at(hi), at(lo))
-    if atom.rule in _DOMAIN:
-        outside = lo <= _DOMAIN[atom.rule]
-        low, high = np.where(outside, -np.inf, low), np.where(outside, np.inf, high)
-    return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
 def shape_of(u: Combination, side: int) -> tuple[int, int]:
@@ -110,18 +50,9 @@ def turned(u: Combination, shape: tuple[int, int]) -> Combination:
 
 def groups_of(atom: Atom, size: int) -> Index | None:
     """For each entry of the argument of a reduction, the entry of the value it goes into."""
-    reducing: dict[Rule, Callable[[], tuple[object, bool]]] = {
-        LOG_SUM_EXP: lambda: atom.data,
-        MAX: lambda: atom.data,
-        MIN: lambda: atom.data,
-        NORM1: lambda: atom.data,
-        QUAD_OVER_LIN: lambda: atom.data,
-        PNORM: lambda: atom.data[1:],
-    }
-    found = reducing.get(atom.rule)
-    if found is None:
+    if atom.rule.rows != "line":
         return None
-    axis, keepdims = found()
+    axis, keepdims = atom.data[-2:]
     shape = atom.args[0].shape
     numbers = np.arange(max(1, math.prod(atom.shape))).reshape(atom.shape, order="F")
     if axis is None:

@@ -9,17 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.atoms import (
-    LOG_SUM_EXP,
-    MATMUL,
-    MAX,
-    MIN,
-    MULTIPLY,
-    NORM1,
-    PNORM,
-    POWER,
-    QUAD_OVER_LIN,
-)
+from ..model.atoms import MATMUL, MULTIPLY, Choice, Entrywise, Reduction
 from ..model.matrices import csr
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.quadratic import Term
@@ -40,14 +30,10 @@ from .intervals import (
     weighted,
 )
 from .record_atoms import (
-    CHOOSING,
-    CONCAVE,
-    CONVEX,
     Unbounded,
     groups_of,
     read_by,
     shape_of,
-    slope,
     transposition,
     turned,
 )
@@ -169,14 +155,16 @@ class Pass:
             return
         args = self._given.arguments(atom)
         u = args[0]
-        if rule in CONVEX or rule in CONCAVE or rule is POWER:
-            bent = Range(*slope(atom, u), u.owner)
+        if isinstance(rule, Entrywise) and rule.bounded:
+            if rule.may_leave(u.lo, atom.data):
+                raise Unbounded(atom.written, "is evaluated where it may leave its domain")
+            bent = Range(*rule.slopes(u.lo, u.hi, atom.data), u.owner)
             self._into(atom.args[0], self._scaled(g, bent, atom), atom)
         elif rule is MULTIPLY and args[1].lo.size == u.lo.size:
             for other, a in ((args[1], atom.args[0]), (u, atom.args[1])):
                 if self._given.moves(a):
                     self._into(a, self._scaled(g, other, atom), atom)
-        elif rule in CHOOSING and all(a.lo.size == g.lo.size for a in args):
+        elif isinstance(rule, Choice) and all(a.lo.size == g.lo.size for a in args):
             owner = args[0].owner
             for a in args[1:]:
                 owner = joined(owner, a.owner)
@@ -184,10 +172,8 @@ class Pass:
                 if self._given.moves(c):
                     share = Range(np.zeros(a.lo.size), np.ones(a.lo.size), owner)
                     self._into(c, self._scaled(g, share, atom), atom)
-        elif rule in (LOG_SUM_EXP, MAX, MIN, NORM1, QUAD_OVER_LIN) or (
-            rule is PNORM and atom.data[0] == 2
-        ):
-            self._reduced_back(atom, g, args)
+        elif isinstance(rule, Reduction) and rule.follows(atom.data):
+            self._reduced_back(atom, rule, g, args)
         elif self.sites is not None and all(a.lo.size == g.lo.size for a in args):
             self._unknown_back(atom, g, args)
         else:
@@ -207,48 +193,36 @@ class Pass:
                     atom,
                 )
 
-    def _reduced_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> None:
+    def _reduced_back(self, atom: Atom, rule: Reduction, g: Range, args: Sequence[Range]) -> None:
         u = args[0]
         groups = groups_of(atom, u.lo.size)
-        curved = atom.rule is PNORM and atom.data[0] != 2
-        if groups is None or curved or (len(args) > 1 and not atom.args[1].constant):
+        if groups is None or (len(args) > 1 and not atom.args[1].constant):
             raise Unbounded(atom.written, "has no rule for records")
         wide = Range(g.lo[groups], g.hi[groups], g.owner[groups])
-        ones = np.ones(u.lo.size)
-        if atom.rule is NORM1:
-            low, high = np.where(u.lo > 0, 1.0, -1.0), np.where(u.hi < 0, -1.0, 1.0)
-            self._into(
-                atom.args[0],
-                self._scaled(wide, Range(low, high, u.owner), atom),
-                atom,
-            )
-            return
-        if atom.rule is QUAD_OVER_LIN:
-            y = args[1].lo.item()
-            if not y > 0:
-                raise Unbounded(atom.written, "divides by a number that is not positive")
-            low, high = 2 * u.lo / y, 2 * u.hi / y
-            self._into(
-                atom.args[0],
-                self._scaled(wide, Range(low, high, u.owner), atom),
-                atom,
-            )
+        last = args[1].lo.item() if len(args) > 1 else None
+        if last is not None and not last > 0:
+            raise Unbounded(atom.written, "divides by a number that is not positive")
+        slopes = rule.slopes(u.lo, u.hi, last)
+        if slopes is not None:
+            self._into(atom.args[0], self._scaled(wide, Range(*slopes, u.owner), atom), atom)
             return
         # Weights of a whole group that depend on every entry of it.
-        outputs = g.lo.size
+        ones, outputs = np.ones(u.lo.size), g.lo.size
         pattern = (ones, (groups, np.arange(groups.size)))
         whole = owners(sp.csr_array(pattern, shape=(outputs, groups.size)), u.owner)
         owner = one_record(joined(g.owner, whole), atom)
-        entries = np.bincount(groups, minlength=outputs)
-        low = -ones if atom.rule is PNORM else 0 * ones
-        found = self._scaled(wide, Range(low, ones, owner[groups]), atom)
+        spread = rule.spread(np.bincount(groups, minlength=outputs))
+        weights = Range(rule.least_weight * ones, ones, owner[groups])
+        scaled_by_weights = self._scaled(wide, weights, atom)
         own = owner >= 0
         size = g.size
-        spread = np.sqrt(entries) if atom.rule is PNORM else np.ones(outputs)
         one = np.bincount(owner[own], (spread * size)[own], self.count)
         two = np.sqrt(np.bincount(owner[own], (size**2)[own], self.count))
-        found = replace(found, owner=owner[groups], norms=(one, two))
-        self._into(atom.args[0], found, atom)
+        self._into(
+            atom.args[0],
+            replace(scaled_by_weights, owner=owner[groups], norms=(one, two)),
+            atom,
+        )
 
     def _matmul_back(self, atom: Atom, g: Range) -> None:
         left, right = atom.args

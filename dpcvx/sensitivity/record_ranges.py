@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows
-from ..model.atoms import MATMUL, MAXIMUM, MULTIPLY, POWER
+from ..model.atoms import MATMUL, MULTIPLY, Choice, Entrywise
 from ..model.matrices import Identity, csr, has_entries
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
@@ -30,7 +30,7 @@ from .intervals import (
     times,
     widened,
 )
-from .record_atoms import CHOOSING, CONCAVE, CONVEX, TOTAL, Unbounded, groups_of, shape_of, turned
+from .record_atoms import Unbounded, groups_of, shape_of, turned
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -80,7 +80,8 @@ class Ranges:
     def evaluate(self, j: int) -> None:
         """Go on to the next atom, whose arguments were gone through."""
         atom = self.form.atoms[j]
-        if j in self.form.read or atom.rule not in TOTAL:
+        total = isinstance(atom.rule, Entrywise) and atom.rule.total
+        if j in self.form.read or not total:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
@@ -183,14 +184,16 @@ class Ranges:
             return self._matmul_value(atom)
         args = self.arguments(atom)
         u = args[0]
-        if rule in CONVEX or rule in CONCAVE or rule is POWER:
-            return self._elementwise_value(atom, u)
+        if isinstance(rule, Entrywise) and rule.bounded:
+            lo, hi, lost = rule.values(u.lo, u.hi, atom.data)
+            # Where an end lies outside the domain, nothing is known.
+            self.undefined |= bool(lost.any())
+            return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
         if rule is MULTIPLY and args[1].lo.size == u.lo.size:
             lo, hi = times(u.lo, u.hi, args[1].lo, args[1].hi)
             return Range(lo, hi, joined(u.owner, args[1].owner))
-        if rule in CHOOSING and all(a.lo.size == size for a in args):
-            chosen = np.max if rule is MAXIMUM else np.min
-            lo, hi = (chosen([a.lo for a in args], axis=0), chosen([a.hi for a in args], axis=0))
+        if isinstance(rule, Choice) and all(a.lo.size == size for a in args):
+            lo, hi = rule.chosen([a.lo for a in args]), rule.chosen([a.hi for a in args])
             owner = args[0].owner
             for a in args[1:]:
                 owner = joined(owner, a.owner)
@@ -209,7 +212,7 @@ class Ranges:
         """Ranges of the arguments; a constant number next to an array counts as an array."""
         size = max(1, math.prod(atom.shape))
         found = [self.of(a) for a in atom.args]
-        if atom.rule not in CHOOSING:
+        if not isinstance(atom.rule, Choice):
             return found
         return [
             Range(np.repeat(r.lo, size), np.repeat(r.hi, size), np.repeat(r.owner, size))
@@ -217,26 +220,6 @@ class Ranges:
             else r
             for a, r in zip(atom.args, found, strict=True)
         ]
-
-    def _elementwise_value(self, atom: Atom, u: Range) -> Range:
-        def at(v: Array) -> Array:
-            return np.asarray(atom.rule.forward([v], atom.data), dtype=float)
-
-        with np.errstate(all="ignore"):
-            ends = np.stack([at(u.lo), at(u.hi)])
-            turn = CONVEX.get(atom.rule, CONCAVE.get(atom.rule))
-            if atom.rule is POWER:
-                turn = 0.0
-            if turn is not None:
-                inside = (u.lo < turn) & (turn < u.hi)
-                ends = np.vstack([ends, np.where(inside, at(np.full(1, turn)), ends[0])])
-        # Where an end lies outside the domain, nothing is known.
-        lost = np.isnan(ends).any(axis=0)
-        if atom.rule is POWER and atom.data[0] < 0:
-            lost |= (u.lo <= 0) & (u.hi >= 0)
-        self.undefined |= bool(lost.any())
-        lo, hi = ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf)
-        return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
 
     def _matmul_value(self, atom: Atom) -> Range:
         left, right = atom.args

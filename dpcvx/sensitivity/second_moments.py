@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.atoms import MATMUL, QUAD_OVER_LIN
+from ..model.atoms import MATMUL
 from ..model.matrices import Matrix, csr, has_entries
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import terms
@@ -310,7 +310,8 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
     """`intercept`: whether not to mind what is added to every row alike."""
-    if atom.rule is not QUAD_OVER_LIN or atom.data[0] is not None or not atom.args[1].constant:
+    squares = atom.rule.sums_rows and atom.rule.of_squares(atom.data)
+    if not squares or atom.data[0] is not None or not atom.args[1].constant:
         return False
     residual = atom.args[0]
     if intercept and residual.F is not None and _rows_alike(residual.F):

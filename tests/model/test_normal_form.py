@@ -11,7 +11,8 @@ from scipy.special import expit, softmax
 
 import dpcvx as dp
 from dpcvx.model import collapse
-from dpcvx.model.atoms import MATMUL, QUAD_OVER_LIN
+from dpcvx.model.atoms import MATMUL
+from dpcvx.model.atoms.reductions import QUAD_OVER_LIN
 from tests.forms import assign, difference_quotients, form_of
 
 RNG = np.random.default_rng(11)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx.model import row_blocks
-from dpcvx.model.atoms import _RULES as RULES
+from dpcvx.model.atoms import RULES
 from dpcvx.model.row_blocks import bound_objective
 from dpcvx.model.trailing import of_all
 from tests.forms import difference_quotients, form_of

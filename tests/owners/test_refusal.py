@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import dpcvx as dp
 from dpcvx import owners
 from dpcvx.algorithms.consensus import Broadcast
-from dpcvx.model.atoms import ABS
+from dpcvx.model.atoms.entrywise import ABS
 from dpcvx.model.canonical import Cones
 from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire

@@ -13,8 +13,7 @@ from scipy import special
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.model import atoms
-from dpcvx.model.atoms import _RULES as RULES
+from dpcvx.model.atoms import MATMUL, RULES, entrywise
 from dpcvx.model.matrices import Identity, zeros
 from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire
@@ -258,8 +257,11 @@ def test_few_bytes_cost_little_however_large_the_zeros_that_they_say():
     side = 7000
     large = nothing(side, side)
     flat = replace(nothing(2), F=np.broadcast_to(0.0, (2, local.form.n)))
-    added = [Atom(atoms.MATMUL, (), (large, large), (side, side))] * 20
-    added += [Atom(atoms.LOGISTIC, (), (large,), (side, side)), Atom(atoms.ABS, (), (flat,), (2,))]
+    added = [Atom(MATMUL, (), (large, large), (side, side))] * 20
+    added += [
+        Atom(entrywise.LOGISTIC, (), (large,), (side, side)),
+        Atom(entrywise.ABS, (), (flat,), (2,)),
+    ]
     frame = wire.encode(with_form(local, atoms=(*local.form.atoms, *added)))
     found = wire.decode(frame)
     tracemalloc.start()
@@ -269,7 +271,7 @@ def test_few_bytes_cost_little_however_large_the_zeros_that_they_say():
     finally:
         tracemalloc.stop()
     assert most < 1_000_000
-    wrong = Atom(atoms.MATMUL, (), (large, nothing(side - 1, side)), (side, side))
+    wrong = Atom(MATMUL, (), (large, nothing(side - 1, side)), (side, side))
     with pytest.raises(dp.RefusedError) as refusal:
         require_well_formed(with_form(local, atoms=(*local.form.atoms, wrong)))
     assert refusal.value.code == "malformed"

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 import dpcvx as dp
 from dpcvx.algorithms.consensus import Broadcast, LocalCopy
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.model.atoms import _RULES as RULES
+from dpcvx.model.atoms import RULES
 from dpcvx.model.matrices import is_blank, zeros
 from dpcvx.owners import wire
 from dpcvx.owners.methods import REVISIONS

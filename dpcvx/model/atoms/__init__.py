@@ -1,0 +1,81 @@
+r"""Atoms of an objective, a class each: everything that the package knows of them.
+
+A rule maps argument values to the atom's value, and a cotangent of the value to that of one of the
+arguments. It works on the trailing axes of arrays, and leading axes are agents or points. Where an
+atom has a kink the rule returns one stated subgradient:
+
+=============================  =====================================================
+atom                           subgradient where it is not differentiable
+=============================  =====================================================
+``abs``, ``norm1``, ``huber``  0 at 0
+``norm2``, ``pnorm``           0 at the origin
+``norm_inf``, ``max``          the first entry that attains the maximum
+``maximum``, ``pos``           the first argument that attains the maximum
+``min``, ``minimum``           the first that attains the minimum
+``sum_largest``                the first entries in a stable order
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+
+from . import entrywise, pairs, products, reductions
+from .entrywise import Entrywise
+from .pairs import MULTIPLY, Choice
+from .products import MATMUL, QUAD_FORM
+from .reductions import Reduction
+from .rule import Fitted, Rule
+
+__all__ = [
+    "MATMUL", "MULTIPLY", "QUAD_FORM", "RULES", "Choice", "Entrywise", "Fitted", "Reduction",
+    "Rule", "rule_named", "rule_of", "supported", "written",
+]  # fmt: skip
+
+RULES = {
+    rule.name: rule
+    for module in (entrywise, pairs, reductions, products)
+    for rule in vars(module).values()
+    if isinstance(rule, Rule)
+}
+_BY_CLASS = {name: rule for rule in RULES.values() for name in rule.classes}
+# Functions that make atoms of other names.
+_FUNCTIONS = {
+    "GeoMean": "geo_mean",
+    "MatrixFrac": "matrix_frac",
+    "Pnorm": "pnorm",
+    "Power": "power",
+    "Prod": "prod",
+    "SymbolicQuadForm": "quad_form",
+    "Trace": "trace",
+}
+# Users write these, and cvxpy makes others of them.
+_MADE_OF_OTHERS = ("norm", "pos", "square", "sum_squares")
+
+
+def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
+    """Rule of a cvxpy atom and its static data, or None if there is none."""
+    rule = _BY_CLASS.get(type(atom).__name__)
+    data = None if rule is None else rule.read(atom)
+    return None if rule is None or data is None else (rule, data)
+
+
+def rule_named(name: str) -> Rule:
+    """Rule by its name."""
+    return RULES[name]
+
+
+def written(atom: cp.Expression) -> str:
+    """How users write a cvxpy atom, whose class may have another name."""
+    name = type(atom).__name__.removesuffix("Approx")
+    if name == "MulExpression":
+        return "@"
+    return f"cp.{_FUNCTIONS.get(name, name)}"
+
+
+def supported() -> list[str]:
+    """Names of the atoms that have a rule."""
+    names = {*RULES, *_MADE_OF_OTHERS} - {MATMUL.name, "pnorm"}
+    return [*sorted(names), "@", "every affine atom"]

@@ -1,0 +1,354 @@
+"""Atoms of one argument that work entry by entry: values, derivatives, and bounds of both."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from ..matrices import Array, diagonal
+from ..trailing import flat
+from .rule import Fitted, Rule, Shape
+
+
+class Entrywise(Rule):
+    """An atom of one argument that works entry by entry.
+
+    Attributes
+    ----------
+    convex : bool or None
+        Whether its derivative rises (True) or falls (False); None if it does neither.
+    bounded : bool
+        Whether `values` and `slopes` are known.
+    turn : float or None
+        Where its value turns; None if it is monotone.
+    bends : tuple of float
+        Where its derivative turns, if it is neither convex nor concave.
+    domain : float
+        Where its domain begins. The derivative has no bound towards it.
+    total : bool
+        Whether its values are numbers wherever its arguments are, also at infinity.
+    most_curved : float or None
+        Largest magnitude of its second derivative; None if there is none.
+    """
+
+    by_value = False
+    rows = "entry"
+    bounded: ClassVar[bool] = True
+    convex: ClassVar[bool | None] = None
+    turn: ClassVar[float | None] = None
+    bends: ClassVar[tuple[float, ...]] = ()
+    domain: ClassVar[float] = -math.inf
+    total: ClassVar[bool] = False
+    most_curved: ClassVar[float | None] = None
+
+    @abstractmethod
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values, entry by entry."""
+
+    @abstractmethod
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives, entry by entry."""
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return the value."""
+        return self.value(v[0], data)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        return g * self.derivative(v[0], data)
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays."""
+        return Fitted(self.forward, self.vjp, data, (flat,))
+
+    def values(
+        self, lo: Array, hi: Array, data: tuple[Any, ...]
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Return intervals of values, and where arguments may lie outside the domain."""
+        with np.errstate(all="ignore"):
+            ends = np.stack([self._at(lo, data), self._at(hi, data)])
+            if self.turn is not None:
+                inside = (lo < self.turn) & (self.turn < hi)
+                peak = self._at(np.full(1, self.turn), data)
+                ends = np.vstack([ends, np.where(inside, peak, ends[0])])
+        lost = np.isnan(ends).any(axis=0)
+        return ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf), lost
+
+    def _at(self, u: Array, data: tuple[Any, ...]) -> Array:
+        return np.asarray(self.value(u, data), dtype=float)
+
+    def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
+        """Whether `slopes` are unknown because arguments from `lo` on may leave the domain."""
+        return False
+
+    def slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+        """Return intervals of derivatives."""
+        with np.errstate(all="ignore"):
+            low, high = self._slopes(lo, hi, data)
+        if self.domain > -math.inf:
+            outside = lo <= self.domain
+            low, high = np.where(outside, -np.inf, low), np.where(outside, np.inf, high)
+        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+
+    def _slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+        first, last = (np.asarray(self.derivative(u, data), dtype=float) for u in (lo, hi))
+        if self.convex is not None:
+            return (first, last) if self.convex else (last, first)
+        ends = [first, last]
+        for bend in self.bends:
+            peak = np.asarray(self.derivative(np.full(1, bend), data), dtype=float)
+            ends.append(np.where((lo < bend) & (bend < hi), peak, first))
+        return np.min(ends, axis=0), np.max(ends, axis=0)
+
+    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+        """Return a bound of its second derivative."""
+        return None if self.most_curved is None else self.most_curved * largest
+
+
+class Power(Entrywise):
+    """``cp.power``, ``cp.square``, ``cp.sqrt`` and ``cp.inv_pos``; the number is the power."""
+
+    name = "power"
+    classes = ("Power", "PowerApprox")
+    has_number = True
+    turn = 0.0
+
+    def read(self, atom: Any) -> tuple[Any, ...] | None:
+        """Return the power, as an integer where it is one; None if it is a parameter."""
+        if atom.p.value is None:
+            return None
+        p = float(atom.p.value)
+        return (int(p) if p.is_integer() else p,)
+
+    def takes(self, number: float) -> bool:
+        """Take every power."""
+        return True
+
+    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+        """Return how users write it."""
+        return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(data[0], "cp.power")
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return powers."""
+        return u ** data[0]
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return their derivatives."""
+        p = data[0]
+        return 2.0 * u if p == 2 else p * u ** (p - 1)
+
+    def values(
+        self, lo: Array, hi: Array, data: tuple[Any, ...]
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Return intervals of powers; negative ones have a pole at 0."""
+        low, high, lost = super().values(lo, hi, data)
+        return low, high, lost | ((lo <= 0) & (hi >= 0)) if data[0] < 0 else lost
+
+    def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
+        """Whether powers that are no positive whole numbers meet negative arguments."""
+        p = data[0]
+        return p != 1 and not _is_whole(p) and bool((lo < 0).any())
+
+    def _slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+        p = data[0]
+        if p == 1:
+            return np.ones_like(lo), np.ones_like(lo)
+        first, last = (np.asarray(self.derivative(u, data), dtype=float) for u in (lo, hi))
+        if _is_whole(p) and int(p) % 2 == 1:  # an odd power: the derivative is even
+            ends = np.stack([first, last])
+            return np.where((lo < 0) & (hi > 0), 0.0, ends.min(axis=0)), ends.max(axis=0)
+        return (first, last) if p > 1 or p < 0 else (last, first)
+
+    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
+        """Whether it squares."""
+        return data[0] == 2
+
+    def of_squares(self, data: tuple[Any, ...]) -> bool:
+        """Whether it squares."""
+        return data[0] == 2
+
+    def bilinear(
+        self,
+        weight: Array,
+        data: tuple[Any, ...],
+        shapes: Sequence[Shape],
+        last: Array | None,
+        shape: Shape,
+    ) -> tuple[sp.csr_array, int] | None:
+        """Return the weights, for squares."""
+        return (diagonal(weight), 0) if data[0] == 2 else None
+
+    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+        """Return that of squares."""
+        return 2 * largest if data[0] == 2 else None
+
+    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+        """Return the derivative of powers below 1, of positive arguments."""
+        p = data[0]
+        return abs(p) * c ** (p - 1.0) if p < 1 and (c > 0).all() else None
+
+
+def _is_whole(p: float) -> bool:
+    return float(p).is_integer() and p > 1
+
+
+class Huber(Entrywise):
+    """``cp.huber``; the number is where it becomes linear. Its subgradient at 0 is 0."""
+
+    name = "huber"
+    classes = ("huber",)
+    has_number = True
+    convex, turn, most_curved = True, 0.0, 2.0
+
+    def read(self, atom: Any) -> tuple[Any, ...] | None:
+        """Return the number, or None if it is a parameter."""
+        return None if atom.M.value is None else (float(atom.M.value),)
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return squares, and linear numbers beyond the given one."""
+        size, M = np.abs(u), data[0]
+        return np.where(size <= M, size * size, 2 * M * size - M * M)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return their derivatives."""
+        return 2.0 * np.clip(u, -data[0], data[0])
+
+
+class Logistic(Entrywise):
+    """``cp.logistic``: the logarithm of ``1 + exp(u)``."""
+
+    name = "logistic"
+    classes = ("logistic",)
+    convex, total, most_curved = True, True, 0.25
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values, without overflow."""
+        return np.logaddexp(0.0, u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return ``1 / (1 + exp(-u))``."""
+        # Half the time of scipy's expit; below 1e-308 the result is 0.
+        out = np.negative(u, out=np.empty_like(u))  # one array for all: records have millions
+        with np.errstate(over="ignore"):
+            np.exp(out, out=out)
+        out += 1
+        return np.divide(1, out, out=out)
+
+
+class Exp(Entrywise):
+    """``cp.exp``."""
+
+    name = "exp"
+    classes = ("exp",)
+    convex, total = True, True
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return np.exp(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return np.exp(u)
+
+    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+        """Return the derivative."""
+        return np.exp(c)
+
+
+class Log(Entrywise):
+    """``cp.log``."""
+
+    name = "log"
+    classes = ("log",)
+    convex, domain = False, 0.0
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return np.log(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return np.reciprocal(u)
+
+    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+        """Return the derivative at positive arguments."""
+        return 1 / c if (c > 0).all() else None
+
+
+class Log1p(Entrywise):
+    """``cp.log1p``: the logarithm of ``1 + u``."""
+
+    name = "log1p"
+    classes = ("log1p",)
+    convex, domain = False, -1.0
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return np.log1p(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return 1 / (1 + u)
+
+    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+        """Return the derivative inside the domain."""
+        return 1 / (1 + c) if (1 + c > 0).all() else None
+
+
+class Entr(Entrywise):
+    """``cp.entr``: ``-u log(u)``."""
+
+    name = "entr"
+    classes = ("entr",)
+    convex, turn, domain = False, math.exp(-1), 0.0
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return np.asarray(entr(u))
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return -np.log(u) - 1
+
+
+class Xexp(Entrywise):
+    """``cp.xexp``: ``u exp(u)``."""
+
+    name = "xexp"
+    classes = ("xexp",)
+    bounded = False
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return u * np.exp(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return (1 + u) * np.exp(u)
+
+
+class Abs(Entrywise):
+    """``cp.abs``. Its subgradient at 0 is 0."""
+
+    name = "abs"
+    classes = ("abs",)
+    convex, turn, total = True, 0.0, True
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return magnitudes."""
+        return np.abs(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return signs."""
+        return np.sign(u)
+
+
+POWER, HUBER, LOGISTIC, EXP, LOG = Power(), Huber(), Logistic(), Exp(), Log()
+LOG1P, ENTR, XEXP, ABS = Log1p(), Entr(), Xexp(), Abs()

@@ -1,0 +1,363 @@
+"""Atoms that reduce an array over some or all axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..matrices import Array, diagonal
+from ..trailing import View, flat
+from .rule import Fitted, Rule, Shape
+
+
+class Over(NamedTuple):
+    """Over which axes an atom reduces, as its rule takes it.
+
+    Attributes
+    ----------
+    axis : int or tuple of int
+        Axes to reduce, counted from the end.
+    every : int or tuple of int
+        All axes of the argument, leading ones apart.
+    number : float or None
+        The atom's number, such as the p of a p-norm.
+    single : bool
+        Whether numpy makes numbers of the value for one agent, in place of arrays.
+    """
+
+    axis: int | tuple[int, ...]
+    every: int | tuple[int, ...]
+    number: Any
+    single: bool
+
+
+class Reduction(Rule):
+    """An atom that reduces its first argument over some or all axes.
+
+    `forward` and `vjp` take an `Over` in place of the static data. Values keep reduced axes as 1.
+
+    Attributes
+    ----------
+    least_weight : float or None
+        The derivatives in the entries of one group lie between this and 1; None if they are
+        unknown, or come from `slopes`.
+    """
+
+    has_axis = True
+    least_weight: ClassVar[float | None] = None
+
+    def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
+        """Return the first argument's shape without the axes that are reduced."""
+        first = shapes[0]
+        if not self.has_axis:
+            return ()
+        axis, keepdims = data[-2:]
+        gone = range(len(first)) if axis is None else _axes(axis, len(first))
+        if keepdims:
+            reduced = tuple(1 if a in gone else n for a, n in enumerate(first))
+        else:
+            reduced = tuple(n for a, n in enumerate(first) if a not in gone)
+        # A second argument divides, and may have axes of its own.
+        return np.broadcast_shapes(reduced, *shapes[1:])
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays if it reduces all axes."""
+        number = data[0] if self.has_number else None
+        axis, keeps = data[-2:] if self.has_axis else (None, False)
+        first = shapes[0]
+        gone = range(len(first)) if axis is None else _axes(axis, len(first))
+        if len(gone) == len(first):
+            over = Over(-1, -1, number, not keeps)
+            return Fitted(self.forward, self.vjp, over, (flat,) * len(shapes))
+        view, scalar = View(first), View((1,) * len(first))
+        kept = View(tuple(1 if i in gone else n for i, n in enumerate(first)))
+        places = tuple(i - len(first) for i in gone)
+        every = tuple(range(-len(first), 0))
+        over = Over(places[0] if len(places) == 1 else places, every, number, False)
+        views = (view, *(scalar for _ in shapes[1:]))
+        size, vjp = math.prod(kept.shape), self.vjp
+
+        def backward(v: Sequence[Array], out: Array, g: Array, over: Any, k: int) -> Array:
+            # A rule that does not look at the value is given none.
+            value = kept(out) if out.shape[-1] == size else out
+            return views[k].flat(vjp(v, value, kept(g), over, k))
+
+        return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
+
+    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+        """Return intervals of derivatives that depend on their own entry alone; None for others.
+
+        Parameters
+        ----------
+        lo, hi : ndarray
+            Of the entries.
+        last : float or None
+            The second argument, a positive number.
+        """
+        return None
+
+    def spread(self, entries: Array) -> Array:
+        """Return bounds of the l1 norms of derivatives, of groups with so many entries."""
+        return np.ones(entries.size)
+
+    def follows(self, data: tuple[Any, ...]) -> bool:
+        """Whether the contributions of records can be followed through it."""
+        return self.rows == "line"
+
+
+def _axes(axis: Any, dimensions: int) -> list[int]:
+    return sorted(a % max(dimensions, 1) for a in np.atleast_1d(axis).tolist())
+
+
+def _first(hit: NDArray[np.bool_], axis: int | tuple[int, ...]) -> NDArray[np.bool_]:
+    """Keep only the first True along the given axes, counted column-major."""
+    if isinstance(axis, int):
+        return hit & (np.cumsum(hit, axis=axis) == 1)
+    ends = range(-1, -len(axis) - 1, -1)
+    lines = np.moveaxis(hit, axis, ends)
+    entries = lines.reshape(*lines.shape[: -len(axis)], -1)
+    only = entries & (np.cumsum(entries, axis=-1) == 1)
+    return np.moveaxis(only.reshape(lines.shape), ends, axis)
+
+
+class QuadOverLin(Reduction):
+    """``cp.quad_over_lin``, and ``cp.sum_squares`` with a second argument of 1."""
+
+    name = "quad_over_lin"
+    classes = ("quad_over_lin",)
+    arguments = 2
+    rows = "line"
+    sums_rows = True
+    convex_by_numbers = True
+
+    def reads_value(self, constant: Sequence[bool]) -> bool:
+        """Whether the second argument moves."""
+        return not constant[1]
+
+    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+        """Return how users write it."""
+        return f"cp.{self.name}" if last is None or (last != 1).any() else "cp.sum_squares"
+
+    def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
+        """Return what no compiler makes: the second argument is one number."""
+        return super().misfit(data, shapes) or (
+            None if math.prod(shapes[1]) == 1 else "a denominator"
+        )
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return sums of squares."""
+        return np.sum(v[0] ** 2, axis=data.axis, keepdims=True) / v[1]
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        if k == 1:
+            return np.sum(-out * g / v[1], axis=data.every, keepdims=True)
+        return 2.0 * v[0] * (g / v[1])
+
+    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+        """Return twice the entries."""
+        return 2 * lo / last, 2 * hi / last
+
+    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
+        """Whether it is a sum of squares."""
+        return True
+
+    def of_squares(self, data: tuple[Any, ...]) -> bool:
+        """Whether it is a sum of squares."""
+        return True
+
+    def convex_with(self, last: Array | None) -> bool:
+        """Whether a constant divides that is positive."""
+        return last is not None and last.item() > 0
+
+    def bilinear(
+        self,
+        weight: Array,
+        data: tuple[Any, ...],
+        shapes: Sequence[Shape],
+        last: Array | None,
+        shape: Shape,
+    ) -> tuple[sp.csr_array, int] | None:
+        """Return the weights of the squares, if they are divided by a constant."""
+        if last is None:
+            return None
+        axis, keepdims = data
+        scale = (weight / last.item()).reshape(shape, order="F")
+        wide = scale if axis is None or keepdims else np.expand_dims(scale, axis)
+        return diagonal(np.ravel(np.broadcast_to(wide, shapes[0]), order="F")), 0
+
+    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+        """Return that of squares, if they are divided by a positive constant."""
+        return 2 * largest / last if last is not None and last > 0 else None
+
+
+class LogSumExp(Reduction):
+    """``cp.log_sum_exp``."""
+
+    name = "log_sum_exp"
+    classes = ("log_sum_exp",)
+    rows = "line"
+    least_weight = 0.0
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return values, without overflow."""
+        top = np.max(v[0], axis=data.axis, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0.0)
+        return np.log(np.sum(np.exp(v[0] - top), axis=data.axis, keepdims=True)) + top
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        return np.exp(v[0] - out) * g
+
+    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+        """Return the bound 1/2."""
+        return 0.5 * largest
+
+
+class Max(Reduction):
+    """``cp.max``. Its subgradient is that of the first entry that attains the value."""
+
+    name = "max"
+    classes = ("max",)
+    rows = "line"
+    least_weight = 0.0
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return the largest entries."""
+        return np.max(v[0], axis=data.axis, keepdims=True)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent at the first."""
+        return _first(v[0] == out, data.axis) * g
+
+
+class Min(Max):
+    """``cp.min``. Its subgradient is that of the first entry that attains the value."""
+
+    name = "min"
+    classes = ("min",)
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return the smallest entries."""
+        return np.min(v[0], axis=data.axis, keepdims=True)
+
+
+class Norm1(Reduction):
+    """``cp.norm1``. Its subgradient at 0 is 0."""
+
+    name = "norm1"
+    classes = ("norm1",)
+    by_value = False
+    rows = "line"
+    sums_rows = True
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return sums of magnitudes."""
+        return np.sum(np.abs(v[0]), axis=data.axis, keepdims=True)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        return np.sign(v[0]) * g
+
+    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+        """Return the signs."""
+        return np.where(lo > 0, 1.0, -1.0), np.where(hi < 0, -1.0, 1.0)
+
+
+class NormInf(Reduction):
+    """``cp.norm_inf``. Its subgradient is that of the first entry that attains the value."""
+
+    name = "norm_inf"
+    classes = ("norm_inf",)
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return the largest magnitudes."""
+        return np.max(np.abs(v[0]), axis=data.axis, keepdims=True)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent at the first."""
+        return _first(np.abs(v[0]) == out, data.axis) * np.sign(v[0]) * g
+
+
+class Pnorm(Reduction):
+    """``cp.norm`` and ``cp.pnorm``; the number is p. Its subgradient at the origin is 0."""
+
+    name = "pnorm"
+    classes = ("Pnorm", "PnormApprox")
+    has_number = True
+    rows = "line"
+    least_weight = -1.0
+
+    def read(self, atom: Any) -> tuple[Any, ...] | None:
+        """Return p, and the axis."""
+        return (float(atom.p), atom.axis, bool(atom.keepdims))
+
+    def takes(self, number: float) -> bool:
+        """Take p of norms."""
+        return number >= 1
+
+    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+        """Return how users write it."""
+        return "cp.norm" if data[0] == 2 else "cp.pnorm"
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return norms."""
+        total = np.sum(np.abs(v[0]) ** data.number, axis=data.axis, keepdims=True)
+        if not data.single:
+            return total ** (1 / data.number)
+        # numpy takes powers of numbers from the C library, and powers of arrays elsewhere: they
+        # differ by an ulp, and a seeded run has one of them only.
+        powers = [number ** (1 / data.number) for number in total.flat]
+        return np.array(powers).reshape(total.shape)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
+        return np.sign(v[0]) * ratio ** (data.number - 1) * g
+
+    def spread(self, entries: Array) -> Array:
+        """Return the l1 norms of unit vectors with so many entries."""
+        return np.sqrt(entries)
+
+    def follows(self, data: tuple[Any, ...]) -> bool:
+        """Whether it is a Euclidean norm."""
+        return data[0] == 2
+
+
+class SumLargest(Reduction):
+    """``cp.sum_largest``; the number counts entries. Ties go to the first in a stable order."""
+
+    name = "sum_largest"
+    classes = ("sum_largest",)
+    has_number = True
+    has_axis = False
+
+    def read(self, atom: Any) -> tuple[Any, ...] | None:
+        """Return the number, or None if entries are compared along an axis."""
+        return (float(atom.k),) if getattr(atom, "axis", None) is None else None
+
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return sums of the largest entries."""
+        return np.sum(_largest(v[0], data.number) * v[0], axis=-1, keepdims=True)
+
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        return _largest(v[0], data.number) * g
+
+
+def _largest(x: Array, k: float) -> Array:
+    """Weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
+    order = np.argsort(-x, kind="stable", axis=-1)
+    weights = np.broadcast_to(np.clip(k - np.arange(x.shape[-1]), 0.0, 1.0), x.shape)
+    out = np.empty(x.shape)
+    np.put_along_axis(out, order, weights, axis=-1)
+    return out
+
+
+QUAD_OVER_LIN, LOG_SUM_EXP, MAX, MIN = QuadOverLin(), LogSumExp(), Max(), Min()
+NORM1, NORM_INF, PNORM, SUM_LARGEST = Norm1(), NormInf(), Pnorm(), SumLargest()

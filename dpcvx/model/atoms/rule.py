@@ -1,0 +1,272 @@
+"""What the package knows of one kind of atom: a class each, and what these have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..matrices import Array
+from ..trailing import View, flat
+
+Shape = tuple[int, ...]
+Forward = Callable[[Sequence[Array], Any], Array]
+VJP = Callable[[Sequence[Array], Array, Array, Any, int], Array]
+Layout = Callable[[Array], Array]
+# Static numbers beyond this have no square.
+_HUGE = 1e150
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A rule for arguments of fixed shapes, on arrays with any number of leading axes.
+
+    Attributes
+    ----------
+    forward : callable
+        ``forward(values, data)``: flat value of the atom, at arguments in their layouts.
+    vjp : callable
+        ``vjp(values, out, g, data, k)``: flat cotangent of argument k, for the flat cotangent ``g``
+        of the flat value ``out``.
+    data : Any
+        Static data as both take them.
+    layouts : tuple of callable
+        One per argument: of a flat array, what `forward` and `vjp` take.
+    """
+
+    forward: Forward
+    vjp: VJP
+    data: Any
+    layouts: tuple[Layout, ...]
+
+
+class Rule(ABC):
+    """One kind of atom. Each has one instance, a constant named like it.
+
+    Attributes
+    ----------
+    name : str
+        In messages, and on the wire.
+    classes : tuple of str
+        Classes of cvxpy that are this atom.
+    arguments : int or None
+        How many it takes; None for any number.
+    has_number : bool
+        Whether its static data begin with a number, such as the p of a p-norm.
+    has_axis : bool
+        Whether they end with an axis and whether reduced axes are kept.
+    by_value : bool
+        Whether `vjp` looks at the value; if not, a gradient may do without it.
+    rows : {"entry", "line"} or None
+        How row r of the value may read row r of the arguments alone: entry by entry, or reducing
+        the rest of the row.
+    sums_rows : bool
+        Whether a reduction of all axes is a sum over rows.
+    convex_by_numbers : bool
+        Whether numbers of the last argument decide whether it is convex; see `convex_with`.
+    """
+
+    name: ClassVar[str]
+    classes: ClassVar[tuple[str, ...]]
+    arguments: ClassVar[int | None] = 1
+    has_number: ClassVar[bool] = False
+    has_axis: ClassVar[bool] = False
+    by_value: ClassVar[bool] = True
+    rows: ClassVar[Literal["entry", "line"] | None] = None
+    sums_rows: ClassVar[bool] = False
+    convex_by_numbers: ClassVar[bool] = False
+
+    def read(self, atom: Any) -> tuple[Any, ...] | None:
+        """Return the static data of a cvxpy atom, or None if there is no rule for it."""
+        return (atom.axis, bool(atom.keepdims)) if self.has_axis else ()
+
+    @abstractmethod
+    def forward(self, v: Sequence[Array], data: Any) -> Array:
+        """Return the value of the atom at the values of its arguments."""
+
+    @abstractmethod
+    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent of argument k for the cotangent g of the value `out`."""
+
+    @abstractmethod
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule for arguments of these shapes.
+
+        Parameters
+        ----------
+        data : tuple
+            Static data of the atom.
+        shapes : sequence of tuple of int
+            Shapes of the arguments.
+        shape : tuple of int
+            Shape of the value.
+        """
+
+    def reads_value(self, constant: Sequence[bool]) -> bool:
+        """Whether derivatives are made of the value, where some arguments are constant."""
+        return self.by_value
+
+    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+        """Return how users write it: cvxpy turns ``cp.sum_squares`` into other atoms.
+
+        Parameters
+        ----------
+        data : tuple
+        last : ndarray or None
+            The last argument of several, where it is constant.
+        """
+        return f"cp.{self.name}"
+
+    def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
+        """Return what no compiler makes of its static data and shapes of arguments, if anything."""
+        if self.has_number:
+            p = data[0] if data else None
+            if not (type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE):
+                return "a number"
+            if not self.takes(p):
+                return "a number"
+            data = data[1:]
+        if not self.has_axis:
+            return "static data" if data else None
+        whole = len(data) == 2 and type(data[1]) is bool
+        return None if whole and _is_axis(data[0], len(shapes[0])) else "an axis"
+
+    def takes(self, number: float) -> bool:
+        """Whether its static data may begin with this number."""
+        return number > 0
+
+    def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
+        """Return the value's shape, without the value.
+
+        Raises
+        ------
+        ValueError
+            If the arguments do not fit each other.
+        """
+        return np.broadcast_shapes(*shapes)
+
+    def bilinear(
+        self,
+        weight: Array,
+        data: tuple[Any, ...],
+        shapes: Sequence[Shape],
+        last: Array | None,
+        shape: Shape,
+    ) -> tuple[sp.csr_array, int] | None:
+        """Return B and k, if the weighted value is ``u' B v`` for the arguments 0 and k.
+
+        Parameters
+        ----------
+        weight : ndarray
+        data : tuple
+        shapes : sequence of tuple of int
+            Of the arguments.
+        last : ndarray or None
+            The last argument of several, where it is constant.
+        shape : tuple of int
+            Of the value.
+        """
+        return None
+
+    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
+        """Whether it may be, with suitable arguments."""
+        return False
+
+    def of_squares(self, data: tuple[Any, ...]) -> bool:
+        """Whether it is made of squares of the first argument, each with a weight."""
+        return False
+
+    def beyond_dcp(self, moving: Sequence[bool]) -> bool:
+        """Whether cvxpy takes it neither for convex nor for concave in x, whatever its constants.
+
+        Parameters
+        ----------
+        moving : sequence of bool
+            Which arguments depend on x.
+        """
+        return False
+
+    def convex_with(self, last: Array | None) -> bool:
+        """Whether it is convex, as cvxpy takes it to be, with the numbers of its last argument.
+
+        Parameters
+        ----------
+        last : ndarray or None
+            Where it is constant.
+        """
+        return True
+
+    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+        """Return ``|phi'(c)|`` if that bounds the curvature of penalties that level off, or None.
+
+        These are ``phi(c + |v|^2)``, or ``phi(c - |v|^2)`` if phi is convex; see
+        `dpcvx.model.curvature`.
+        """
+        return None
+
+    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+        """Return a bound of its second derivative, as a multiple of the identity; None if none is.
+
+        Parameters
+        ----------
+        largest : float
+            Magnitude of the weight.
+        data : tuple
+        last : float or None
+            The second argument, where it is a constant number.
+        """
+        return None
+
+    def __reduce__(self) -> str:
+        return self.name.upper()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _is_axis(axis: object, dimensions: int) -> bool:
+    if axis is None:
+        return True
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    whole = [a for a in axes if type(a) is int and -dimensions <= a < dimensions]
+    if not axes or len(whole) < len(axes):
+        return False
+    return len({a % dimensions for a in whole}) == len(axes)
+
+
+class Broadcasting(Rule):
+    """An atom that works entry by entry on arguments of shapes that broadcast.
+
+    Its `vjp` has the shape of the value; what an argument was repeated for is summed up here.
+    """
+
+    rows = "entry"
+
+    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+        """Return the rule on flat arrays if arguments are numbers or of the value's shape."""
+        vjp = self.vjp
+        if all(own == shape or math.prod(own) == 1 for own in shapes):
+            numbers = tuple(math.prod(own) < math.prod(shape) for own in shapes)
+
+            def summed(v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+                part = vjp(v, out, g, data, k)
+                return part.sum(axis=-1, keepdims=True) if numbers[k] else part
+
+            return Fitted(self.forward, summed, data, (flat,) * len(shapes))
+        wide = [(1,) * (len(shape) - len(own)) + own for own in shapes]
+        whole, views = View(shape), tuple(map(View, wide))
+        repeated = [
+            tuple(i - len(shape) for i, n in enumerate(own) if n == 1 and shape[i] > 1)
+            for own in wide
+        ]
+
+        def unrepeated(v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+            part = vjp(v, whole(out), whole(g), data, k)
+            return views[k].flat(part.sum(axis=repeated[k], keepdims=True) if repeated[k] else part)
+
+        return Fitted(lambda v, d: whole.flat(self.forward(v, d)), unrepeated, data, views)
