@@ -164,8 +164,9 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     for part in [term] if squares is None else squares:
         peak, argument = _peak(form, part), part.atom.args[0]
         # An affine argument of a convex function, if not known to be something else.
-        falls = squares is not None or float(np.min(part.weight)) < 0
-        rises = squares is not None or float(np.max(part.weight)) > 0
+        both = squares is not None or part.atom.rule.bends_both_ways
+        falls = both or float(np.min(part.weight)) < 0
+        rises = both or float(np.max(part.weight)) > 0
         most = None if peak is None else _stretch(form, argument, single)
         if peak is None or most is None:
             found.append(_Bent(falls, rises, None, None))

@@ -19,6 +19,7 @@ ENTRYWISE = (
     cp.abs,
     cp.logistic,
     cp.xexp,
+    cp.nlp.tanh,
     lambda u: cp.huber(u, 0.4),
     lambda u: cp.exp(0.1 * u),
     lambda u: cp.pos(1 - u),

@@ -62,6 +62,7 @@ ANYWHERE = {
     "log_sum_exp, far out": cp.log_sum_exp(900 * x),
     "exp": cp.exp(x),
     "xexp": cp.xexp(x),
+    "tanh": cp.nlp.tanh(2 * X),
     "abs": cp.abs(x),
     "abs, matrix": cp.abs(X - 0.1),
     "pos": cp.pos(x),

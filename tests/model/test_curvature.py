@@ -68,6 +68,8 @@ PENALTIES = {
     "of both signs": np.array([1.0, -25]) @ cp.inv_pos(np.array([1.0, 5]) + cp.square(x[0])),
     "with data": cp.sum(cp.logistic(x - d)) - cp.sum(cp.inv_pos(1 + cp.square(x - d))),
     "with a square": cp.sum_squares(A @ x) - cp.sum(cp.inv_pos(1 + cp.square(x))),
+    "smooth steps": WEIGHTS @ cp.nlp.tanh(A[:4] @ x - 1),
+    "smooth steps of one sign": cp.sum(cp.nlp.tanh(2 * x)),
 }
 NOT_CONVEX = PENALTIES | {
     "negative square": cp.sum_squares(x) - 2 * cp.sum_squares(x[0]),

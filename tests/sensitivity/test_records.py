@@ -676,6 +676,7 @@ KNOWN = {
     ),
     "hinge": (lambda X, y, Y: cp.sum(cp.pos(1 - cp.multiply(y, X @ w))), R, None, None),
     "absolute": (lambda X, y, Y: cp.norm1(X @ w - 5 * y), R, None, None),
+    "smooth step": (lambda X, y, Y: cp.sum(1 - cp.nlp.tanh(cp.multiply(y, X @ w))), R, None, None),
     "huber": (lambda X, y, Y: cp.sum(cp.huber(X @ w - y, 0.3)), 0.6 * R, None, None),
     "squares": (lambda X, y, Y: cp.sum_squares(X @ w - y), 2 * (2 * R + 1) * R, None, ball(2, 2.0)),
     "halves": (lambda X, y, Y: cp.sum(cp.square(X @ w - y)) / 2, (4 * R + 1) * R, None, ball(2, 4)),

@@ -107,6 +107,15 @@ class Entrywise(Rule):
             ends.append(np.where((lo < bend) & (bend < hi), peak, first))
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
+    def beyond_dcp(self, moving: Sequence[bool]) -> bool:
+        """Whether it is neither convex nor concave."""
+        return self.bends_both_ways and any(moving)
+
+    @property
+    def bends_both_ways(self) -> bool:
+        """Whether its second derivatives have both signs."""
+        return bool(self.bends)
+
     def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
         """Return a bound of its second derivative."""
         return None if self.most_curved is None else self.most_curved * largest
@@ -350,5 +359,29 @@ class Abs(Entrywise):
         return np.sign(u)
 
 
+class Tanh(Entrywise):
+    r"""``cp.nlp.tanh``: a smooth step, such as of margin losses ``1 - cp.nlp.tanh(X @ w)``.
+
+    The derivative :math:`s = 1 - t^2` of :math:`t = \tanh u` is even, and falls from 1 at 0. The
+    second one is :math:`-2 t (1 - t^2)`, largest at :math:`t^2 = 1/3`.
+    """
+
+    name = "tanh"
+    classes = ("tanh",)
+    bends, total, most_curved = (0.0,), True, 4 / (3 * math.sqrt(3))
+
+    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+        """Return how users write it."""
+        return "cp.nlp.tanh"
+
+    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return values."""
+        return np.tanh(u)
+
+    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+        """Return derivatives."""
+        return 1 - np.tanh(u) ** 2
+
+
 POWER, HUBER, LOGISTIC, EXP, LOG = Power(), Huber(), Logistic(), Exp(), Log()
-LOG1P, ENTR, XEXP, ABS = Log1p(), Entr(), Xexp(), Abs()
+LOG1P, ENTR, XEXP, ABS, TANH = Log1p(), Entr(), Xexp(), Abs(), Tanh()

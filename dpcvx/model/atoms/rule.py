@@ -191,6 +191,11 @@ class Rule(ABC):
         """
         return False
 
+    @property
+    def bends_both_ways(self) -> bool:
+        """Whether its second derivatives may have both signs; `curvature` bounds either."""
+        return False
+
     def convex_with(self, last: Array | None) -> bool:
         """Whether it is convex, as cvxpy takes it to be, with the numbers of its last argument.
 

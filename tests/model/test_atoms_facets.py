@@ -1,0 +1,404 @@
+"""Every atom, and all that its class knows of it: a table, a row per atom."""
+
+import copy
+import math
+import pickle
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from dpcvx.model.atoms import RULES, Choice, Entrywise, Reduction, rule_named, rule_of
+from dpcvx.model.matrices import csr
+
+x, y, u, v = (cp.Variable(4, name=name) for name in "xyuv")
+s = cp.Variable(name="s")
+X, Y = cp.Variable((3, 4), name="X"), cp.Variable((3, 4), name="Y")
+P = np.array([[2.0, 1, 0, 0], [1, 3, 0, 1], [0, 0, 1, 0], [0, 1, 0, 4]])
+
+
+def exact(p):
+    return cp.power(X, p, approx=False)
+
+
+# What users write, the name that messages give it, and more of the same atom.
+TABLE = {
+    "power": (cp.square(X), "cp.square", [cp.power(X, 3), exact(0.5), exact(-1), exact(1.5)]),
+    "huber": (cp.huber(X, 0.4), "cp.huber", []),
+    "logistic": (cp.logistic(X), "cp.logistic", []),
+    "exp": (cp.exp(X), "cp.exp", []),
+    "log": (cp.log(X), "cp.log", []),
+    "log1p": (cp.log1p(X), "cp.log1p", []),
+    "entr": (cp.entr(X), "cp.entr", []),
+    "xexp": (cp.xexp(X), "cp.xexp", []),
+    "abs": (cp.abs(X), "cp.abs", []),
+    "tanh": (cp.nlp.tanh(X), "cp.nlp.tanh", []),
+    "multiply": (cp.multiply(X, Y), "cp.multiply", []),
+    "division": (X / Y, "/", []),
+    "maximum": (cp.maximum(X, Y), "cp.maximum", [cp.maximum(x, y, u)]),
+    "minimum": (cp.minimum(X, Y), "cp.minimum", [cp.minimum(x, y, u)]),
+    "kl_div": (cp.kl_div(X, Y), "cp.kl_div", []),
+    "rel_entr": (cp.rel_entr(X, Y), "cp.rel_entr", []),
+    "quad_over_lin": (cp.quad_over_lin(X, s, axis=1), "cp.quad_over_lin", [cp.quad_over_lin(x, s)]),
+    "log_sum_exp": (cp.log_sum_exp(X, axis=1), "cp.log_sum_exp", [cp.log_sum_exp(X)]),
+    "max": (cp.max(X, axis=1), "cp.max", [cp.max(X, axis=0, keepdims=True)]),
+    "min": (cp.min(X, axis=1), "cp.min", [cp.min(X)]),
+    "norm1": (cp.norm1(X, axis=1), "cp.norm1", [cp.norm1(X)]),
+    "norm_inf": (cp.norm_inf(X, axis=1), "cp.norm_inf", []),
+    "pnorm": (cp.norm(X, 2, axis=1), "cp.norm", [cp.pnorm(X, 3)]),
+    "sum_largest": (cp.sum_largest(x, 2), "cp.sum_largest", []),
+    "matmul": (X @ Y.T, "@", [X @ x, x @ y]),
+    "quad_form": (cp.quad_form(x, cp.psd_wrap(P)), "cp.quad_form", []),
+}
+CASES = [(name, k) for name, (_, _, more) in TABLE.items() for k in range(1 + len(more))]
+ENTRYWISE = [name for name in TABLE if isinstance(RULES[name], Entrywise) and RULES[name].bounded]
+
+
+@dataclass
+class Sample:
+    """An atom of cvxpy with its rule, and numbers in its domain."""
+
+    name: str
+    k: int = 0
+
+    def __post_init__(self):
+        whole, _, more = TABLE[self.name]
+        self.atom = [whole, *more][self.k]
+        self.rule, self.data = rule_of(self.atom)
+        self.shapes = [argument.shape for argument in self.atom.args]
+        self.shape = self.atom.shape
+        self.fitted = self.rule.fitted(self.data, self.shapes, self.shape)
+
+    def draw(self, seed=0, lead=()):
+        """Flat arguments: positive, as some domains are."""
+        rng = np.random.default_rng(seed)
+        sizes = [math.prod(shape) for shape in self.shapes]
+        drawn = [rng.uniform(0.2, 0.9, (*lead, size)) for size in sizes]
+        if self.name == "quad_form":
+            drawn[1] = np.broadcast_to(P.ravel(order="F"), (*lead, P.size))
+        return drawn
+
+    def inputs(self, values):
+        pairs = zip(self.fitted.layouts, values, strict=True)
+        return [layout(value) for layout, value in pairs]
+
+    def value(self, values):
+        return self.fitted.forward(self.inputs(values), self.fitted.data)
+
+    def cotangent(self, values, g, k):
+        inputs = self.inputs(values)
+        out = self.fitted.forward(inputs, self.fitted.data)
+        return self.fitted.vjp(inputs, out, g, self.fitted.data, k)
+
+
+every = pytest.mark.parametrize(("name", "k"), CASES)
+
+
+def test_the_table_has_a_row_per_atom():
+    assert set(TABLE) == set(RULES)
+    assert {Sample(*case).name for case in CASES} == {Sample(*c).rule.name for c in CASES}
+
+
+@every
+def test_the_value_is_cvxpys(name, k):
+    sample = Sample(name, k)
+    values = sample.draw()
+    for argument, value in zip(sample.atom.args, values, strict=True):
+        if isinstance(argument, cp.Variable):
+            argument.value = value.reshape(argument.shape, order="F")
+        elif argument.variables():  # Y.T
+            argument.args[0].value = value.reshape(argument.shape, order="F").T
+    expected = np.ravel(sample.atom.value, order="F")
+    np.testing.assert_allclose(sample.value(values), expected, rtol=1e-12)
+
+
+@every
+def test_the_cotangent_is_a_difference_quotient(name, k):
+    sample = Sample(name, k)
+    values = sample.draw()
+    g = np.cos(np.arange(math.prod(sample.shape))) + 1.5
+    for which, value in enumerate(values):
+        found = sample.cotangent(values, g, which)
+        assert found.shape == value.shape
+        for i in range(value.size):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [part.copy() for part in values]
+                moved[which][i] += step
+                ends.append(sample.value(moved) @ g)
+            assert found[i] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-6)
+
+
+@every
+def test_rows_of_a_batch_have_the_bits_of_each(name, k):
+    sample = Sample(name, k)
+    values = sample.draw(lead=(3,))
+    g = np.random.default_rng(1).normal(size=(3, math.prod(sample.shape)))
+    together = sample.value(values)
+    for i in range(3):
+        alone = [value[i] for value in values]
+        assert np.array_equal(together[i], sample.value(alone))
+        for which in range(len(values)):
+            part = sample.cotangent(values, g, which)[i]
+            assert np.array_equal(part, sample.cotangent(alone, g[i], which))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_atom_that_does_not_read_its_value_is_given_none(name):
+    sample = Sample(name)
+    values = sample.draw()
+    inputs, g = sample.inputs(values), np.ones(math.prod(sample.shape))
+    nothing = np.full(1, np.nan)
+    constant = [False, *[True] * (len(values) - 1)]
+    if not sample.rule.reads_value(constant):
+        part = sample.fitted.vjp(inputs, nothing, g, sample.fitted.data, 0)
+        assert np.array_equal(part, sample.cotangent(values, g, 0))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_messages_write_it_like_users(name):
+    sample = Sample(name)
+    assert sample.rule.written(sample.data, None) == TABLE[name][1]
+
+
+@pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        (cp.sum_squares(x), "cp.sum_squares"),
+        (cp.pos(x), "cp.pos"),
+        (cp.neg(x).args[0], "cp.neg"),
+        (cp.sqrt(x), "cp.sqrt"),
+        (cp.inv_pos(x), "cp.inv_pos"),
+        (cp.power(x, 3), "cp.power"),
+        (cp.pnorm(x, 3), "cp.pnorm"),
+    ],
+)
+def test_what_cvxpy_turns_into_other_atoms_is_written_as_it_was(expression, written):
+    rule, data = rule_of(expression)
+    last = expression.args[-1].value if len(expression.args) == 2 else None
+    assert rule.written(data, None if last is None else np.ravel(last)) == written
+
+
+@every
+def test_it_crosses_the_wire_by_name_and_fits_its_shapes(name, k):
+    sample = Sample(name, k)
+    rule = sample.rule
+    assert rule_named(name) is rule is pickle.loads(pickle.dumps(rule)) is copy.deepcopy(rule)
+    assert rule.arguments in (None, len(sample.shapes))
+    assert rule.misfit(sample.data, sample.shapes) is None
+    assert rule.misfit((*sample.data, 1.0, 2.0, 3.0), sample.shapes) is not None
+    assert rule.shape(sample.shapes, sample.data) == sample.shape
+    if rule.has_number:
+        for number in (math.nan, math.inf, "2", None, True):
+            assert rule.misfit((number, *sample.data[1:]), sample.shapes) == "a number"
+    if rule.has_axis:
+        for axis in (5, (0, 0), (), "0", True):
+            assert rule.misfit((*sample.data[:-2], axis, False), sample.shapes) == "an axis"
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if RULES[name].rows])
+def test_row_r_of_the_value_reads_row_r_alone(name):
+    sample = Sample(name)
+    values = sample.draw()
+    before = sample.value(values).reshape(sample.shape, order="F")
+    moved = values[0].reshape(sample.shapes[0], order="F").copy()
+    moved[1] += 0.05
+    after = sample.value([np.ravel(moved, order="F"), *values[1:]])
+    after = after.reshape(sample.shape, order="F")
+    changed = {r for r in range(3) if not np.array_equal(before[r], after[r])}
+    assert changed <= {1}
+    assert (RULES[name].rows == "entry") == (sample.shape == sample.shapes[0])
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if RULES[name].sums_rows])
+def test_a_sum_over_rows_is_the_sum_of_its_rows(name):
+    sample = Sample(name)
+    values = sample.draw()
+    whole = {"quad_over_lin": lambda: cp.quad_over_lin(X, s), "norm1": lambda: cp.norm1(X)}[name]()
+    rule, data = rule_of(whole)
+    fitted = rule.fitted(data, sample.shapes, ())
+    assert fitted.forward(values, fitted.data).item() == pytest.approx(sample.value(values).sum())
+
+
+def intervals(rule, data, count=400):
+    """Some that lie in the domain, and points in them."""
+    rng = np.random.default_rng(2)
+    positive = not float(data[0]).is_integer() or data[0] < 0 if rule.name == "power" else False
+    begin = max(rule.domain, 0.0 if positive else -3.0)
+    ends = np.sort(rng.uniform(begin + 1e-3, 3.0, (2, count)), axis=0)
+    return ends[0], ends[1], ends[0] + rng.uniform(0, 1, (50, count)) * (ends[1] - ends[0])
+
+
+entrywise = pytest.mark.parametrize(("name", "k"), [case for case in CASES if case[0] in ENTRYWISE])
+
+
+@entrywise
+def test_values_and_derivatives_lie_in_their_intervals(name, k):
+    sample = Sample(name, k)
+    rule, data = sample.rule, sample.data
+    lo, hi, points = intervals(rule, data)
+    assert not rule.may_leave(lo, data)
+    low, high, lost = rule.values(lo, hi, data)
+    values = rule.value(points, data)
+    assert not lost.any()
+    assert (values >= low - 1e-12).all() and (values <= high + 1e-12).all()
+    least, most = rule.slopes(lo, hi, data)
+    slopes = rule.derivative(points, data)
+    assert (slopes >= least - 1e-12).all() and (slopes <= most + 1e-12).all()
+    # Intervals of points are points: bounds are not wider than need be.
+    for bounds in (rule.values(lo, lo, data)[:2], rule.slopes(lo, lo, data)):
+        assert np.array_equal(*bounds)
+
+
+@entrywise
+def test_nothing_is_known_outside_the_domain(name, k):
+    sample = Sample(name, k)
+    rule, data = sample.rule, sample.data
+    if rule.domain == -math.inf:
+        total = rule.values(np.full(1, -np.inf), np.full(1, np.inf), data)
+        assert not rule.total or not total[2].any()
+        return
+    lo, hi = np.full(1, rule.domain - 0.5), np.full(1, rule.domain + 1.0)
+    assert np.isinf(rule.slopes(lo, hi, data)).all()
+    with np.errstate(all="ignore"):
+        outside, inside = (rule.value(end, data) for end in (lo, hi))
+    assert not np.isfinite(outside).all() and np.isfinite(inside).all()
+
+
+def test_powers_are_not_followed_out_of_their_domain():
+    rule, data = rule_of(exact(0.5))
+    assert rule.may_leave(np.array([-0.1, 1.0]), data)
+    pole = rule_of(exact(-1))[1]
+    assert rule.values(np.array([-1.0]), np.array([1.0]), pole)[2].all()
+
+
+@entrywise
+def test_derivatives_rise_fall_or_turn_as_stated(name, k):
+    rule, data = Sample(name, k).rule, Sample(name, k).data
+    if name == "power":
+        return
+    grid = np.linspace(max(rule.domain + 1e-2, -4.0), 4.0, 801)
+    steps = np.diff(rule.derivative(grid, data))
+    if rule.convex is None:
+        assert rule.bends_both_ways and steps.min() < 0 < steps.max()
+        turns = grid[1:-1][np.diff(np.sign(steps)) != 0]
+        assert np.allclose(turns, rule.bends, atol=0.02)
+    else:
+        assert (steps >= -1e-12).all() if rule.convex else (steps <= 1e-12).all()
+
+
+@every
+def test_second_derivatives_are_below_their_bound(name, k):
+    sample = Sample(name, k)
+    last = 0.7 if name == "quad_over_lin" else None
+    bound = sample.rule.curvature(1.0, sample.data, last)
+    if bound is None:
+        return
+    largest = 0.0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        point = 3 * rng.normal(size=math.prod(sample.shapes[0]))
+        rest = [np.full(math.prod(shape), 0.7) for shape in sample.shapes[1:]]
+        way = rng.normal(size=point.size)
+        g = np.eye(math.prod(sample.shape))[0]
+        ends = [sample.cotangent([point + h * way, *rest], g, 0) for h in (1e-5, -1e-5)]
+        read = sample.cotangent([np.ones(point.size), *rest], g, 0) != 0
+        bent = (ends[0] - ends[1])[read] @ way[read] / 2e-5 / (way[read] @ way[read])
+        largest = max(largest, abs(bent))
+    assert 0.05 * bound < largest <= bound * (1 + 1e-6)
+
+
+@every
+def test_bilinear_atoms_are_their_matrix_between_the_arguments(name, k):
+    sample = Sample(name, k)
+    values = sample.draw()
+    weight = np.cos(np.arange(math.prod(sample.shape))) + 1.5
+    last = values[-1] if len(values) == 2 else None
+    parts = (weight, sample.data, sample.shapes, last, sample.shape)
+    if not sample.rule.is_bilinear(sample.data):
+        assert sample.rule.bilinear(*parts) is None
+        return
+    made = sample.rule.bilinear(*parts)
+    if made is None:
+        assert sample.shapes[0] != sample.shapes[1]
+        return
+    B, which = made
+    assert values[0] @ (B @ values[which]) == pytest.approx(sample.value(values) @ weight)
+    if sample.rule.of_squares(sample.data):
+        assert which == 0 and (csr(B) != sp_diagonal(B)).nnz == 0
+
+
+def sp_diagonal(B):
+    return csr(np.diag(B.diagonal()))
+
+
+REDUCTIONS = [
+    (name, k)
+    for name, k in CASES
+    if isinstance(RULES[name], Reduction) and RULES[name].follows(Sample(name, k).data)
+]
+
+
+@pytest.mark.parametrize(("name", "k"), REDUCTIONS)
+def test_derivatives_of_reductions_lie_in_their_intervals(name, k):
+    sample = Sample(name, k)
+    rule = sample.rule
+    rest = [np.full(1, 0.7) for _ in sample.shapes[1:]]
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        lo, hi = np.sort(rng.normal(size=(2, math.prod(sample.shapes[0]))), axis=0)
+        point = lo + rng.uniform(size=lo.size) * (hi - lo)
+        g = np.ones(math.prod(sample.shape))
+        slope = sample.cotangent([point, *rest], g, 0)
+        bounds = rule.slopes(lo, hi, 0.7 if rest else None)
+        if bounds is not None:
+            assert (bounds[0] <= slope).all() and (slope <= bounds[1]).all()
+            continue
+        assert (rule.least_weight <= slope).all() and (slope <= 1 + 1e-12).all()
+        entries = np.full(g.size, lo.size // g.size)
+        assert np.abs(slope).sum() <= rule.spread(entries).sum() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if isinstance(RULES[name], Choice)])
+def test_choices_choose_one_of_their_arguments(name):
+    sample = Sample(name)
+    values = sample.draw()
+    chosen = sample.rule.chosen(values)
+    assert np.array_equal(chosen, sample.value(values))
+    assert ((chosen == values[0]) | (chosen == values[1])).all()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_what_dcp_does_not_know_is_stated(name):
+    sample = Sample(name)
+    count = len(sample.shapes)
+    # cvxpy takes u exp(u) for convex where u is known to be positive.
+    atom = cp.xexp(cp.Variable(2, nonneg=True)) if name == "xexp" else sample.atom
+    known = atom.is_atom_convex() or atom.is_atom_concave()
+    stated = sample.rule.beyond_dcp([True] * count)
+    if name in ("multiply", "matmul", "division", "tanh"):
+        assert stated
+    else:
+        assert known and not stated
+    assert sample.rule.beyond_dcp([True, *[False] * (count - 1)]) == (name == "tanh")
+
+
+def test_convexity_by_numbers():
+    squares, form = RULES["quad_over_lin"], RULES["quad_form"]
+    assert squares.convex_with(np.array([2.0])) and form.convex_with(P.ravel(order="F"))
+    assert not squares.convex_with(np.array([-1.0])) and not form.convex_with(-P.ravel(order="F"))
+    assert not squares.convex_with(None) and not form.convex_with(None)
+    assert {name for name in RULES if RULES[name].convex_by_numbers} == {squares.name, form.name}
+
+
+@pytest.mark.parametrize("case", ["exp", "log", "log1p", ("power", 2), ("power", 3)], ids=str)
+def test_penalties_that_level_off_bend_most_at_zero(case):
+    sample = Sample(*([case] if isinstance(case, str) else case))
+    rule, data, c = sample.rule, sample.data, np.array([0.6])
+    sign, grid = (-1 if rule.convex else 1), np.linspace(-3, 3, 1201)
+    values = rule.value(c + sign * grid**2, data)
+    bent = np.diff(values, 2) / (grid[1] - grid[0]) ** 2
+    assert np.abs(bent).max() <= 2 * rule.slope_above(c, data).item() * (1 + 1e-3)
+    if not rule.convex:
+        assert rule.slope_above(np.array([-2.0]), data) is None
