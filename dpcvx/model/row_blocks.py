@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .atoms import MATMUL, Entrywise
-from .matrices import Array, Data, Diagonal, Identity, Matrix, csr, folded, zeros
+from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array, csr, folded, zeros
 from .normal_form import (
     Argument,
     Atom,
@@ -176,7 +176,7 @@ class _Block:
         self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
     ) -> Argument:
         """Of what an atom takes, where that has this shape as a whole."""
-        view, own = View(shape), self.of_array(View(shape)(u.offset), len(shape))
+        view, own = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
         if not u.moving:
             # Records are not copied where the rule takes them as they lie.
             return Argument(None, (), own if isinstance(layout, View) else view.flat(own), limit)

@@ -196,7 +196,8 @@ class SparseMatrices(BehindTheDoor):
         if {first, second} != {-1, -2}:
             raise package_fault("Only the last two axes of sparse matrices change places.")
         dense = self._dense.swapaxes(-1, -2)
-        return SparseMatrices(self._blocks.T, self._sparse, dense, self._shape[::-1])
+        rows, columns = self._shape
+        return SparseMatrices(self._blocks.T, self._sparse, dense, (columns, rows))
 
     def rows_by(self, lengths: Any) -> Array:
         """Apply a function of matrices' rows, such as `row_lengths`: shape (agents, rows)."""

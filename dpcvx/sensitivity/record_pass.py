@@ -199,8 +199,8 @@ class Pass:
         if groups is None or (len(args) > 1 and not atom.args[1].constant):
             raise Unbounded(atom.written, "has no rule for records")
         wide = Range(g.lo[groups], g.hi[groups], g.owner[groups])
-        last = args[1].lo.item() if len(args) > 1 else None
-        if last is not None and not last > 0:
+        last = args[1].lo.item() if len(args) > 1 else 1.0
+        if not last > 0:
             raise Unbounded(atom.written, "divides by a number that is not positive")
         slopes = rule.slopes(u.lo, u.hi, last)
         if slopes is not None:

@@ -78,7 +78,7 @@ class Entrywise(Rule):
                 inside = (lo < self.turn) & (self.turn < hi)
                 peak = self._at(np.full(1, self.turn), data)
                 ends = np.vstack([ends, np.where(inside, peak, ends[0])])
-        lost = np.isnan(ends).any(axis=0)
+        lost = np.asarray(np.isnan(ends).any(axis=0))
         return ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf), lost
 
     def _at(self, u: Array, data: tuple[Any, ...]) -> Array:
@@ -158,7 +158,9 @@ class Power(Entrywise):
     ) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Return intervals of powers; negative ones have a pole at 0."""
         low, high, lost = super().values(lo, hi, data)
-        return low, high, lost | ((lo <= 0) & (hi >= 0)) if data[0] < 0 else lost
+        if data[0] < 0:
+            lost = np.logical_or(lost, (lo <= 0) & (hi >= 0))
+        return low, high, lost
 
     def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
         """Whether powers that are no positive whole numbers meet negative arguments."""

@@ -43,13 +43,13 @@ class Reduction(Rule):
 
     Attributes
     ----------
-    least_weight : float or None
-        The derivatives in the entries of one group lie between this and 1; None if they are
-        unknown, or come from `slopes`.
+    least_weight : float
+        The derivatives in the entries of one group lie between this and 1, unless they come from
+        `slopes`.
     """
 
     has_axis = True
-    least_weight: ClassVar[float | None] = None
+    least_weight: ClassVar[float] = -math.inf
 
     def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
         """Return the first argument's shape without the axes that are reduced."""
@@ -89,19 +89,19 @@ class Reduction(Rule):
 
         return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
 
-    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
         """Return intervals of derivatives that depend on their own entry alone; None for others.
 
         Parameters
         ----------
         lo, hi : ndarray
             Of the entries.
-        last : float or None
-            The second argument, a positive number.
+        last : float
+            The second argument, a positive number; 1 where there is none.
         """
         return None
 
-    def spread(self, entries: Array) -> Array:
+    def spread(self, entries: NDArray[np.intp]) -> Array:
         """Return bounds of the l1 norms of derivatives, of groups with so many entries."""
         return np.ones(entries.size)
 
@@ -151,15 +151,15 @@ class QuadOverLin(Reduction):
 
     def forward(self, v: Sequence[Array], data: Any) -> Array:
         """Return sums of squares."""
-        return np.sum(v[0] ** 2, axis=data.axis, keepdims=True) / v[1]
+        return np.asarray(np.sum(v[0] ** 2, axis=data.axis, keepdims=True)) / v[1]
 
     def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         if k == 1:
-            return np.sum(-out * g / v[1], axis=data.every, keepdims=True)
+            return np.asarray(np.sum(-out * g / v[1], axis=data.every, keepdims=True))
         return 2.0 * v[0] * (g / v[1])
 
-    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
         """Return twice the entries."""
         return 2 * lo / last, 2 * hi / last
 
@@ -264,7 +264,7 @@ class Norm1(Reduction):
         """Return the cotangent."""
         return np.sign(v[0]) * g
 
-    def slopes(self, lo: Array, hi: Array, last: float | None) -> tuple[Array, Array] | None:
+    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
         """Return the signs."""
         return np.where(lo > 0, 1.0, -1.0), np.where(hi < 0, -1.0, 1.0)
 
@@ -320,7 +320,7 @@ class Pnorm(Reduction):
         ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
-    def spread(self, entries: Array) -> Array:
+    def spread(self, entries: NDArray[np.intp]) -> Array:
         """Return the l1 norms of unit vectors with so many entries."""
         return np.sqrt(entries)
 

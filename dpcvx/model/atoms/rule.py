@@ -125,7 +125,7 @@ class Rule(ABC):
     def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
         """Return what no compiler makes of its static data and shapes of arguments, if anything."""
         if self.has_number:
-            p = data[0] if data else None
+            p: Any = data[0] if data else None
             if not (type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE):
                 return "a number"
             if not self.takes(p):
