@@ -18,7 +18,7 @@ import numpy as np
 import scs
 
 import dpcvx as dp
-from dpcvx.solvers import active_set, conic, first_order, interior_point
+from dpcvx.solvers import active_set, conic, interior_point
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -123,11 +123,14 @@ class Daqp:
         return z, value, flag, info
 
 
+SOLVER = scs.SCS  # also while `faulty` replaces it
+
+
 class Scs:
     """SCS with faults."""
 
     def __init__(self, faults: Faults, *arguments, **options) -> None:
-        self._faults, self._solver = faults, scs.SCS(*arguments, **options)
+        self._faults, self._solver = faults, SOLVER(*arguments, **options)
 
     def solve(self):
         self._faults.raised("solve")
@@ -147,7 +150,7 @@ def faulty(faults: Faults) -> ExitStack:
     own["DefaultSolver"] = lambda *arguments: Clarabel(faults, *arguments)
     replaced = [
         (interior_point, "clarabel", SimpleNamespace(**own)),
-        (first_order, "scs", SimpleNamespace(SCS=lambda *a, **k: Scs(faults, *a, **k))),
+        (scs, "SCS", lambda *a, **k: Scs(faults, *a, **k)),
         (active_set, "daqp", SimpleNamespace(Model=lambda: Daqp(faults))),
         (conic, "newton_for", lambda *_: None),  # its answers would need no other solver
     ]
