@@ -147,7 +147,13 @@ def rests_on(package=PACKAGE, found=computed):
     edges = graph(package, lines)
     first = [n for n in edges if any(n == d or n.startswith(f"{d}.") for d in DERIVES)]
     reached = {*first, *(target for n in first for target in nx.descendants(edges, n))}
-    return sorted(n for n in reached if modules(package)[n][0].name != "__init__.py")
+    return sorted(name for name in reached if _has_code(*modules(package)[name]))
+
+
+def _has_code(path, tree):
+    """Whether a file is more than a package that names its parts."""
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return path.name != "__init__.py" or any(isinstance(node, kinds) for node in tree.body)
 
 
 def length(name, package=PACKAGE):
@@ -159,13 +165,12 @@ def guarantee(package=PACKAGE):
     """The files that a guarantee rests on, with their lines, by room; and a total."""
     names, said = rests_on(package), []
     for room in (*reversed(ROOMS), "ground"):
-        own = [name for name in names if room_of(name) == room]
-        if own:
-            said.append(f"{sum(length(name, package) for name in own):6} {room}")
-            said += [
-                f"{length(name, package):6}   {package.name}/{name.replace('.', '/')}.py"
-                for name in own
-            ]
+        files = {name: length(name, package) for name in names if room_of(name) == room}
+        if files:
+            said.append(f"{sum(files.values()):6} {room}")
+        for name, lines in files.items():
+            path = modules(package)[name][0].relative_to(package.parent)
+            said.append(f"{lines:6}   {path.as_posix()}")
     total = sum(length(name, package) for name in names)
     return "\n".join([*said, f"{total:6} lines in {len(names)} of {len(modules(package))} files"])
 
