@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of processes; without bytecode each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel gallery printed weight check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -44,6 +44,9 @@ look: docs  ## the first page and a lesson in a browser; pictures in out/look
 
 wheel: $(READY)  ## the README's example from a wheel, on every Python here, in environments with nothing else
 	$(BIN)/python -m tests.wheel
+
+dist: $(READY)  ## what is published, in dist/: a source distribution, and a wheel made from it
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 gallery: $(READY)  ## draws the gallery's thumbnails anew, in four minutes
 	$(BIN)/python docs/gallery.py
