@@ -158,7 +158,8 @@ def check_joint_minimiser(
         raise ModelError(
             f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
             "sets of its agents have a direction without end in common, along which no objective "
-            f"grows quadratically. Add bounds to the variables{_or_steps(program)}."
+            "grows quadratically. Add bounds to the variables, such as "
+            f"cp.norm(x) <= 10{_or_steps(program)}."
         )
 
 
@@ -172,7 +173,7 @@ def _or_steps(program: Program) -> str:
     """Another method, where it takes the problem."""
     if program.coupling is not None:
         return ""
-    return ", or use dp.LinearizedADMM, whose steps always have a minimiser"
+    return ", or use dp.LinearizedADMM(step=...), whose steps always have a minimizer"
 
 
 def _slope(sensitivity: Sensitivity) -> Array:
@@ -189,7 +190,7 @@ def _slope(sensitivity: Sensitivity) -> Array:
 def _unbounded(name: str, what: str) -> str:
     return (
         f"The exact local step of agent '{name}' {what}: its set has a direction without end, "
-        "along which its objective does not grow quadratically. Add bounds to its variables, or "
-        "use dp.LinearizedADMM, whose steps have a minimiser; the problem of all agents together "
-        "needs one as well."
+        "along which its objective does not grow quadratically. Add bounds to its variables, "
+        "such as cp.norm(x) <= 10, or use dp.LinearizedADMM(step=...), whose steps have a "
+        "minimizer; the problem of all agents together needs one as well."
     )
