@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests start hundreds of processes; without bytecode each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Processes beside each other share the cores; threads of BLAS in each would get in their way.
+export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
 
@@ -11,7 +13,7 @@ demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture
 	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
 
 lowest: $(READY)  ## what depends on versions most, with the lowest that pyproject.toml allows
 	$(BIN)/python -m tests.versions --quick lowest
@@ -60,13 +62,13 @@ weight: $(READY)  ## how much there is to read, beside the figures of the last c
 check: test lowest lint types examples docs wheel
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m timed tests/benchmarks
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
+	$(BIN)/python -m pytest -m timed tests/benchmarks
+	$(BIN)/python -m tests.benchmarks.speed $(BENCH)
 
 utility: $(READY)  ## what answers are worth: defaults and tuned settings next to the best by hand
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m study
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility $(UTILITY)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility.beyond
+	$(BIN)/python -m pytest -m study
+	$(BIN)/python -m tests.benchmarks.utility $(UTILITY)
+	$(BIN)/python -m tests.benchmarks.utility.beyond
 
 campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms
 	$(BIN)/python -m tests.campaigns
