@@ -1,7 +1,7 @@
 """The gate: the only module that reads private values, and the only way out for what is computed.
 
-The ledger entry is written first, then the data are touched, then noise is added; nothing else
-comes back.
+The account is charged first, then the answer is computed, then noise is added; nothing else comes
+back. Charge and value are in the ledger's file before the run uses the value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..errors import DataError, PrivacyError
+from ..errors import DataError, PrivacyError, package_fault
 from ..guard import guarded
 from ..model.matrices import Data
 from ..model.normal_form import NormalForm
@@ -122,12 +122,15 @@ class ReleaseGate:
         what : Entry or None
             For the ledger; None for values that do not depend on private data.
         compute : callable
-            Called after the ledger was written.
+            Called after the account was charged.
         grid : Grid or None
-            Grid and noise of the (scaled) value; None for no noise.
+            Grid and noise of the (scaled) value. None releases the exact value: of a plan without
+            noise, or of what does not depend on private data.
         scale : ndarray, shape (n,), optional
             Public; divided out again.
         """
+        if what is not None and self.calibrated is not None and grid is None:
+            raise package_fault("A value that was charged as noisy has no noise.")
         value = self._past.get(place)
         if value is None:
             if what is not None and place not in self._paid:
