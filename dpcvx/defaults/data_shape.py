@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from ..sensitivity.release_once import left_inverse
 from .shape import best_shape
 
 Array = NDArray[np.float64]
@@ -130,7 +131,7 @@ def data_shape(
 
     def noise(K: Array) -> Array:
         sensitivity = np.linalg.norm(K * units, p, axis=0).max()
-        return deviation * sensitivity * np.linalg.pinv(K)
+        return deviation * sensitivity * left_inverse(K)
 
     def cost(N: Array) -> float:
         margins = sum(w * s.length(N) for w, s in zip(prices, stakes, strict=True))

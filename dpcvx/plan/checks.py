@@ -148,6 +148,17 @@ def check_groups(problem: Declaration, asked: Mapping[str, Declared | None]) -> 
             )
 
 
+def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | None]) -> None:
+    """Refuse multipliers that differ in one group, which its one figure does not account for."""
+    for group in problem.group_names:
+        if len({multipliers[name] for name in group} - {None}) > 1:
+            members = " and ".join(f"'{name}'" for name in group)
+            raise PrivacyError(
+                f"Agents {members} form a group, and their noise has different multipliers. Give "
+                "them one multiplier: what a group loses together is known only then."
+            )
+
+
 def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse a coupling that the method does not take, or a method that lacks one."""
     name, coupled = type(algorithm).__name__, algorithm.requirements.coupled

@@ -267,6 +267,8 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         By agent.
     """
     request, needs, last = draft.request, draft.needs, draft.last
+    names = [agent.name for agent in draft.agents]
+    checks.check_group_noise(draft.problem, dict(zip(names, multipliers, strict=True)))
     agents = with_noise(draft.agents, multipliers, needs, draft.rounds, request.delta, draft.once)
     if last is not None:
         agents = tuple(

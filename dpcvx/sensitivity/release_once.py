@@ -38,6 +38,9 @@ _RANK = 1e-12
 # Relative; scales that differ less are one number in texts.
 _TIE = 1e-6
 
+# Largest error of what recovers the data from a statistic of them, relative to their units.
+_INVERSE = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Publication:
@@ -140,7 +143,7 @@ class Publication:
     def decode(self) -> sp.csr_array:
         """Of what tells the data: from the statistic back to them."""
         if self.kind == "shaped data":
-            return sp.csr_array(np.linalg.pinv(self.encode.toarray()))
+            return sp.csr_array(left_inverse(self.encode.toarray()))
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
 
     def unlimited(self, released: Array) -> Array:
@@ -318,7 +321,7 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
         elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
             found = by_matrix(sensitivity, p, J, how)
         elif kind == "data" and how.shape[1:] == J.shape[1:]:
-            if _tells_all(how, whole_data(sensitivity, p, owner)):
+            if _tells_all(how):
                 found = by_matrix(sensitivity, p, J, how, "shaped data")
     if found is None or not 0 < found.sensitivity <= LARGEST:
         raise PrivacyError(
@@ -328,9 +331,28 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
     return found
 
 
-def _tells_all(matrix: Array, plain: Publication) -> bool:
-    """Whether data follow from this statistic: rank in units in which their changes are one."""
-    return int(np.linalg.matrix_rank(matrix / plain.encode.diagonal())) == matrix.shape[1]
+def left_inverse(matrix: Array) -> Array:
+    """Return the pseudoinverse of a matrix of full column rank, in any units of its columns.
+
+    A pseudoinverse of the matrix as it is drops columns that are small beside others.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (s, n)
+    """
+    lengths = np.linalg.norm(matrix, axis=0)
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    return np.linalg.pinv(matrix / lengths) / lengths[:, None]
+
+
+def _tells_all(matrix: Array) -> bool:
+    """Whether data follow from this statistic, in whatever units they are."""
+    lengths = np.linalg.norm(matrix, axis=0)
+    if not (lengths > 0).all():
+        return False
+    scaled = matrix / lengths
+    error = np.linalg.pinv(scaled) @ scaled - np.eye(scaled.shape[1])
+    return bool(np.abs(error).max() <= _INVERSE)
 
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:

@@ -68,3 +68,19 @@ def test_the_sensitivity_of_another_statistic_is_derived_anew():
         agent = make_terms(Terms, made, replace(request, once=[once], estimates=[()])).agents[0]
         # The slope of |x - d|^2 moves by twice the change of one entry.
         assert agent.publication.sensitivity == pytest.approx(0.2 * weights.max(), rel=1e-6)
+
+
+def test_a_group_with_different_multipliers_is_refused():
+    x, agents = cp.Variable(2, name="x"), []
+    for k in range(2):
+        d = dp.Private(np.ones(2), name=f"d{k}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 2], name=f"a{k}"))
+    made = dp.Problem(agents, groups=[agents])
+    asked = Request(
+        algorithm=dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3, release="each step"
+    )
+    request = propose(made, asked).request
+    first, second = request.multipliers
+    for other in (0.55 * second, 1.7 * second):
+        with pytest.raises(dp.PrivacyError, match="'a0' and 'a1' form a group"):
+            make_terms(Terms, made, replace(request, multipliers=[first, other]))

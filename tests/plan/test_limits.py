@@ -371,3 +371,18 @@ def test_a_ledger_file_keeps_the_pair(tmp_path):
     assert account.spent() == result.ledger["grid"].spent()
     again = plan.replay(tmp_path / "spent.jsonl")
     assert np.array_equal(again.solution["p"], result.solution["p"])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e4, 1e9])
+def test_margins_are_the_same_in_units_far_apart(unit):
+    """What recovers the data drops none that are small, so their margins are not 0."""
+    x = cp.Variable(4, name="x")
+    small, large = np.full(3, 0.7) / unit, np.array([0.7 * unit])
+    d = dp.Private(small, name="d", adjacency=dp.Within(0.1 / unit), like=1.01 * small)
+    e = dp.Private(large, name="e", adjacency=dp.Within(0.1 * unit), like=1.01 * large)
+    limits = [x[3] >= e[0] / unit, cp.sum(x[:3]) >= cp.sum(d) * unit, cp.abs(x) <= 100]
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x)), limits, name="a")])
+    plan = problem.plan(dp.Central(), mechanism="gaussian", epsilon=1.0, delta=1e-4, violation=0.01)
+    assert plan.agents[0].publication.kind == "shaped data"
+    margins = [kept.tightened.margins[0] for kept in plan.program.kept]
+    assert margins == pytest.approx([0.831, 0.993], abs=0.01)
