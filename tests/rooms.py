@@ -132,20 +132,20 @@ def computed(name, path, tree):
     visitor.visit(tree)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in visitor.names]
-            if kept:
-                only = copy.copy(node)
-                only.names = kept
-                yield from imported(name, path, ast.Module([only], []))
+            used = [a for a in node.names if (a.asname or a.name).split(".")[0] in visitor.names]
+            if used:
+                part = copy.copy(node)
+                part.names = used
+                yield from imported(name, path, ast.Module([part], []))
 
 
-def rests_on(package=PACKAGE, found=computed):
+def rests_on(package=PACKAGE, imports_of=computed):
     """Modules that a guarantee rests on: what derives it, and all that this imports.
 
-    `found` lists what a module imports; by default without what it needs for types alone.
+    `imports_of` lists what a module imports; by default without what it needs for types alone.
     """
     lines = tuple(
-        (n, line) for n, (p, tree) in modules(package).items() for line in found(n, p, tree)
+        (n, line) for n, (p, tree) in modules(package).items() for line in imports_of(n, p, tree)
     )
     edges = graph(package, lines)
     first = [n for n in edges if any(n == d or n.startswith(f"{d}.") for d in DERIVES)]
@@ -166,16 +166,16 @@ def length(name, package=PACKAGE):
 
 def guarantee(package=PACKAGE):
     """The files that a guarantee rests on, with their lines, by room; and a total."""
-    names, said = rests_on(package), []
+    names, rows = rests_on(package), []
     for room in (*reversed(ROOMS), "ground"):
         files = {name: length(name, package) for name in names if room_of(name) == room}
         if files:
-            said.append(f"{sum(files.values()):6} {room}")
+            rows.append(f"{sum(files.values()):6} {room}")
         for name, lines in files.items():
             path = modules(package)[name][0].relative_to(package.parent)
-            said.append(f"{lines:6}   {path.as_posix()}")
+            rows.append(f"{lines:6}   {path.as_posix()}")
     total = sum(length(name, package) for name in names)
-    return "\n".join([*said, f"{total:6} lines in {len(names)} of {len(modules(package))} files"])
+    return "\n".join([*rows, f"{total:6} lines in {len(names)} of {len(modules(package))} files"])
 
 
 def walked(text):

@@ -159,7 +159,7 @@ def test_rooms_that_know_neither_data_nor_noise(room):
 
 
 def test_nothing_that_a_guarantee_rests_on_imports_advice():
-    named = rests_on(found=imported)  # imports for types and inside functions count
+    named = rests_on(imports_of=imported)  # imports for types and inside functions count
     assert "plan.draft" in named and "run.gate" in named
     assert [name for name in named if room_of(name) in ADVICE] == []
 

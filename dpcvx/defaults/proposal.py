@@ -110,9 +110,10 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
         given=selection.algorithm,
         clips=[local.clip for local in draft.program.agents],
         multipliers=multipliers,
-        once=[found and Once.of(found) for found in statistics],
+        once=[statistic and Once.of(statistic) for statistic in statistics],
         estimates=[
-            found.estimates if isinstance(found, Publication) else () for found in statistics
+            statistic.estimates if isinstance(statistic, Publication) else ()
+            for statistic in statistics
         ],
         shares=shares,
         slope_noise=draft.program.noise,
@@ -140,8 +141,8 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
     if selection.quiet:
         agents = selection.quiet
     elif last is not None:
-        found = multipliers_of_turns(agents, last, delta)
-        return noisy_draft(draft, found), list(found)
+        by_turn = multipliers_of_turns(agents, last, delta)
+        return noisy_draft(draft, by_turn), list(by_turn)
     else:
         given = draft.needs, draft.rounds, draft.releases, delta, draft.once
         agents = calibrated(agents, *given)

@@ -61,13 +61,15 @@ def with_noise(
                 f"'{agent.name}', which is not that of {asked.mechanism} noise. Make the plan by "
                 "problem.plan(...)."
             )
-        found = Calibrated(asked.mechanism, multiplier)
+        calibrated = Calibrated(asked.mechanism, multiplier)
         if (uneven or asked.mechanism.decay < 1) and not once:
             check_long(rounds, len(needs.weights))
-        return replace(found, weights=needs.weights, free=needs.free) if uneven else found
+        if uneven:
+            return replace(calibrated, weights=needs.weights, free=needs.free)
+        return calibrated
 
     pairs = zip(agents, multipliers, strict=True)
-    return tuple(replace(agent, noise=noise(agent, found)) for agent, found in pairs)
+    return tuple(replace(agent, noise=noise(agent, multiplier)) for agent, multiplier in pairs)
 
 
 def require_delta(mechanism: Mechanism, delta: float | None) -> None:

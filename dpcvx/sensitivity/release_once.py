@@ -37,7 +37,6 @@ _SQUARE = 600
 _RANK = 1e-12
 # Relative; scales that differ less are one number in texts.
 _TIE = 1e-6
-
 # Largest error of what recovers the data from a statistic of them, relative to their units.
 _INVERSE = 1e-6
 
@@ -350,9 +349,8 @@ def _tells_all(matrix: Array) -> bool:
     lengths = np.linalg.norm(matrix, axis=0)
     if not (lengths > 0).all():
         return False
-    scaled = matrix / lengths
-    error = np.linalg.pinv(scaled) @ scaled - np.eye(scaled.shape[1])
-    return bool(np.abs(error).max() <= _INVERSE)
+    recovered = lengths[:, None] * (left_inverse(matrix) @ matrix) / lengths
+    return bool(np.abs(recovered - np.eye(lengths.size)).max() <= _INVERSE)
 
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
