@@ -71,7 +71,7 @@ class Plan(Terms):
     observer : {"everyone", "last iterate"}
     program : Program
         The problem as plain arrays.
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         What is fixed for each agent: sensitivity, noise, price, budget; ``plan.agent("north")``
         is the one of that name.
     last : LastIterate or None

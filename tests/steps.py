@@ -24,6 +24,11 @@ def solution(x, step):
     return LocalSolution(x, step.center, step.D, step.anchor)
 
 
+def answering(agent, *queries):
+    """The same agent, planned for queries of these types."""
+    return replace(agent, needs=replace(agent.needs, queries=queries))
+
+
 class Setting:
     """A cost over a set; one change moves an entry of the private d by at most `radius`."""
 
@@ -35,7 +40,7 @@ class Setting:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.facts = replace(plan.agents[0].facts, queries=(LocalSolution, Minimiser))
+        self.facts = answering(plan.agents[0], LocalSolution, Minimiser)
 
     def oracle(self, data):
         """An oracle whose noise is 0."""

@@ -297,7 +297,7 @@ def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
 
     Parameters
     ----------
-    agents : sequence of LocalProgram or AgentTerms
+    agents : sequence of LocalProgram or AgentPlan
     derive : callable
     """
     found: dict[Hashable, T] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..algorithms.base import Requirements
-from ..plan.agent_terms import Agents, Declared
+from ..plan.agent_plan import Agents, Declared
 from ..plan.checks import check_long
 from ..plan.noise import require_delta, truncated, with_noise
 from ..privacy.last_iterate import LastIterate
@@ -22,7 +22,7 @@ def calibrated(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     needs : Requirements
         Of the algorithm.
     rounds : int
@@ -59,7 +59,7 @@ def calibrated_with_limit(agents: Agents, delta: float) -> Agents:
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their noise, for one release of the data.
     delta : float
         Positive.
@@ -88,7 +88,7 @@ def multipliers_of_turns(agents: Agents, last: LastIterate, delta: float | None)
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     last : LastIterate
         What the loss depends on besides.
     delta : float or None

@@ -23,7 +23,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
-from ..plan.agent_terms import Agents, AgentTerms, declared
+from ..plan.agent_plan import AgentPlan, Agents, declared
 from ..plan.asked import asked_of
 from ..plan.limits import with_margins
 from ..plan.request import KINDS
@@ -398,12 +398,12 @@ def _ratio(pairs: Sequence[tuple[Error, Error]]) -> float:
     return math.exp(statistics.fmean(math.log(a.variance / b.variance) for a, b in pairs))
 
 
-def _error(agent: AgentTerms, response: Response | None) -> Error | None:
+def _error(agent: AgentPlan, response: Response | None) -> Error | None:
     """Of the noise in an agent's gradients, or in what it releases once; None if nothing is noisy.
 
     Parameters
     ----------
-    agent : AgentTerms
+    agent : AgentPlan
     response : Response or None
         Around the agent, if its data leave once.
     """

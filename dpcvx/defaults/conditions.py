@@ -14,7 +14,7 @@ from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.curvature import smoothness
 from ..model.quadratic import is_quadratic_given_data
-from ..plan.agent_terms import Agents, AgentTerms
+from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.certificate import Sensitivity
 from .landscape import landscape
 
@@ -38,7 +38,7 @@ def conditions(
     Parameters
     ----------
     program : Program
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     rounds : int
     noisy_steps : bool
     distance : float, optional
@@ -79,21 +79,21 @@ def _whole(agents: Agents) -> tuple[float, ...]:
     if not any(_square(agent) for agent in agents):
         return ()
 
-    def whole(agent: AgentTerms) -> float:
+    def whole(agent: AgentPlan) -> float:
         known = _square(agent)
         return _slope(agent, replace(known, clips=()) if known else agent.sensitivity)
 
     return tuple(once_per_kind(agents, whole))
 
 
-def _square(agent: AgentTerms) -> Sensitivity | None:
+def _square(agent: AgentPlan) -> Sensitivity | None:
     """Of an agent whose losses are clipped squares; None for others."""
     known = agent.sensitivity
     clipped = known is not None and bool(known.clips)
     return known if clipped and is_quadratic_given_data(agent.program.form) else None
 
 
-def _slope(agent: AgentTerms, known: Sensitivity | None) -> float:
+def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
     """About how far all data of an agent move a gradient; see `Conditions`."""
     start = agent.program.start
     if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
@@ -116,7 +116,7 @@ def _slope(agent: AgentTerms, known: Sensitivity | None) -> float:
     return change * math.sqrt(sum(squares.values()))
 
 
-def _spread(agent: AgentTerms, distance: float) -> float:
+def _spread(agent: AgentPlan, distance: float) -> float:
     """Standard deviation of the noise in one entry of a gradient, so near the start, in round 1."""
     if agent.noise is None:
         return 0.0

@@ -13,7 +13,7 @@ from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
 from ..model.adjacency import Rows
 from ..model.declaration import Declaration
-from ..plan.agent_terms import Agents, AgentTerms
+from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments
 
@@ -68,7 +68,7 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> str:
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
         By agent, public proxy values of each private object, if there are any.
@@ -108,7 +108,7 @@ def _given(values: Sequence[Array | None]) -> bool:
     return all(one is not None for one in values)
 
 
-def _on_entries(agent: AgentTerms, released: Publication) -> Iterator[tuple[str, str]]:
+def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
     """Per private object, its name and the standard deviation of the noise on its entries."""
     spread = _spread(agent)
     if not released.whole:
@@ -142,17 +142,17 @@ def _on_entries(agent: AgentTerms, released: Publication) -> Iterator[tuple[str,
         )
 
 
-def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentTerms] | None:
+def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentPlan] | None:
     """The largest ratio of noise to what leaves once, and whose it is; None if none is known.
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
         As of `of_releases`.
     """
-    ratios: list[tuple[float, AgentTerms]] = []
+    ratios: list[tuple[float, AgentPlan]] = []
     for agent in agents:
         signal = _signal(agent, stand_ins.get(agent.name, ()))
         if agent.publication is not None and signal is not None:
@@ -172,7 +172,7 @@ def of_steps(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     known : Conditions
     steps : int
         Releases of an agent.
@@ -195,7 +195,7 @@ def of_steps(
     return UNTOLD if reads else ""
 
 
-def _spread(agent: AgentTerms) -> float:
+def _spread(agent: AgentPlan) -> float:
     """Standard deviation of the noise on one component of what leaves once."""
     noise, released = agent.noise, agent.publication
     if noise is None or released is None:
@@ -203,7 +203,7 @@ def _spread(agent: AgentTerms) -> float:
     return math.sqrt(noise.variance(released.sensitivity))
 
 
-def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | None:
+def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None:
     """About the l2 norm of what leaves once; None where nothing is known of it."""
     released = agent.publication
     if released is None:

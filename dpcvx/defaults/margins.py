@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 
 from ..algorithms.program import Program
-from ..plan.agent_terms import Agents
+from ..plan.agent_plan import Agents
 from ..plan.limits import spreads_of
 from .data_shape import costs
 from .stakes import Stakes
@@ -22,7 +22,7 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
     Parameters
     ----------
     program : Program
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     stakes : tuple of tuple of Stake
         By constraint, what margins of its parts cost; empty if that is not known.

@@ -13,7 +13,7 @@ from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.program import once_per_kind
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
-from ..plan.agent_terms import Agents, AgentTerms, declared
+from ..plan.agent_plan import AgentPlan, Agents, declared
 from ..plan.asked import asked_of
 from ..plan.request import Mechanisms
 from ..solvers.directions import bounded_for_slopes
@@ -44,7 +44,7 @@ class NoisyRounds:
     algorithm : LinearizedADMM, MeanGradient or SummedGradient
     mechanism : Mechanisms
     rounds : int
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their noise.
     known : Conditions
     scene : Landscape
@@ -128,7 +128,7 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
     return replace(_nearly_best(options), others=tuple(options))
 
 
-def _runs_away(agent: AgentTerms) -> bool:
+def _runs_away(agent: AgentPlan) -> bool:
     """Whether the loss of records grows without end, and no set keeps noisy steps from there."""
     local, known = agent.program, agent.sensitivity
     if known is None or not known.records or not grows(local, known):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from .._words import together
 from ..model.declaration import Declaration
-from ..plan.agent_terms import Agents
+from ..plan.agent_plan import Agents
 from ..plan.compiled import Compiled
 from ..plan.draft import Draft, before_noise, checked, declared_draft, make_terms, noisy_draft
 from ..plan.request import Choice, CompleteRequest, Request

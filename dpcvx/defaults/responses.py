@@ -16,7 +16,7 @@ from ..algorithms.toward_start import SlopeNoise
 from ..model.expected import Expectation
 from ..model.matrices import without_zeros
 from ..model.quadratic import hessian, hessian_at
-from ..plan.agent_terms import Agents, AgentTerms
+from ..plan.agent_plan import AgentPlan, Agents
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.release_once import Publication, Statistic
 from ..solvers.projector import Projector
@@ -91,13 +91,13 @@ def published(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     around : sequence of Response
         Of each.
     stakes : mapping of int to sequence of Stake, optional
         By place of the agent, what its constraints with private data are about.
     """
-    found: list[AgentTerms] = []
+    found: list[AgentPlan] = []
     for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
         known, noise = agent.sensitivity, agent.noise
         statistic = None
@@ -126,7 +126,7 @@ def toward_proxy(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     around : sequence of Response
         Of each.
@@ -137,7 +137,7 @@ def toward_proxy(
     return tuple(_toward(agent, response, proxies[agent.name]) for agent, response in pairs)
 
 
-def _toward(agent: AgentTerms, response: Response, values: Sequence[Array | None]) -> AgentTerms:
+def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]) -> AgentPlan:
     """See `toward_proxy`; none where constraints need the data as they were released."""
     found, noise = agent.publication, agent.noise
     if not isinstance(found, Publication) or noise is None or agent.expects:
@@ -178,7 +178,7 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
     Parameters
     ----------
     program : Program
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     around : sequence of Response
         Of each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from ..plan.agent_terms import Agents
+from ..plan.agent_plan import Agents
 from ..plan.request import Choice, Request
 
 

@@ -13,7 +13,7 @@ from ..algorithms.joint import joint, with_directions
 from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
 from ..errors import ModelError
 from ..model.declaration import Declaration
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import MomentsTerm
@@ -66,7 +66,7 @@ def check_sets(program: Program) -> None:
     )
 
 
-def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentTerms]) -> None:
+def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentPlan]) -> None:
     """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
     size = sum(local.n for local in program.agents)
     if any(kept.tightened.directions() is None for kept in program.kept):
@@ -90,13 +90,13 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
         )
 
 
-def _affine(agent: AgentTerms) -> bool:
+def _affine(agent: AgentPlan) -> bool:
     """Whether private data add a linear term to the objective and nothing else."""
     known = agent.sensitivity
     return not agent.program.form.private or (known is not None and known.constant)
 
 
-def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:
+def check_minimiser(agent: AgentPlan, noisy: bool, once: bool) -> None:
     """Refuse an exact local step that has no minimiser.
 
     The step is tried once at the start. With noise the linear term can take any multiple of a
@@ -119,7 +119,7 @@ def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:
 
 
 def check_joint_minimiser(
-    program: Program, agents: Sequence[AgentTerms], noisy: bool, once: bool
+    program: Program, agents: Sequence[AgentPlan], noisy: bool, once: bool
 ) -> None:
     """Refuse a problem that has no optimum, for some values of the noise if there is noise.
 
@@ -141,7 +141,7 @@ def check_joint_minimiser(
             own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
             slope[place] += own
     sums = any(agent.noise is not None and agent.noise.split for agent in agents)
-    if noisy and sums and not any(MomentsTerm in agent.facts.queries for agent in agents):
+    if noisy and sums and not any(MomentsTerm in agent.queries for agent in agents):
         # Every agent's noise is in all entries of a sum.
         slope[:] = np.sin(1.0 + np.arange(n))
     cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)

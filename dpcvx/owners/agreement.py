@@ -14,7 +14,7 @@ from ..algorithms.summed import SplitSharing
 from ..errors import BudgetError, DpcvxError
 from ..model.spec import PrivateSpec
 from ..plan import checks
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.banner import WIDTH
 from ..privacy.accounting import Composition
 from ..privacy.ledger_file import past_of
@@ -24,7 +24,6 @@ from ..run.part import Part
 from ..run.resume import begin
 from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.known import Facts
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Publication, Statistic, restated
 from . import wire
@@ -69,7 +68,7 @@ class Agreement:
     open: bool = False
 
     @property
-    def agent(self) -> AgentTerms:
+    def agent(self) -> AgentPlan:
         """The agent."""
         return self.part.agent
 
@@ -154,7 +153,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
     return math.hypot(split.scale, *honest)
 
 
-def _moved(agent: AgentTerms) -> str:
+def _moved(agent: AgentPlan) -> str:
     """What one change of the data does to what leaves, as it is charged."""
     known, noise, once = agent.sensitivity, agent.noise, agent.publication
     if known is None or noise is None:
@@ -419,13 +418,12 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
     algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
     needs = algorithm.requirements
     found = local.sensitivity() if local.form.private else None
-    facts = Facts(offer.agent, local.form, local.constraints, found, queries=needs.queries)
-    agent = AgentTerms(
-        name=offer.agent,
+    agent = AgentPlan(
         program=local,
+        needs=needs,
         share=max(offer.share, policy.share),
         asked=None,
-        facts=facts,
+        sensitivity=found,
         noise=noise,
         publication=_statistic(offer, noise, found, once),
     )
@@ -460,7 +458,7 @@ def _run(offer: Offer) -> str:
     return offer.run if sums_in_secret(offer.algorithm) else ""
 
 
-def _check_held(agent: AgentTerms, noise: Calibrated, offer: Offer) -> None:
+def _check_held(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
     """Refuse a price that the noise in the document does not pay for.
 
     A price follows from the multiplier of the offer. The noise of all participants less the
@@ -468,7 +466,7 @@ def _check_held(agent: AgentTerms, noise: Calibrated, offer: Offer) -> None:
     two again, with what is then known of the question.
     """
     split = noise.split
-    if split is None or MomentsTerm in agent.facts.queries:
+    if split is None or MomentsTerm in agent.queries:
         return
     rounding = split.width * math.sqrt(agent.program.n)
     if noise.multiplier * (agent.bound + rounding) > _held(offer, split) * (1 + _SLACK):
@@ -516,7 +514,7 @@ def _statistic(
     return moved
 
 
-def _priced(agent: AgentTerms, noise: Calibrated, offer: Offer, policy: Policy) -> AgentTerms:
+def _priced(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Policy) -> AgentPlan:
     needs = offer.algorithm.requirements
     count = _schedule(offer, agent.program)[-1]
     if not noise.steady:

@@ -11,7 +11,7 @@ from ..algorithms.program import LocalProgram
 from ..algorithms.summed_gradient import SummedGradient
 from ..errors import ModelError, RefusedError
 from ..model.declaration import Declaration
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
 from ..sensitivity.release_once import Once, Publication
 from . import wire
@@ -130,7 +130,7 @@ def _require_possible(plan: Terms) -> None:
             )
 
 
-def _digest(agent: AgentTerms, program: LocalProgram) -> str:
+def _digest(agent: AgentPlan, program: LocalProgram) -> str:
     """A program's digest, if owners take the program: else nobody needs to be waited for."""
     try:
         require_well_formed(program)
@@ -162,7 +162,7 @@ def _require_owners(problem: Declaration) -> None:
             )
 
 
-def _once(agent: AgentTerms) -> Once | None:
+def _once(agent: AgentPlan) -> Once | None:
     found = agent.publication
     if found is None:
         return None

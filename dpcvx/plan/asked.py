@@ -11,7 +11,7 @@ from ..model.agent import Agent
 from ..model.declaration import Declaration
 from ..privacy.accounting import check_epsilon
 from ..privacy.mechanism import Gaussian, Laplace, Mechanism
-from .agent_terms import Declared
+from .agent_plan import Declared
 from .request import Asked, Mechanisms
 
 T = TypeVar("T")

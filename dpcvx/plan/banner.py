@@ -13,7 +13,7 @@ from ..algorithms.program import once_per_kind
 from ..model.adjacency import Rows
 from ..model.declaration import SLACK, Declaration
 from ..sensitivity.argument import argument, figures, moved
-from .agent_terms import AgentTerms
+from .agent_plan import AgentPlan
 from .guarantee import AgentGuarantee, Guarantee
 from .limits import margin_rows
 from .terms import Terms
@@ -151,7 +151,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
     return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
 
 
-def _bounded(agent: AgentTerms, entries: Mapping[str, AgentGuarantee]) -> str:
+def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
     """How far one change moves the agent's gradient, and what noise hides it."""
     if agent.sensitivity is None:
         return "nothing private"
@@ -163,7 +163,7 @@ def _bounded(agent: AgentTerms, entries: Mapping[str, AgentGuarantee]) -> str:
     return f"{bounded}; noise: {entry.noise}{derived}"
 
 
-def _names(agent: AgentTerms) -> list[Named]:
+def _names(agent: AgentPlan) -> list[Named]:
     """What names the agent's private objects, and what their rows stand for."""
     specs = () if agent.sensitivity is None else agent.sensitivity.private
     kinds = [spec.adjacency for spec in specs]

@@ -24,7 +24,7 @@ from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
-from .agent_terms import AgentTerms, Declared
+from .agent_plan import AgentPlan, Declared
 from .request import Mechanisms, Request
 
 Array = NDArray[np.float64]
@@ -207,7 +207,7 @@ def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
 
 
 def check_affine(
-    agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
+    agents: Sequence[AgentPlan], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
 ) -> None:
     """Refuse private data that an exact minimisation would take into the curvature.
 
@@ -235,7 +235,7 @@ def check_affine(
         )
 
 
-def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentTerms, squares: bool) -> str:
+def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
     """What to write where exact steps do not fit; `squares`: the data can leave once."""
     if algorithm.requirements.secret is not None:
         if squares:
@@ -250,7 +250,7 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentTerms, squares
     )
 
 
-def check_decay(agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any]) -> None:
+def check_decay(agents: Sequence[AgentPlan], algorithm: Algorithm[Any, Any]) -> None:
     """Refuse noise that falls from round to round where agents have different rounds."""
     fading = any(agent.asked is not None and agent.asked.mechanism.decay < 1 for agent in agents)
     if fading and algorithm.requirements.in_turn:
@@ -270,14 +270,14 @@ def check_long(rounds: int, weights: int) -> None:
         )
 
 
-def check_queries(agents: Sequence[AgentTerms]) -> None:
+def check_queries(agents: Sequence[AgentPlan]) -> None:
     """Refuse questions to agents of which it is not known how far one change moves the answer."""
     for agent in agents:
-        for query in agent.facts.queries if agent.sensitivity is not None else ():
-            query.check(agent.facts)
+        for query in agent.queries if agent.sensitivity is not None else ():
+            query.check(agent)
 
 
-def check_start(agent: AgentTerms, once: bool) -> None:
+def check_start(agent: AgentPlan, once: bool) -> None:
     """Refuse a start without a gradient, and a sensitivity that made-up data contradict there."""
     local, known = agent.program, agent.sensitivity
     public = local.form.at_zero()

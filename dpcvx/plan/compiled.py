@@ -13,7 +13,7 @@ from ..model.declaration import Declaration, Values
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import releasable
-from .agent_terms import sensitivities
+from .agent_plan import sensitivities
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm
-from .agent_terms import Agents, AgentTerms
+from .agent_plan import AgentPlan, Agents
 from .terms import Terms
 
 Array = NDArray[np.float64]
@@ -24,13 +24,13 @@ P = TypeVar("P", bound=Terms)
 AGREEMENT = 1e-9
 
 
-def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms]) -> Array:
+def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Array:
     """Those of the method and of the noise, one after the other, and then all starts.
 
     Parameters
     ----------
     algorithm : Algorithm
-    agents : sequence of AgentTerms
+    agents : sequence of AgentPlan
     """
     starts = [agent.program.start for agent in agents]
     numbers = list(_numbers(_settled(algorithm, agents)))
@@ -38,14 +38,14 @@ def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms]) -> Arr
 
 
 def with_derived(
-    algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms], numbers: Array
+    algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan], numbers: Array
 ) -> tuple[Algorithm[Any, Any], Agents] | None:
     """Method and agents with numbers that were written down before, or None if they are not theirs.
 
     Parameters
     ----------
     algorithm : Algorithm
-    agents : sequence of AgentTerms
+    agents : sequence of AgentPlan
     numbers : ndarray
         See `derived`.
     """
@@ -91,7 +91,7 @@ def begun_with(plan: P, numbers: Array) -> P | None:
     return replace(plan, algorithm=algorithm, program=program, agents=agents)
 
 
-def _settled(algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms]) -> Any:
+def _settled(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Any:
     # Clips are compared alone: sensitivities were derived with them.
     clips = tuple(agent.program.clip for agent in agents)
     return algorithm, tuple(agent.noise for agent in agents), clips

@@ -25,7 +25,7 @@ from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
-from .agent_terms import Agents, AgentTerms, Declared, composed, declared, sensitivities
+from .agent_plan import AgentPlan, Agents, Declared, composed, declared, sensitivities
 from .asked import asked_of
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
@@ -52,7 +52,7 @@ class Draft:
         With nothing open.
     known : Compiled
     program : Program
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     algorithm : Algorithm
         With every default replaced by a number, once all that they follow from is known.
     last : LastIterate or None
@@ -329,14 +329,12 @@ def _smooth(agents: Agents, needs: Requirements) -> Agents:
     if not any(query.smooth for query in needs.queries):
         return agents
     return tuple(
-        agent
-        if agent.sensitivity is None
-        else replace(agent, facts=replace(agent.facts, smoothness=_smoothness(agent, needs)))
+        agent if agent.sensitivity is None else replace(agent, smoothness=_smoothness(agent, needs))
         for agent in agents
     )
 
 
-def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
+def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
     """What is derived, or else the user's claim."""
     form, claimed = agent.program.form, needs.smoothness
     derived = smoothness(form)
@@ -350,7 +348,7 @@ def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) ->
     """With parts of the noise in sums over all agents, of gradients or of second moments."""
     check_secret(agents, secret)
     moves, size = {agent.name: agent.bound for agent in agents}, size_of(program)
-    if any(MomentsTerm in agent.facts.queries for agent in agents):
+    if any(MomentsTerm in agent.queries for agent in agents):
         found = moment_sum(program)
         size = found.size
         moves = {

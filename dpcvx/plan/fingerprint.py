@@ -19,7 +19,7 @@ from ..algorithms.program import LocalProgram, Program
 from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
 from ..model.structure import Opaque, digest_of
-from .agent_terms import Agents
+from .agent_plan import Agents
 from .request import CompleteRequest
 
 
@@ -36,7 +36,7 @@ def fingerprint_of(
     problem : Declaration
     program : Program
         The same, compiled.
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     request : CompleteRequest
         Of its method, fields as given; where only the method with all numbers has words for one,
         that.

@@ -21,7 +21,7 @@ from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import Amplification, LastIterate
 from ..privacy.mechanism import Laplace
-from .agent_terms import Agents, AgentTerms, Declared
+from .agent_plan import AgentPlan, Agents, Declared
 from .guarantee import Guarantee
 from .request import Request
 
@@ -100,7 +100,7 @@ def check_observer(
 
 
 def constants(
-    algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentTerms], rounds: int
+    algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentPlan], rounds: int
 ) -> LastIterate:
     """What the loss of the users depends on besides the noise.
 
@@ -120,8 +120,8 @@ def constants(
 
 
 def priced(
-    agents: Sequence[AgentTerms], last: LastIterate, delta: float
-) -> tuple[tuple[AgentTerms, ...], Amplification]:
+    agents: Sequence[AgentPlan], last: LastIterate, delta: float
+) -> tuple[tuple[AgentPlan, ...], Amplification]:
     """The agents with what a run costs them, and how that came about."""
     multiplier = next(agent.noise.multiplier for agent in agents if agent.noise is not None)
     stated = last.stated(multiplier, delta)
@@ -143,7 +143,7 @@ def guaranteed(
     ----------
     whole : Guarantee
         Of the same agents.
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     last : LastIterate
     amplification : Amplification
     """
@@ -181,7 +181,7 @@ def guaranteed(
 
 
 def run_entries(
-    agents: Sequence[AgentTerms], last: LastIterate, rounds: int, asserted: bool
+    agents: Sequence[AgentPlan], last: LastIterate, rounds: int, asserted: bool
 ) -> dict[str, Entry]:
     """The one ledger entry of a run, by agent that loses something."""
     size = max(agent.program.n for agent in agents if agent.program.form.private)

@@ -15,7 +15,7 @@ from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.private_constraints import check_readable
 from ..sensitivity.release_once import Publication
-from .agent_terms import Agents
+from .agent_plan import Agents
 from .margins import Spread, spread_of, tightened
 from .request import Request
 
@@ -125,7 +125,7 @@ def with_margins(
     Parameters
     ----------
     program : Program
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their publications.
     violation : float
     price : float or None

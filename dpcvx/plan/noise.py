@@ -12,7 +12,7 @@ from ..errors import PrivacyError
 from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Gaussian, Mechanism
 from ..privacy.truncation import truncation
-from .agent_terms import Agents, AgentTerms, Declared
+from .agent_plan import AgentPlan, Agents, Declared
 from .checks import check_long
 
 # Relative, so that the price of a plan is a budget for it.
@@ -31,7 +31,7 @@ def with_noise(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
     multipliers : sequence of (float or None)
         In the order of the agents; None for those without noise.
     needs : Requirements
@@ -49,7 +49,7 @@ def with_noise(
     """
     uneven = len(needs.weights) > 1 and not once
 
-    def noise(agent: AgentTerms, multiplier: float | None) -> Calibrated | None:
+    def noise(agent: AgentPlan, multiplier: float | None) -> Calibrated | None:
         asked = agent.asked
         if asked is None:
             return None
@@ -95,7 +95,7 @@ def truncated(agents: Agents, delta: float) -> Agents:
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their noise, for one release of the data.
     delta : float
         Positive.
@@ -113,7 +113,7 @@ def truncated(agents: Agents, delta: float) -> Agents:
     )
 
 
-def _truncated(agent: AgentTerms, noise: Calibrated, delta: float) -> Calibrated:
+def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     if agent.share > 1:
         raise PrivacyError(
             "violation=0 needs noise with a limit, and what a group loses by several such releases "

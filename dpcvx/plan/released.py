@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..errors import PrivacyError
 from ..sensitivity.release_once import Once, Publication, restated
-from .agent_terms import Agents, AgentTerms
+from .agent_plan import AgentPlan, Agents
 from .request import Estimates
 
 
@@ -16,7 +16,7 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their noise.
     once : sequence of (Once or None)
         Of each; None where the gradient depends on no private data.
@@ -31,7 +31,7 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
     return tuple(_released(*each) for each in zip(agents, once, estimates, strict=True))
 
 
-def _released(agent: AgentTerms, once: Once | None, estimates: Estimates) -> AgentTerms:
+def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> AgentPlan:
     known, noise = agent.sensitivity, agent.noise
     if known is None or noise is None:
         return agent

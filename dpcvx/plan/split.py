@@ -8,7 +8,7 @@ from ..algorithms.base import SecretSums
 from ..errors import ModelError, PrivacyError
 from ..privacy.mechanism import Calibrated, Laplace
 from ..privacy.split_noise import require_three, split_noise
-from .agent_terms import Agents
+from .agent_plan import Agents
 
 
 def check_secret(agents: Agents, secret: SecretSums) -> None:
@@ -53,7 +53,7 @@ def split(
 
     Parameters
     ----------
-    agents : tuple of AgentTerms
+    agents : tuple of AgentPlan
         With their multipliers.
     secret : SecretSums
     moves : dict of str to float

@@ -13,7 +13,7 @@ from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import coalition
 from ..sensitivity.known import Facts
 from ..sensitivity.queries.query import CLAIMED
-from .agent_terms import AgentTerms
+from .agent_plan import AgentPlan
 from .guarantee import ALONE, OBSERVER, AgentGuarantee, Change, Claim, Guarantee
 
 _NO_NOISE = "none needed"
@@ -56,13 +56,13 @@ OWN_GROUPED = (
 
 
 def make_guarantee(
-    agents: Sequence[AgentTerms], *, releases: int, once: bool, groups: Sequence[tuple[str, ...]]
+    agents: Sequence[AgentPlan], *, releases: int, once: bool, groups: Sequence[tuple[str, ...]]
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 
     Parameters
     ----------
-    agents : sequence of AgentTerms
+    agents : sequence of AgentPlan
         With noise and prices.
     releases : int
         Per agent.
@@ -83,7 +83,7 @@ def make_guarantee(
     mechanism = _mechanism(noises, count, once)
     if all(agent.noise == _NO_NOISE for agent in stated):
         mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
-    claims = [claim for a in agents if a.sensitivity is not None for claim in _claims(a.facts)]
+    claims = [claim for a in agents if a.sensitivity is not None for claim in _claims(a)]
     if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
         claims.append(CLAIMED)
     claim = None
@@ -144,7 +144,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
     return said
 
 
-def _assumptions(agents: Sequence[AgentTerms], *, trusting: bool, grouped: bool) -> list[str]:
+def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) -> list[str]:
     """What the guarantee rests on; `trusting`: agents split the noise."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
@@ -161,7 +161,7 @@ def _pooled(colluders: int) -> str:
     )
 
 
-def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuarantee:
+def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuarantee:
     """What one agent's data are protected by; `own`: other agents have other noise."""
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
@@ -178,7 +178,7 @@ def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuar
         norm=chosen.mechanism.norm,
         sensitivity=bound.value,
         tight=bound.tight,
-        certificate="asserted" if _claims(agent.facts) else known.certificate,
+        certificate="asserted" if _claims(agent) else known.certificate,
         scale=scale,
         noise=noise,
         releases=count if bound.value > 0 or limited else 0,
@@ -186,7 +186,7 @@ def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuar
     )
 
 
-def _noise(calibrated: Calibrated, agent: AgentTerms, bound: float) -> tuple[float, str]:
+def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[float, str]:
     """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
     times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
     published = agent.publication
@@ -197,8 +197,8 @@ def _noise(calibrated: Calibrated, agent: AgentTerms, bound: float) -> tuple[flo
         return 0.0, _NO_NOISE
     norm = calibrated.mechanism.norm
     found = dict.fromkeys(
-        query.noise(agent.facts, norm, times, lambda level: calibrated.grid(level, n).scale)
-        for query in agent.facts.queries
+        query.noise(agent, norm, times, lambda level: calibrated.grid(level, n).scale)
+        for query in agent.queries
     )
     scales = {scale for scale, _ in found}
     return scales.pop() if len(scales) == 1 else math.inf, "; ".join(words for _, words in found)

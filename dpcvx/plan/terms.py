@@ -17,7 +17,7 @@ from ..model.declaration import Declaration, Values, changed_parameter
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account
 from ..privacy.last_iterate import LastIterate
-from .agent_terms import Agents, AgentTerms, composed
+from .agent_plan import AgentPlan, Agents, composed
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee
 from .request import Choice, Observer, Release
 
@@ -95,7 +95,7 @@ class Terms:
         return self.algorithm.output or ("average" if noisy else "last")
 
     @frameless
-    def agent(self, name: str) -> AgentTerms:
+    def agent(self, name: str) -> AgentPlan:
         """What is fixed for the agent of this name.
 
         Raises

@@ -16,7 +16,7 @@ from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.row_blocks import bound_objective
 from ..model.trailing import SparseMatrices, of_all
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..privacy.accounts import Account
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.known import Known, finite_gradient
@@ -38,7 +38,7 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
 
     Parameters
     ----------
-    agents : sequence of AgentTerms
+    agents : sequence of AgentPlan
         Of one kind, with noise in each step.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
@@ -48,14 +48,14 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
 
     def __init__(
         self,
-        agents: Sequence[AgentTerms],
+        agents: Sequence[AgentPlan],
         sources: Sequence[Sequence[Callable[[], Any]]],
         gate: FleetGate,
     ) -> None:
         super().__init__(gate.account.first, [])
         first = agents[0]
         assert first.sensitivity is not None
-        self._facts, self._gate, self._count = first.facts, gate, len(agents)
+        self._facts, self._gate, self._count = first, gate, len(agents)
         self._zero = first.program.form.at_zero()
         clips = first.sensitivity.clips
         # Never in a variable of a frame: those show in tracebacks.
@@ -65,7 +65,7 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
             ),
         )
         norm = gate.calibrated.mechanism.norm
-        self._known = Known(first.facts, norm, np.nan, self._public_gradient, first.facts.projector)
+        self._known = Known(first, norm, np.nan, self._public_gradient, first.projector)
 
     def release(self, query: Query) -> Array:
         """The answers plus noise, shape (agents, n).
@@ -143,7 +143,7 @@ class FleetOracle(BehindTheDoor, FleetAnswers):
 
 
 def _read_for_all(
-    agents: Sequence[AgentTerms], sources: Sequence[Sequence[Callable[[], Any]]]
+    agents: Sequence[AgentPlan], sources: Sequence[Sequence[Callable[[], Any]]]
 ) -> list[Array | SparseMatrices]:
     """Private data of all agents, by private parameter."""
     read = [

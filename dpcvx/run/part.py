@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
@@ -74,7 +74,7 @@ class Part:
 
     Attributes
     ----------
-    agent : AgentTerms
+    agent : AgentPlan
         Program, noise, sensitivity, publication, budget.
     place : int
         Its position among the agents of the plan.
@@ -91,7 +91,7 @@ class Part:
         What a run is charged as a whole, before it begins; None where releases are charged.
     """
 
-    agent: AgentTerms
+    agent: AgentPlan
     place: int
     algorithm: Algorithm[Any, Any]
     rounds: int
@@ -111,7 +111,7 @@ class Part:
             One per private object of the objective; called when the oracle is made.
         gate : ReleaseGate
         """
-        facts = self.agent.facts
+        facts = self.agent
         if self.published:
             return partial(publish, facts, sources, self.agent.publication, gate)
         return partial(PrivateOracle, facts, sources, gate)

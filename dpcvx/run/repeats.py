@@ -23,7 +23,7 @@ from ..errors import RepeatWarning
 from ..guard import warn_caller
 from ..model.private import Private, Use
 from ..model.sealed import Sealed, has_changed, mark, marked
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, Price
 from ..privacy.entries import Entry
@@ -83,7 +83,7 @@ def _warn(
         warn_caller(_said(plan.price, *max(found)), RepeatWarning)
 
 
-def _alike(values: bytes, known: Collection[Any], agent: AgentTerms) -> list[Use]:
+def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]:
     """Uses of equal values by other runs; one per run, whose agents have data of their own."""
     found: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
@@ -94,13 +94,13 @@ def _alike(values: bytes, known: Collection[Any], agent: AgentTerms) -> list[Use
     return [*found.values()]
 
 
-def _more(use: Use, other: Use, agent: AgentTerms) -> bool:
+def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
     delta = 0.0 if agent.price is None else agent.price.delta
     one, two = (each.loss.price(delta).epsilon for each in (use, other))
     return (one, use.releases) > (two, other.releases)
 
 
-def _together(agent: AgentTerms, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
+def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
     """What this run and those before it cost; infinite if one of them has no noise."""
     if exposed or agent.price is None:
         return math.inf, 0.0
@@ -195,7 +195,7 @@ def remember(
 def planned_entries(part: Part) -> Iterator[Entry]:
     """What an agent may have released in a run that ended elsewhere, without a word of it."""
     noise = part.agent.noise
-    if part.agent.sensitivity is None or not part.agent.facts.form.private:
+    if part.agent.sensitivity is None or not part.agent.form.private:
         return
     if noise is not None and noise.prepaid:
         return  # charged before
@@ -245,7 +245,7 @@ def _among(private: Private, given: Collection[Private]) -> bool:
     return any(private is other for other in given)  # == of cvxpy makes a constraint
 
 
-def _read(plan: Terms, sources: Data) -> Iterator[tuple[int, AgentTerms, Private, Sealed]]:
+def _read(plan: Terms, sources: Data) -> Iterator[tuple[int, AgentPlan, Private, Sealed]]:
     """Agents, by place, and the private objects of their objectives with their data."""
     for k, agent in enumerate(plan.agents):
         pairs = zip(plan.problem.agents[k].private, sources[k], strict=True)

@@ -168,7 +168,7 @@ def _oracle(
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle that gives agent k's releases out again; `kept`: from a ledger file."""
     agent = plan.agents[k]
-    facts, account = agent.facts, transcript.ledger[agent.name]
+    facts, account = agent, transcript.ledger[agent.name]
     if plan.published:
         return partial(published, k, facts, agent.publication, transcript.releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from ..model.canonical import ConeData
 from ..model.normal_form import Evaluator, NormalForm
 from ..solvers.projector import Projector
 from .certificate import Sensitivity
@@ -30,38 +30,42 @@ _FAR_UP = 2.0**200
 ROUNDING = 2.0**-44
 
 
-@dataclass(frozen=True, eq=False)
-class Facts:
-    """What is public about one agent before it is asked anything.
+class Facts(Protocol):
+    """Public facts about one agent that queries follow from; `AgentPlan` of room plan has them."""
 
-    Attributes
-    ----------
-    name : str
-    form : NormalForm
-        Its objective, without data.
-    constraints : ConeData
-        Its set.
-    sensitivity : Sensitivity or None
-        None where nothing is private, or nothing is charged.
-    smoothness : Smoothness or None
-        None if no question needs it, or none is known.
-    claimed : float or None
-        A sensitivity of answers that the user claims in place of a derived one.
-    queries : tuple of type
-        The questions that the plan was made for: no others are answered.
-    """
+    @property
+    def name(self) -> str:
+        """Name of the agent."""
+        ...
 
-    name: str
-    form: NormalForm
-    constraints: ConeData
-    sensitivity: Sensitivity | None = None
-    smoothness: Smoothness | None = None
-    claimed: float | None = None
-    queries: tuple[type, ...] = ()
+    @property
+    def form(self) -> NormalForm:
+        """Objective of the agent, without data."""
+        ...
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """Sensitivity of the gradient; None if nothing is private, or nothing is charged."""
+        ...
+
+    @property
+    def smoothness(self) -> Smoothness | None:
+        """Smoothness of the objective; None if no query needs it, or none is known."""
+        ...
+
+    @property
+    def claimed(self) -> float | None:
+        """Sensitivity of answers that the user claims, in place of a derived one."""
+        ...
+
+    @property
+    def queries(self) -> tuple[type, ...]:
+        """Types of queries that the agent answers; it refuses all others."""
+        ...
 
     def projector(self) -> Projector:
-        """A new one onto the agent's set: solvers keep what they were asked last."""
-        return Projector(self.constraints, self.name)
+        """Return a new projector onto the agent's set: solvers keep what they were asked last."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -37,7 +37,7 @@ from ..guard import frameless
 from ..model.declaration import Declaration, matching
 from ..model.private import Private
 from ..model.spec import PrivateSpec
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms, require_plan
 from ..run.replay import Seen, seen, transcript_of
@@ -217,7 +217,7 @@ def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
     return Attack(tuple(guesses), len(told), plan.noisy, plan.problem)
 
 
-def _affine(agent: AgentTerms) -> Sensitivity:
+def _affine(agent: AgentPlan) -> Sensitivity:
     """What is known of an agent's gradient, which has to be affine in its data, and to leave."""
     known = agent.sensitivity or agent.program.sensitivity()
     if not known.constant:
@@ -225,8 +225,8 @@ def _affine(agent: AgentTerms) -> Sensitivity:
             f"dp.attack reads gradients that are affine in the data, and that of agent "
             f"'{agent.name}' is not: {known.obstacle}. dp.audit(plan) attacks every plan."
         )
-    if not any(issubclass(query, _TELLING) for query in agent.facts.queries):
-        asked = " and ".join(query.released for query in agent.facts.queries)
+    if not any(issubclass(query, _TELLING) for query in agent.queries):
+        asked = " and ".join(query.released for query in agent.queries)
         raise ModelError(
             f"dp.attack reads gradients, and what leaves agent '{agent.name}' is the {asked}, from "
             "which none follows: limits of the agent's set may have cut it. Plan with "
@@ -235,7 +235,7 @@ def _affine(agent: AgentTerms) -> Sensitivity:
     return known
 
 
-def _once(agent: AgentTerms, left: Array | None) -> list[Guess]:
+def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
     """From data that left once; nothing where the gradient does not depend on them."""
     specs = agent.program.form.private
     if agent.publication is None or left is None:
@@ -251,7 +251,7 @@ def _once(agent: AgentTerms, left: Array | None) -> list[Guess]:
     return _guesses(agent, specs, agent.publication.restore(left), spread)
 
 
-def _each(agent: AgentTerms, known: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
+def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
     """From gradients, each less its public part: ``J d`` plus noise."""
     specs = agent.program.form.private
     J = sp.csr_array(sp.hstack(known.jacobians))
@@ -275,7 +275,7 @@ def _each(agent: AgentTerms, known: Sensitivity, heard: Sequence[Seen]) -> list[
     return _guesses(agent, specs, flat, _spread(J, noise))
 
 
-def _gradient(agent: AgentTerms, one: Seen) -> tuple[Array, Array]:
+def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
     """The gradient that left, and the point at which it was taken."""
     query = one.query
     assert isinstance(query, _TELLING)
@@ -295,7 +295,7 @@ def _gradient(agent: AgentTerms, one: Seen) -> tuple[Array, Array]:
     return (query.center - one.answer) / query.step, query.x
 
 
-def _variance(agent: AgentTerms, known: Sensitivity, one: Seen) -> float:
+def _variance(agent: AgentPlan, known: Sensitivity, one: Seen) -> float:
     """Of the noise in one component of a gradient."""
     if agent.noise is None:
         return 0.0
@@ -317,7 +317,7 @@ def _spread(K: sp.csr_array, variance: float) -> Array:
 
 
 def _guesses(
-    agent: AgentTerms, specs: Sequence[PrivateSpec], flat: Sequence[Array], spread: Array
+    agent: AgentPlan, specs: Sequence[PrivateSpec], flat: Sequence[Array], spread: Array
 ) -> list[Guess]:
     ends = np.cumsum([spec.size for spec in specs])[:-1]
     parts = zip(specs, flat, np.split(spread, ends), strict=True)
@@ -327,7 +327,7 @@ def _guesses(
     ]
 
 
-def _nothing(agent: AgentTerms, specs: Sequence[PrivateSpec]) -> list[Guess]:
+def _nothing(agent: AgentPlan, specs: Sequence[PrivateSpec]) -> list[Guess]:
     """Where nothing that leaves depends on the data."""
     flat = [np.zeros(spec.size) for spec in specs]
     return _guesses(agent, specs, flat, np.full(sum(spec.size for spec in specs), np.inf))

@@ -21,7 +21,7 @@ from ..model.matrices import as_array
 from ..model.normal_form import Evaluator
 from ..model.private import Private
 from ..model.sealed import Sealed
-from ..plan.agent_terms import AgentTerms
+from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.data import sources_of
@@ -53,7 +53,7 @@ def simulable(plan: Terms) -> bool:
     )
 
 
-def _is_plain(agent: AgentTerms) -> bool:
+def _is_plain(agent: AgentPlan) -> bool:
     known, noise = agent.sensitivity, agent.noise
     return (
         agent.program.rest is None
@@ -143,7 +143,7 @@ class Simulation:
         return [{which: values[k] for which, values in found.items()} for k in range(len(steps))]
 
 
-def _objective(agent: AgentTerms, sources: Sequence[Sealed]) -> Evaluator:
+def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
     """Of one agent, at many points."""
     form, known = agent.program.form, agent.sensitivity
     assert known is not None
@@ -177,7 +177,7 @@ def _iterates(sums: Array, last: Array, rounds: int) -> Values:
     return {**found, "last": last}
 
 
-def _spreads(agent: AgentTerms, x: Array, t: int) -> Array | None:
+def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
     """Standard deviations of an agent's noise at points x, shape (points, 1); None for no noise."""
     known, noise = agent.sensitivity, agent.noise
     if known is None or noise is None or known.bound(2).value == 0:
@@ -193,7 +193,7 @@ def _spreads(agent: AgentTerms, x: Array, t: int) -> Array | None:
     return np.sqrt(noise.variance(1.0)) * bounds[:, None]
 
 
-def _noise(agent: AgentTerms, shape: tuple[int, int], stream: Randomness) -> Array:
+def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Array:
     """Of the kind of an agent's, with variance 1."""
     u = uniform(shape[0] * shape[1], stream).reshape(shape) + 2.0**-54
     if agent.noise is None or agent.noise.mechanism.norm == 2:

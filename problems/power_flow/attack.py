@@ -113,7 +113,7 @@ def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Flo
 
     def answers(d: Floats) -> Floats:
         account = Account(program.name, {}, None)
-        oracle = PublicOracle(plan.agents[k].facts, program.form.bind([d]), account, [])
+        oracle = PublicOracle(plan.agents[k], program.form.bind([d]), account, [])
         state = plan.algorithm.start_agent(local)
         sent = []
         for t, broadcast in enumerate(heard, 1):

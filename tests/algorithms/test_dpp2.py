@@ -205,9 +205,7 @@ def test_a_claimed_smoothness_marks_the_guarantee():
     # What is derived holds, whatever is claimed.
     derived = noisy(study(3), DPP2("ring", smoothness=100.0))
     assert derived.guarantee.kind == "worst-case"
-    assert all(
-        0 < M.value < 3 and not M.asserted for M in (a.facts.smoothness for a in derived.agents)
-    )
+    assert all(0 < M.value < 3 and not M.asserted for M in (a.smoothness for a in derived.agents))
     # In the ledger as well, and only for agents that need the claim.
     found = plan.run(seed=0).ledger
     assert {e.certificate for account in found.values() for e in account.entries} == {"asserted"}
@@ -226,7 +224,7 @@ def test_a_claim_stands_for_nothing_that_is_derived():
         dp.GradientTracking("path", smoothness=0.01),
     ):
         plan = dp.Problem(agents).plan(method, mechanism=LAPLACE, rounds=4)
-        assert plan.agents[0].facts.smoothness.value == pytest.approx(100)
+        assert plan.agents[0].smoothness.value == pytest.approx(100)
         assert plan.guarantee.kind == "worst-case"
         assert dp.check(plan).passed
     # Nothing follows from the smoothness of agents without private data.

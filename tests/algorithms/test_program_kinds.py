@@ -13,7 +13,7 @@ import dpcvx as dp
 from dpcvx.algorithms.program import compile_agent, compile_problem, once_per_kind
 from dpcvx.model.declaration import Agent
 from dpcvx.model.written import Model
-from dpcvx.plan.agent_terms import sensitivities
+from dpcvx.plan.agent_plan import sensitivities
 from dpcvx.solvers.projector import Projector
 from tests.forms import form_of
 

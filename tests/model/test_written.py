@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.model.written import Model
-from dpcvx.plan.agent_terms import sensitivities
+from dpcvx.plan.agent_plan import sensitivities
 
 # Labels of an agent's two objects, "{}" standing for the agent; whether they are the same records.
 PATTERNS = {

@@ -30,7 +30,7 @@ from dpcvx.solvers.projector import Projection
 from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets
 from tests.helpers import Words, contains
-from tests.steps import solution
+from tests.steps import answering, solution
 
 DATA = np.array([0.731234567, -0.298765432, 1.412345678])
 A = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]])
@@ -58,7 +58,7 @@ class Agent:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.facts = replace(plan.agents[0].facts, queries=QUERIES)
+        self.facts = answering(plan.agents[0], *QUERIES)
         self.form, self.sensitivity = self.facts.form, self.facts.sensitivity
 
     def gate(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
@@ -278,7 +278,8 @@ def test_neighbouring_solutions_stay_close_where_solves_are_hard():
 )
 def test_under_an_asserted_sensitivity_a_failed_solve_does_not_show(found, released, monkeypatch):
     agent = Agent(L1)
-    agent.facts = replace(agent.facts, claimed=0.1)
+    needs = replace(agent.facts.needs, sensitivity=0.1)
+    agent.facts = replace(agent.facts, needs=needs)
     oracle, usual = agent.oracle(record=True), agent.oracle(record=True)
     step = agent.step()
     usual.release(solution(X, step))
@@ -898,7 +899,7 @@ def test_an_effect_that_underflows_is_not_taken_for_none(perturb):
 
 def test_a_question_that_the_plan_did_not_check_is_refused_before_data_are_touched(monkeypatch):
     agent = Agent()
-    agent.facts = replace(agent.facts, queries=(Gradient,))
+    agent.facts = answering(agent.facts, Gradient)
     for mechanism in (GAUSS, None):
         oracle = agent.oracle(mechanism)
         monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
@@ -911,7 +912,7 @@ def test_a_question_that_the_plan_did_not_check_is_refused_before_data_are_touch
 
 def test_vectors_are_not_stored_where_nothing_says_how_far_they_move():
     agent = Agent()
-    agent.facts = replace(agent.facts, queries=(Stored,), smoothness=None)
+    agent.facts = replace(answering(agent.facts, Stored), smoothness=None)
     with pytest.raises(dp.PrivacyError, match="how far one change of its data moves"):
         agent.oracle().store("x", LinearCombination(X))
 
@@ -928,7 +929,7 @@ class TooLong(Gradient):
 @pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
 def test_an_answer_of_another_size_does_not_leave(mechanism):
     agent = Agent()
-    agent.facts = replace(agent.facts, queries=(TooLong,))
+    agent.facts = answering(agent.facts, TooLong)
     oracle = agent.oracle(mechanism, record=True)
     with pytest.raises(
         dp.PrivacyError, match=r"TooLong.evaluate returned an array of another shape"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan.agent_plan import AgentPlan
 from dpcvx.run.worker import Worker
-from dpcvx.sensitivity.known import Facts
 from dpcvx.solvers.projector import Projector
 from tests.replay import observed, released
 
@@ -112,11 +112,12 @@ def test_a_solver_that_the_door_shares_with_public_code_would_tell(constraints, 
     def one(self_or_data, name=None):
         owner = getattr(self_or_data, "name", name)
         if owner not in kept:
-            kept[owner] = Projector(self_or_data.constraints, owner)
+            local = getattr(self_or_data, "program", self_or_data)
+            kept[owner] = Projector(local.constraints, owner)
         return kept[owner]
 
-    programs = {agent.name: agent.facts for agent in plan.agents}
-    monkeypatch.setattr(Facts, "projector", one)
+    programs = {agent.name: agent.program for agent in plan.agents}
+    monkeypatch.setattr(AgentPlan, "projector", one)
     monkeypatch.setattr("dpcvx.run.worker.Projector", lambda data, name, *_: one(programs[name]))
 
     def fresh(*arguments, honest=observed, **named):

@@ -272,7 +272,7 @@ def test_where_a_search_may_expand_in_l1_the_bound_in_l2_counts():
     d = dp.Private(shape=3, adjacency=dp.Within(0.1), name="d")
     plan = exact_steps(cp.sum_squares(A @ x - d), LIMITS["bounds"], 0.1)
     search = plan.algorithm.exact
-    known = plan.agents[0].facts.smoothness.curvature
+    known = plan.agents[0].smoothness.curvature
     assert search.stretch_in_l1(known.center, known.spread) == np.inf
     charged = plan.run(data={"d": np.zeros(3)}, seed=0).ledger["first"].entries[0].sensitivity
     change = plan.agents[0].sensitivity.bound(2).value

@@ -353,7 +353,7 @@ class Door:
 
     def __init__(self, mechanism=GAUSS, name="entries", **arguments):
         plan = plan_for(name, mechanism)
-        self.facts, self.publication = plan.agents[0].facts, plan.agents[0].publication
+        self.facts, self.publication = plan.agents[0], plan.agents[0].publication
         self.form = self.facts.form
         settings = {"record": True, "budget": Budget(1e9, 1e-6, PLANNED)} | arguments
         self.source = settings.pop("source", Words())

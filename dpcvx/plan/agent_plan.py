@@ -12,82 +12,85 @@ from ..algorithms.base import Requirements
 from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..model.declaration import Declaration
 from ..model.expected import Expectation, Expectations
+from ..model.normal_form import NormalForm
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.known import Facts
+from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
+from ..sensitivity.stored_vectors import Smoothness
+from ..solvers.projector import Projector
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What was asked for one agent.
-
-    Attributes
-    ----------
-    mechanism : Gaussian or Laplace
-    epsilon : float or None
-        In total. If the mechanism has a level of its own, what the ledger may hold in the end; None
-        for no more than the plan's price.
-    """
+    """Noise and budget that a request names for one agent."""
 
     mechanism: Mechanism
+    # In total; if the mechanism has a level of its own, what the ledger may hold in the end, and
+    # None for no more than the plan's price.
     epsilon: float | None
 
 
-@dataclass(frozen=True, eq=False)
-class AgentTerms:
-    """What a plan fixes for one agent.
+@dataclass(frozen=True, eq=False, repr=False)
+class AgentPlan:
+    """Everything that a plan fixes for one agent, public; satisfies `sensitivity.known.Facts`."""
 
-    Attributes
-    ----------
-    name : str
-    program : LocalProgram
-        The agent's part of the problem as plain arrays.
-    share : int
-        Among how many agents with private data one person's data may be spread: 1 without a group.
-    asked : Declared or None
-        The mechanism and the budget that the user asked for; None without noise.
-    facts : Facts
-        What charges follow from: sensitivity, smoothness, and the questions that are asked.
-    noise : Calibrated or None
-        The mechanism with its multiplier; None without noise.
-    publication : Statistic or None
-        What the agent releases, with ``release="once"``.
-    expected : tuple of (Expectation or None)
-        Publicly, of each of its private objects; empty if nothing is.
-    loss : Composition
-        What the planned releases add to the agent's ledger.
-    price : Price or None
-        What they cost together; None without noise.
-    alone : Price or None
-        What they cost against all other agents together, where noise is split; None elsewhere.
-    budget : float or None
-        Epsilon that the agent's ledger may hold in the end: the price, or ``epsilon=`` next to a
-        mechanism with a noise level of its own; None without noise.
-    """
-
-    name: str
-    program: LocalProgram = field(repr=False)
-    share: int
-    asked: Declared | None = field(repr=False)
-    facts: Facts = field(repr=False)
-    noise: Calibrated | None = None
-    publication: Statistic | None = field(default=None, repr=False)
-    expected: tuple[Expectation | None, ...] = field(default=(), repr=False)
-    loss: Composition = field(default=Composition(), repr=False)
-    price: Price | None = None
-    alone: Price | None = None
+    program: LocalProgram  # its objective, set and initial point as plain arrays
+    needs: Requirements  # of the method: the queries that it may send, and claims of the user
+    share: int  # among how many agents one person's data may be spread: 1 without a group
+    asked: Declared | None  # the requested mechanism and budget; None without noise
+    sensitivity: Sensitivity | None = None  # of the gradient; None if nothing had to be derived
+    smoothness: Smoothness | None = None  # None if no query needs it, or none can be derived
+    expected: tuple[Expectation | None, ...] = ()  # priors of its private objects; () without any
+    noise: Calibrated | None = None  # the mechanism with its multiplier; None without noise
+    publication: Statistic | None = None  # what it releases, with ``release="once"``
+    loss: Composition = field(default=Composition())  # what planned releases add to its ledger
+    price: Price | None = None  # the cost of these together; None without noise
+    alone: Price | None = None  # the same against all other agents, if noise is split; else None
+    # Epsilon that its ledger may hold in the end: the price, or ``epsilon=`` next to a mechanism
+    # with a noise level; None without noise.
     budget: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the agent."""
+        return self.program.name
+
+    @property
+    def form(self) -> NormalForm:
+        """Objective of the agent, without data."""
+        return self.program.form
+
+    @property
+    def queries(self) -> tuple[type[Query], ...]:
+        """Types of queries that the agent answers; it refuses all others."""
+        return self.needs.queries
+
+    @property
+    def claimed(self) -> float | None:
+        """Sensitivity of answers that the user claims, in place of a derived one."""
+        return self.needs.sensitivity
+
+    def projector(self) -> Projector:
+        """Return a new projector onto the agent's set: solvers keep what they were asked last."""
+        # It shares no blocks with the program, whose projectors serve public computations.
+        return Projector(self.program.constraints, self.name)
 
     @property
     def kind(self) -> Hashable:
         """Equal for agents that differ in names, slots and data only; for as long as they exist."""
-        known, facts = self.sensitivity, self.facts
-        parts = (None if known is None else known.bounds, facts.smoothness, self.publication)
-        asked = (self.share, self.asked, self.noise, facts.claimed, facts.queries)
+        known = self.sensitivity
+        parts = (None if known is None else known.bounds, self.smoothness, self.publication)
+        asked = (self.share, self.asked, self.noise, self.claimed, self.queries)
         return (self.program.kind, *map(id, (*parts, *self.expected)), *asked)
+
+    def __repr__(self) -> str:
+        return (
+            f"AgentPlan(name={self.name!r}, share={self.share}, noise={self.noise}, "
+            f"price={self.price}, alone={self.alone}, budget={self.budget})"
+        )
 
     @property
     def expects(self) -> tuple[str, ...]:
@@ -106,11 +109,6 @@ class AgentTerms:
         ends = np.cumsum([spec.size for spec in released.private]).tolist()
         last = {place.stop for place, _ in released.estimates}
         return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
-
-    @property
-    def sensitivity(self) -> Sensitivity | None:
-        """Of the gradient; None where nothing had to be derived."""
-        return self.facts.sensitivity
 
     def account(self) -> Account:
         """A fresh one, with the agent's budget."""
@@ -132,7 +130,7 @@ class AgentTerms:
         return known is None or known.clips_keep_convexity(self.program.form)
 
 
-Agents = tuple[AgentTerms, ...]
+Agents = tuple[AgentPlan, ...]
 
 
 def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitivity | None]:
@@ -168,20 +166,13 @@ def declared(
 ) -> Agents:
     """The agents with what is derived and what is asked for; nothing is calibrated yet."""
     return tuple(
-        AgentTerms(
-            name=local.name,
+        AgentPlan(
             program=local,
+            needs=needs,
             share=share,
             asked=asked[local.name],
+            sensitivity=found[local.name],
             expected=(expected or {}).get(local.name, ()),
-            facts=Facts(
-                name=local.name,
-                form=local.form,
-                constraints=local.constraints,
-                sensitivity=found[local.name],
-                claimed=needs.sensitivity,
-                queries=needs.queries,
-            ),
         )
         for local, share in zip(program.agents, problem.shares(), strict=True)
     )
