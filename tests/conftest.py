@@ -1,4 +1,9 @@
-"""Settings of all tests: hypothesis draws the same examples every time; no test recalls another."""
+"""Settings of all tests: hypothesis draws the same examples every time; no test recalls another.
+
+``--cases 2`` runs at most two cases of every test function, spread evenly.
+"""
+
+from collections import defaultdict
 
 import pytest
 
@@ -7,13 +12,34 @@ try:
 except ModuleNotFoundError:
     pytest.exit("Tests need packages that are not installed: pip install '.[test]'.", returncode=4)
 
-from dpcvx.run import repeats
+from tests import spies
 
 settings.register_profile("dpcvx", derandomize=True, deadline=None, database=None)
 settings.load_profile("dpcvx")
 
 
+def pytest_addoption(parser):
+    """Add the option that runs a part of every family of cases."""
+    parser.addoption("--cases", type=int, help="of every test function, at most")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keep as many cases of every function as are asked for, spread evenly."""
+    most = config.getoption("--cases")
+    if most:
+        families = defaultdict(list)
+        for item in items:
+            families[item.nodeid.partition("[")[0]].append(item)
+        items[:] = [case for cases in families.values() for case in spread(cases, most)]
+
+
+def spread(cases, most):
+    """Return at most so many cases, spread evenly."""
+    count = min(most, len(cases))
+    return [cases[(2 * k + 1) * len(cases) // (2 * count)] for k in range(count)]
+
+
 @pytest.fixture(autouse=True)
 def _no_past(monkeypatch):
     """Tests use equal numbers for data of different people."""
-    monkeypatch.setattr(repeats, "_BY_VALUES", {})
+    spies.change(monkeypatch, "data that were seen", {})

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from tests import spies
 from tests.algorithms.networks import connected_graphs, names
 
 rules = pytest.mark.parametrize("rule", dp.networks.WEIGHTS)
@@ -316,7 +317,7 @@ def test_a_plan_of_a_network_method_never_asks_for_dense_weights(rule, monkeypat
     ]
     method = dp.DecentralizedGradient(graph=dp.networks.build("ring", list("abcde"), rule))
     plan = dp.Problem(agents).plan(method, rounds=2, epsilon=1.0, delta=1e-6)
-    monkeypatch.setattr("dpcvx.algorithms.spectrum._DENSE", 4)
-    monkeypatch.setattr("dpcvx.algorithms.spectrum._SPARSE", 1)
+    spies.change(monkeypatch, "nodes of a dense spectrum", 4)
+    spies.change(monkeypatch, "nodes of a sparse spectrum", 1)
     assert "spectral gap" in str(plan)
     assert plan.run(seed=1, verbose=False).rounds == 2

@@ -10,10 +10,10 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.facts import Conditions
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.defaults import landscape as module
 from dpcvx.defaults.landscape import Block, Landscape, landscape
 from dpcvx.defaults.predicted import _response, chosen_penalty, longest, predicted
 from dpcvx.solvers.conic import ConicProgram
+from tests import spies
 
 T = 40
 # Of the rounds, by what is reported.
@@ -153,7 +153,7 @@ def test_many_sets_are_not_searched_for_their_extent(monkeypatch, agents, search
         return np.full((2, 6), np.inf)
 
     monkeypatch.setattr(ConicProgram, "extent", extent)
-    monkeypatch.setattr(module, "_SEARCHED", 2 * 6**2)
+    spies.change(monkeypatch, "entries of a landscape that is searched", 2 * 6**2)
     x = cp.Variable(6, name="x")
     owners = []
     for k in range(agents):

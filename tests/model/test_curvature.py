@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.model import collapse, eigenvalues
+from dpcvx.model import eigenvalues
 from dpcvx.model.curvature import convex, smoothness, strong_convexity
 from dpcvx.model.eigenvalues import round_down
 from dpcvx.model.quadratic import curved, data_curvature, hessian, is_quadratic_given_data
+from tests import spies
 from tests.forms import difference_quotients, form_of
 
 RNG = np.random.default_rng(5)
@@ -249,7 +250,7 @@ def test_strong_convexity_is_a_modulus():
 
 @pytest.mark.parametrize("limit", [0, 50_000])
 def test_structured_products_have_the_same_curvature(limit, monkeypatch):
-    monkeypatch.setattr(collapse, "_KRON_LIMIT", limit)
+    spies.change(monkeypatch, "largest Kronecker product", limit)
     form = form_of(cp.sum_squares(B @ X - D) + cp.sum_squares(X @ B.T[:2]))[1]
     plain = np.kron(np.eye(2), 2 * B.T @ B) + np.kron(2 * B.T[:2] @ B.T[:2].T, np.eye(3))
     assert hessian(form)[0].toarray() == pytest.approx(plain, abs=1e-9)
@@ -257,7 +258,7 @@ def test_structured_products_have_the_same_curvature(limit, monkeypatch):
 
 
 def test_large_models_get_an_upper_bound(monkeypatch):
-    monkeypatch.setattr(eigenvalues, "_DENSE_ORDER", 20)
+    spies.change(monkeypatch, "largest dense eigenvalue problem", 20)
     n = 200
     y = cp.Variable(n)
     chain = sp.diags_array([np.ones(n), -np.ones(n - 1)], offsets=[0, 1]).tocsr()
@@ -281,8 +282,8 @@ def test_constants_take_no_more_memory_than_the_data():
 @given(st.integers(1, 40), st.integers(0, 1000), st.sampled_from([3, 1500]))
 def test_eigenvalues_block_by_block_are_those_of_the_matrix(n, seed, order):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(eigenvalues, "_BATCH", 20)
-        patched.setattr(eigenvalues, "_DENSE_ORDER", order)
+        spies.change(patched, "eigenvalue problems at a time", 20)
+        spies.change(patched, "largest dense eigenvalue problem", order)
         rng = np.random.default_rng(seed)
         M = sp.csr_array(rng.normal(size=(n, n)) * (rng.random((n, n)) < 0.05))
         H = sp.csr_array(M + M.T)

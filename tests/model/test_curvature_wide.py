@@ -19,6 +19,7 @@ from dpcvx.model.curvature import (
     strong_convexity,
 )
 from dpcvx.model.quadratic import hessian, quadratic
+from tests import spies
 from tests.forms import form_of
 
 ROWS, N = 30, 8
@@ -34,7 +35,7 @@ MODELS = {
 
 def nothing_formed(patch):
     """Squares of more multiplications than two per entry of x are wide."""
-    patch.setattr(eigenvalues, "_DENSE_ORDER", 2)
+    spies.change(patch, "largest dense eigenvalue problem", 2)
     for function in (eigenvalues.is_wide, eigenvalues.stretch):
         patch.setattr(function, "__defaults__", (2.0 * N,))
 

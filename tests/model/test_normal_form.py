@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
 import dpcvx as dp
-from dpcvx.model import collapse
 from dpcvx.model.atoms import MATMUL
 from dpcvx.model.atoms.reductions import QUAD_OVER_LIN
+from tests import spies
 from tests.forms import assign, difference_quotients, form_of
 
 RNG = np.random.default_rng(11)
@@ -192,7 +192,7 @@ def products():
 def test_structured_products_equal_collapsed_ones(case, monkeypatch):
     f = products()[case]
     layout, collapsed = form_of(f)
-    monkeypatch.setattr(collapse, "_KRON_LIMIT", 0)
+    spies.change(monkeypatch, "largest Kronecker product", 0)
     _, structured = form_of(f)
     assert MATMUL not in {a.rule for a in collapsed.atoms}
     assert MATMUL in {a.rule for a in structured.atoms}

@@ -22,6 +22,7 @@ from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.run.gate import ReleaseGate
+from tests import spies
 from tests.instances import power_line
 
 multipliers = st.floats(0.5, 100)
@@ -471,7 +472,7 @@ def test_the_odometer_of_a_run_rises_to_the_price_of_its_plan(monkeypatch, mecha
         charge(self, entry)
         readings.setdefault(self.agent, []).append(self.account.spent().epsilon)
 
-    monkeypatch.setattr(ReleaseGate, "_charge", metered)
+    spies.change(monkeypatch, "a release is charged", metered)
     result = plan.run(seed=0)
     assert sorted(readings) == [0, 1]
     for spent in readings.values():

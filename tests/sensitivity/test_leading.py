@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity import leading, records
+from dpcvx.sensitivity import leading
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
+from tests import spies
 from tests.forms import form_of
 
 M, N = 24, 5
@@ -65,9 +66,9 @@ def test_the_largest_of_few_is_the_largest_of_all(loss, seed):
     change = "add or remove" if removed else "replace"
     whole = contributions(loss, X, change, sign)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leading, "_FEW", 2)
-        patch.setattr(records, "_MANY", 8)
-        patch.setattr(records, "_BLOCK", 12)
+        spies.change(patch, "directions that are few", 2)
+        spies.change(patch, "records that are many", 8)
+        spies.change(patch, "records in a block", 12)
         few = contributions(loss, X, change, sign)
         assert few.lines is not None and len(few.blocks) == 2
         for extent in extents(rng):
@@ -95,7 +96,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("model", OTHERS)
 def test_records_that_differ_otherwise_are_all_bounded(model, monkeypatch):
-    monkeypatch.setattr(records, "_BLOCK", 8)
+    spies.change(monkeypatch, "records in a block", 8)
     X, w = rows(np.random.default_rng(0)), cp.Variable(N, name="w")
     y = dp.Private(shape=(M,), name="y", adjacency=dp.Rows(1.0))
     _, form = form_of(OTHERS[model](X, w, y))
@@ -106,7 +107,7 @@ def test_records_that_differ_otherwise_are_all_bounded(model, monkeypatch):
 
 
 def test_a_record_whose_size_is_no_number_covers_none(monkeypatch):
-    monkeypatch.setattr(leading, "_FEW", 2)
+    spies.change(monkeypatch, "directions that are few", 2)
     X, up = sp.csr_array(np.ones((M, N))), np.linspace(1.0, 2.0, M)
     down = up[::-1].copy()
     down[M // 2] = np.nan

@@ -18,6 +18,7 @@ import dpcvx as dp
 from dpcvx.sensitivity.argument import argument
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
+from tests import spies
 from tests.forms import form_of
 
 CHANGES = ["replace", "add or remove"]
@@ -416,7 +417,7 @@ _TIGHTER = {"offsets_of_several_numbers"}
 def test_records_that_meet_the_same_numbers_are_bounded_once(name, change, monkeypatch):
     family, found = FAMILIES[name], []
     for many in (2, math.inf):
-        monkeypatch.setattr("dpcvx.sensitivity.records._MANY", many)
+        spies.change(monkeypatch, "records that are many", many)
         form = form_of(family.build(Parts(change, 9), Coarse(np.random.default_rng(4))))[1]
         extent = family.extent(form.n)
         sensitivity = derive(form, "north", lambda extent=extent: extent)

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import dpcvx as dp
 import dpcvx.model.quadratic
 from dpcvx.sensitivity.certificate import Sensitivity
+from tests import spies
 
 GAUSS = dp.Gaussian()
 
@@ -83,7 +84,7 @@ def emptied(M, finite):
 @pytest.mark.parametrize("name", ["records", "both"])
 def test_a_derivation_that_empties_the_model_is_refused(name, monkeypatch):
     """As one did with a scipy before 1.16, whose parts of one sign share index arrays."""
-    monkeypatch.setattr("dpcvx.sensitivity.intervals._by_sign", emptied)
+    spies.change(monkeypatch, "intervals by sign", emptied)
     with pytest.raises(dp.PrivacyError, match=r"derived sensitivity is 0|Internal error"):
         planned(MODELS[name]())
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dpcvx.model.canonical import ConeData, Cones
-from dpcvx.solvers import active_set, conic
+from dpcvx.solvers import active_set
 from dpcvx.solvers.active_set import ActiveSet
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from tests import sets
+from tests import sets, spies
 
 ASKED = ActiveSet._asked
 
@@ -261,7 +261,7 @@ def perturbed(monkeypatch, x=(0, 0, 0), multipliers=(0, 0, 0, 0, 0), pull=PULL):
         y, found = ASKED(*given)
         return y + np.array(x), found + np.array(multipliers)
 
-    monkeypatch.setattr(ActiveSet, "_asked", moved)
+    spies.change(monkeypatch, "the answer of DAQP", moved)
     return ActiveSet(CORNER)(np.ones(3), pull)
 
 
@@ -337,7 +337,7 @@ def test_the_gap_bounds_the_distance_from_the_optimum(seed):
     data = data_of(np.vstack([A, np.diag(side)]), b, min(general, 1))
     D, c = np.ones(n), -x - multipliers[:n] - multipliers[n:] @ A
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ActiveSet, "_asked", lambda *given: (x.copy(), multipliers))
+        spies.change(patch, "the answer of DAQP", lambda *given: (x.copy(), multipliers))
         found = ActiveSet(data)(D, c)
     assert found.gap == pytest.approx(pull @ slack, abs=1e-14) and found.residual <= 1e-14
     best = exact(data, D, c)
@@ -357,7 +357,7 @@ def test_an_answer_that_is_off_is_refused_or_states_by_how_much(monkeypatch, lig
         y, multipliers = ASKED(*given)
         return y + off * np.array([0.0, 1.0]), multipliers
 
-    monkeypatch.setattr(ActiveSet, "_asked", moved)
+    spies.change(monkeypatch, "the answer of DAQP", moved)
     answer = program.solve(D, -D * v, v)
     # What the required residual lets pass where the weight is one.
     assert distance(answer.x, fractions(v), D) <= answer.error + 1e-8
@@ -522,7 +522,7 @@ def test_units_keep_their_digits(unit):
 @pytest.mark.parametrize("far", [0.1, 3.0, 1e3, 1e6])
 def test_no_usual_polyhedron_needs_the_interior_point(monkeypatch, unit, far):
     P = sets.of(*rows(cp.Variable(4), unit))
-    monkeypatch.setattr(conic.ConicProgram, "_found", None)
+    spies.change(monkeypatch, "the answer of a conic solver", None)
     for seed in range(10):
         rng = np.random.default_rng(seed)
         v, D = unit * far * rng.normal(size=4), 10.0 ** rng.uniform(-2, 2, 4)
@@ -604,7 +604,7 @@ def test_where_the_active_set_fails_the_interior_point_gives_the_same_answer(mon
         calls.append((r.normal(size=4) * 2, 10.0 ** r.uniform(-1, 1, 4)))
     exact = [P(*call) for call in calls]
     count = []
-    monkeypatch.setattr(ActiveSet, "_asked", lambda *a: (count.append(1), flawed(*a))[1])
+    spies.change(monkeypatch, "the answer of DAQP", lambda *a: (count.append(1), flawed(*a))[1])
     for call, expected in zip(calls, exact, strict=True):
         found = P(*call)
         assert found.outcome is Outcome.SOLVED

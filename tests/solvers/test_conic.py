@@ -11,7 +11,7 @@ import dpcvx as dp
 from dpcvx.model.canonical import cone_data
 from dpcvx.solvers import conic, interior_point
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from tests import sets
+from tests import sets, spies
 from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
 from tests.sets import CONIC, MATRIX, data_of
 
@@ -196,7 +196,7 @@ def ladder(monkeypatch, program, first, later):
         return Doctored(BUILD(self, tolerance, values, equilibrate), **later)
 
     program._solver = Doctored(program._solver, **first)
-    monkeypatch.setattr(ConicProgram, "_build", build)
+    spies.change(monkeypatch, "a conic solver is built", build)
     return built
 
 
@@ -317,7 +317,7 @@ def test_interrupts_are_not_the_solvers(monkeypatch, program):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ConicProgram, "_updated", interrupted)
+    spies.change(monkeypatch, "a conic solver is updated", interrupted)
     with pytest.raises(KeyboardInterrupt):
         program.solve(D, C, np.zeros(4))
 

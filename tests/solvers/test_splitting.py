@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.solvers import splitting
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from dpcvx.solvers.splitting import STRETCH, Splitting
 from dpcvx.solvers.steps import ProximalStep
-from tests import sets
+from tests import sets, spies
 from tests.sets import CONIC
 from tests.steps import Setting, solution
 
@@ -74,15 +73,15 @@ def test_they_move_no_farther_than_stated(name, distance):
 def test_the_mean_of_any_number_of_steps_moves_no_farther_than_its_argument(
     name, steps, monkeypatch
 ):
-    monkeypatch.setattr(splitting, "_STEPS", steps)
-    monkeypatch.setattr(splitting, "_SKIPPED", 0)
+    spies.change(monkeypatch, "steps of splitting", steps)
+    spies.change(monkeypatch, "steps of splitting without a look", 0)
     ratios = [moved(name, seed, 10.0 ** -(seed % 4)) for seed in range(8)]
     assert 0.05 < max(ratios) <= 1
 
 
 def test_without_a_mean_the_last_step_moves_farther_than_its_argument(monkeypatch):
-    monkeypatch.setattr(splitting, "_STEPS", 3)
-    monkeypatch.setattr(splitting, "_SKIPPED", 2)
+    spies.change(monkeypatch, "steps of splitting", 3)
+    spies.change(monkeypatch, "steps of splitting without a look", 2)
     ratios = [moved("SOC", seed, 1e-3) for seed in range(60)]
     assert 1.02 < max(ratios) <= np.sqrt(3)
 

@@ -1,0 +1,44 @@
+"""Insides of the package that tests change or watch: private names, each written here alone.
+
+Whoever renames or moves one changes this file, and no test.
+"""
+
+INSIDES = {
+    # Sizes from which on something else is computed.
+    "largest Kronecker product": "model.collapse._KRON_LIMIT",
+    "largest dense eigenvalue problem": "model.eigenvalues._DENSE_ORDER",
+    "eigenvalue problems at a time": "model.eigenvalues._BATCH",
+    "steps of splitting": "solvers.splitting._STEPS",
+    "steps of splitting without a look": "solvers.splitting._SKIPPED",
+    "signs that are enumerated": "sensitivity.norms._ENUMERATE",
+    "rows from which on norms are taken together": "sensitivity.norms._MANY",
+    "records that are many": "sensitivity.records._MANY",
+    "records in a block": "sensitivity.records._BLOCK",
+    "directions that are few": "sensitivity.leading._FEW",
+    "nodes of a dense spectrum": "algorithms.spectrum._DENSE",
+    "nodes of a sparse spectrum": "algorithms.spectrum._SPARSE",
+    "entries of a landscape that is searched": "defaults.landscape._SEARCHED",
+    # Functions and methods.
+    "norm of one row": "sensitivity.norms._row_norm",
+    "intervals by sign": "sensitivity.intervals._by_sign",
+    "a conic solver is built": "solvers.conic.ConicProgram._build",
+    "a conic solver is updated": "solvers.conic.ConicProgram._updated",
+    "the answer of a conic solver": "solvers.conic.ConicProgram._found",
+    "the answer of DAQP": "solvers.active_set.ActiveSet._asked",
+    "a release is charged": "run.gate.ReleaseGate._charge",
+    # What a process remembers.
+    "data that were seen": "run.repeats._BY_VALUES",
+}
+
+
+def change(patch, what, value):
+    """Put a value in the place of an inside, until the patch is undone.
+
+    Parameters
+    ----------
+    patch : pytest.MonkeyPatch
+    what : str
+        One of `INSIDES`.
+    value : object
+    """
+    patch.setattr(f"dpcvx.{INSIDES[what]}", value)
