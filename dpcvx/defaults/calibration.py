@@ -7,22 +7,30 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..algorithms.base import Requirements
-from ..plan.agent_plan import Agents, Declared
+from ..plan.agent_plan import Agents
 from ..plan.checks import check_long
 from ..plan.noise import require_delta, truncated, with_noise
+from ..plan.request import Declared, Noises
 from ..privacy.last_iterate import LastIterate
 
 Multipliers = tuple[float | None, ...]
 
 
 def calibrated(
-    agents: Agents, needs: Requirements, rounds: int, steps: int, delta: float | None, once: bool
+    agents: Agents,
+    requested: Noises,
+    needs: Requirements,
+    rounds: int,
+    steps: int,
+    delta: float | None,
+    once: bool,
 ) -> Agents:
     """Return the agents with their noise: as little of it as every budget allows.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
+    requested : mapping of str to (Declared or None)
     needs : Requirements
         Of the algorithm.
     rounds : int
@@ -50,17 +58,19 @@ def calibrated(
         mechanism = asked.mechanism
         return multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))
 
-    found = [None if a.asked is None else multiplier(a.asked, a.share) for a in agents]
-    return with_noise(agents, found, needs, rounds, delta, once)
+    pairs = [(requested[agent.name], agent.share) for agent in agents]
+    multipliers = [asked and multiplier(asked, share) for asked, share in pairs]
+    return with_noise(agents, requested, multipliers, needs, rounds, delta, once)
 
 
-def calibrated_with_limit(agents: Agents, delta: float) -> Agents:
+def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Agents:
     """Return the agents, those with private data in constraints with truncated noise.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         With their noise, for one release of the data.
+    requested : mapping of str to (Declared or None)
     delta : float
         Positive.
 
@@ -75,20 +85,22 @@ def calibrated_with_limit(agents: Agents, delta: float) -> Agents:
         return multiplied(asked, delta / 2, lambda e, d: mechanism.for_total(1, e, d))
 
     found = tuple(
-        replace(agent, noise=replace(agent.noise, multiplier=multiplier(agent.asked)))
-        if agent.program.limits and agent.asked is not None and agent.noise is not None
+        replace(agent, noise=replace(agent.noise, multiplier=multiplier(asked)))
+        if agent.program.limits
+        and (asked := requested[agent.name]) is not None
+        and agent.noise is not None
         else agent
         for agent in agents
     )
     return truncated(found, delta)
 
 
-def multipliers_of_turns(agents: Agents, last: LastIterate, delta: float | None) -> Multipliers:
+def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | None) -> Multipliers:
     """Return as little noise in every turn as keeps each user within the budget.
 
     Parameters
     ----------
-    agents : tuple of AgentPlan
+    requested : mapping of str to (Declared or None)
     last : LastIterate
         What the loss depends on besides.
     delta : float or None
@@ -98,7 +110,7 @@ def multipliers_of_turns(agents: Agents, last: LastIterate, delta: float | None)
     def multiplier(asked: Declared) -> float:
         return multiplied(asked, delta, last.multiplier)
 
-    return tuple(None if agent.asked is None else multiplier(agent.asked) for agent in agents)
+    return tuple(asked and multiplier(asked) for asked in requested.values())
 
 
 def multiplied(

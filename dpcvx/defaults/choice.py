@@ -23,7 +23,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
-from ..plan.agent_plan import AgentPlan, Agents, declared
+from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.asked import asked_of
 from ..plan.limits import with_margins
 from ..plan.request import KINDS
@@ -218,14 +218,9 @@ def _drowned(
     assert request.algorithm is not None
     ratios = []
     for kind in given.mechanisms:
-        agents = declared(
-            problem,
-            known.program,
-            known.sensitivities,
-            asked_of(problem, kind, given.epsilon),
-            request.algorithm.requirements,
-        )
-        once = calibrated(agents, request.algorithm.requirements, 1, 1, given.delta, True)
+        asked, needs = asked_of(problem, kind, given.epsilon), request.algorithm.requirements
+        agents = agents_of(problem, known.program, known.sensitivities, needs)
+        once = calibrated(agents, asked, needs, 1, 1, given.delta, True)
         ratio = noise_over_signal(published(once, known.responses), stand_ins_of(problem))
         ratios.append(math.nan if ratio is None else ratio[0])
     stepwise = _stepwise(problem, given, True)
@@ -345,12 +340,10 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     programs: list[Program] = []
     for kind in KINDS:
         asked = asked_of(problem, kind, request.epsilon)
-        agents = declared(
-            problem, known.program, known.sensitivities, asked, needs, request.expectations
-        )
-        agents = calibrated(agents, needs, request.rounds, steps, delta, once)
+        agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
+        agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
         if request.violation == 0:
-            agents = calibrated_with_limit(agents, delta)
+            agents = calibrated_with_limit(agents, asked, delta)
         stakes = by_agent(known.program, known.at_stand_ins.stakes)
         quiet[kind] = published(agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])

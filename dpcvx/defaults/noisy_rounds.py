@@ -13,7 +13,7 @@ from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.program import once_per_kind
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
-from ..plan.agent_plan import AgentPlan, Agents, declared
+from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.asked import asked_of
 from ..plan.request import Mechanisms
 from ..solvers.directions import bounded_for_slopes
@@ -101,21 +101,19 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
     algorithm, rounds, delta = request.algorithm, request.rounds, request.delta
     if not isinstance(algorithm, (LinearizedADMM, MeanGradient, SummedGradient)):
         return None
+    agents = agents_of(problem, known.program, known.sensitivities, algorithm.requirements)
     options: list[NoisyRounds] = []
     scene: Landscape | None = None
     for mechanism in request.mechanisms:
         asked = asked_of(problem, mechanism, request.epsilon)
         if any(one is not None and one.mechanism.per_step() is not None for one in asked.values()):
             return None  # more rounds cost more
-        agents = declared(
-            problem, known.program, known.sensitivities, asked, algorithm.requirements
-        )
         several = _ROUNDS.get(str(mechanism), _ROUNDS["gaussian"])
         for T in several if rounds is None else (rounds,):
             # The pure price of a few Laplace releases is nearly theirs, and found at once.
             least = None if mechanism == "laplace" and rounds is None else delta
             releases = algorithm.releases(T, known.program)
-            noisy = calibrated(agents, algorithm.requirements, T, releases, least, False)
+            noisy = calibrated(agents, asked, algorithm.requirements, T, releases, least, False)
             distance = None if scene is None else scene.distance
             public = conditions(known.program, noisy, T, noisy_steps=True, distance=distance)
             if scene is None:

@@ -141,13 +141,13 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
     if selection.quiet:
         agents = selection.quiet
     elif last is not None:
-        by_turn = multipliers_of_turns(agents, last, delta)
+        by_turn = multipliers_of_turns(draft.asked, last, delta)
         return noisy_draft(draft, by_turn), list(by_turn)
     else:
         given = draft.needs, draft.rounds, draft.releases, delta, draft.once
-        agents = calibrated(agents, *given)
+        agents = calibrated(agents, draft.asked, *given)
         if selection.violation == 0 and draft.noisy:
-            agents = calibrated_with_limit(agents, draft.delta)
+            agents = calibrated_with_limit(agents, draft.asked, draft.delta)
     multipliers = [agent.noise and agent.noise.multiplier for agent in agents]
     return noisy_draft(draft, multipliers), multipliers
 

@@ -16,7 +16,7 @@ from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_plan import AgentPlan
 from ..plan.banner import WIDTH
-from ..privacy.accounting import Composition
+from ..plan.noise import priced
 from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import SplitNoise
@@ -422,7 +422,6 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
         program=local,
         needs=needs,
         share=max(offer.share, policy.share),
-        asked=None,
         sensitivity=found,
         noise=noise,
         publication=_statistic(offer, noise, found, once),
@@ -515,16 +514,15 @@ def _statistic(
 
 
 def _priced(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Policy) -> AgentPlan:
-    needs = offer.algorithm.requirements
-    count = _schedule(offer, agent.program)[-1]
     if not noise.steady:
         checks.check_long(offer.rounds, max(1, len(noise.weights)))
-    loss: Composition = noise.composed(count, needs.releases).repeated(agent.share)
-    price = loss.price(policy.delta)
+    (agent,) = priced((agent,), _schedule(offer, agent.program)[-1], policy.delta)
+    price = agent.price
+    assert price is not None
     if not price.epsilon <= policy.epsilon * (1 + _SLACK):
         raise refused(
             "budget",
             f"epsilon {price.epsilon:.6g} is asked at delta {policy.delta:g}, and "
             f"{policy.epsilon:.6g} is allowed",
         )
-    return replace(agent, loss=loss, price=price, budget=policy.epsilon)
+    return replace(agent, budget=policy.epsilon)

@@ -15,22 +15,12 @@ from ..model.expected import Expectation, Expectations
 from ..model.normal_form import NormalForm
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
-from ..privacy.mechanism import Calibrated, Mechanism
+from ..privacy.mechanism import Calibrated
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import Smoothness
 from ..solvers.projector import Projector
-
-
-@dataclass(frozen=True)
-class Declared:
-    """Noise and budget that a request names for one agent."""
-
-    mechanism: Mechanism
-    # In total; if the mechanism has a level of its own, what the ledger may hold in the end, and
-    # None for no more than the plan's price.
-    epsilon: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +30,6 @@ class AgentPlan:
     program: LocalProgram  # its objective, set and initial point as plain arrays
     needs: Requirements  # of the method: the queries that it may send, and claims of the user
     share: int  # among how many agents one person's data may be spread: 1 without a group
-    asked: Declared | None  # the requested mechanism and budget; None without noise
     sensitivity: Sensitivity | None = None  # of the gradient; None if nothing had to be derived
     smoothness: Smoothness | None = None  # None if no query needs it, or none can be derived
     expected: tuple[Expectation | None, ...] = ()  # priors of its private objects; () without any
@@ -83,8 +72,8 @@ class AgentPlan:
         """Equal for agents that differ in names, slots and data only; for as long as they exist."""
         known = self.sensitivity
         parts = (None if known is None else known.bounds, self.smoothness, self.publication)
-        asked = (self.share, self.asked, self.noise, self.claimed, self.queries)
-        return (self.program.kind, *map(id, (*parts, *self.expected)), *asked)
+        numbers = (self.share, self.noise, self.budget, self.claimed, self.queries)
+        return (self.program.kind, *map(id, (*parts, *self.expected)), *numbers)
 
     def __repr__(self) -> str:
         return (
@@ -156,21 +145,19 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
     return {local.name: known and known.renamed(local.form) for local, known in pairs}
 
 
-def declared(
+def agents_of(
     problem: Declaration,
     program: Program,
     found: Mapping[str, Sensitivity | None],
-    asked: Mapping[str, Declared | None],
     needs: Requirements,
     expected: Expectations | None = None,
 ) -> Agents:
-    """The agents with what is derived and what is asked for; nothing is calibrated yet."""
+    """Return the agents with what is derived from the model; nothing is calibrated yet."""
     return tuple(
         AgentPlan(
             program=local,
             needs=needs,
             share=share,
-            asked=asked[local.name],
             sensitivity=found[local.name],
             expected=(expected or {}).get(local.name, ()),
         )
@@ -178,13 +165,11 @@ def declared(
     )
 
 
-def composed(agents: Agents, count: int, needs: Requirements) -> dict[str, Composition]:
-    """The first `count` releases of every agent, as often as one person is exposed to them."""
+def composed(agents: Agents, count: int) -> dict[str, Composition]:
+    """Return what one person loses by the first `count` releases, by agent that holds them."""
 
     @functools.cache
-    def exposed(noise: Calibrated | None, share: int) -> Composition:
-        if noise is None:
-            return Composition()
-        return noise.composed(count, needs.releases).repeated(share)
+    def exposed(noise: Calibrated | None, share: int, each: int) -> Composition:
+        return Composition() if noise is None else noise.composed(count, each).repeated(share)
 
-    return {agent.name: exposed(agent.noise, agent.share) for agent in agents}
+    return {a.name: exposed(a.noise, a.share, a.needs.releases) for a in agents}

@@ -11,8 +11,7 @@ from ..model.agent import Agent
 from ..model.declaration import Declaration
 from ..privacy.accounting import check_epsilon
 from ..privacy.mechanism import Gaussian, Laplace, Mechanism
-from .agent_plan import Declared
-from .request import Asked, Mechanisms
+from .request import Asked, Declared, Mechanisms
 
 T = TypeVar("T")
 # Agents that an error lists.

@@ -24,8 +24,8 @@ from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
-from .agent_plan import AgentPlan, Declared
-from .request import Mechanisms, Request
+from .agent_plan import AgentPlan
+from .request import Mechanisms, Noises, Request
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
@@ -135,7 +135,7 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
         )
 
 
-def check_groups(problem: Declaration, asked: Mapping[str, Declared | None]) -> None:
+def check_groups(problem: Declaration, asked: Noises) -> None:
     """Refuse different noise in one group: what its agents lose together is not accounted for."""
     private = {name for name, agent in problem.named.items() if agent.private}
     for group in problem.group_names:
@@ -250,9 +250,9 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
     )
 
 
-def check_decay(agents: Sequence[AgentPlan], algorithm: Algorithm[Any, Any]) -> None:
+def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse noise that falls from round to round where agents have different rounds."""
-    fading = any(agent.asked is not None and agent.asked.mechanism.decay < 1 for agent in agents)
+    fading = any(one is not None and one.mechanism.decay < 1 for one in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
             f"dp.{type(algorithm).__name__} has one user per round, and with decay= early users "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,14 +25,14 @@ from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
-from .agent_plan import AgentPlan, Agents, Declared, composed, declared, sensitivities
+from .agent_plan import AgentPlan, Agents, agents_of, sensitivities
 from .asked import asked_of
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .guarantee import Guarantee, no_guarantee
-from .noise import budgeted, truncated, with_noise
+from .noise import budgeted, priced, truncated, with_noise
 from .released import released
-from .request import CompleteRequest, Request
+from .request import CompleteRequest, Noises, Request
 from .split import check_secret, split
 from .stated import make_guarantee
 from .terms import Terms, releases_of
@@ -43,29 +43,17 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A plan in the making.
-
-    Attributes
-    ----------
-    problem : Declaration
-    request : Request
-        With nothing open.
-    known : Compiled
-    program : Program
-    agents : tuple of AgentPlan
-    algorithm : Algorithm
-        With every default replaced by a number, once all that they follow from is known.
-    last : LastIterate or None
-        For an observer of the last iterate: what the guarantee follows from.
-    """
+    """A plan in the making."""
 
     problem: Declaration
-    request: Request
+    request: Request  # with nothing open
+    asked: Noises
     known: Compiled
     program: Program
     agents: Agents
+    # With every default replaced by a number, once all that they follow from is known.
     algorithm: Algorithm[Any, Any]
-    last: LastIterate | None = None
+    last: LastIterate | None = None  # for an observer of the last iterate: what it loses
 
     @property
     def needs(self) -> Requirements:
@@ -75,7 +63,7 @@ class Draft:
     @property
     def noisy(self) -> bool:
         """Whether noise is asked for."""
-        return any(agent.asked is not None for agent in self.agents)
+        return any(one is not None for one in self.asked.values())
 
     @property
     def once(self) -> bool:
@@ -143,7 +131,7 @@ def make_terms(
         agents=draft.agents,
         last=draft.last,
         guarantee=guarantee,
-        fingerprint=fingerprint_of(problem, program, draft.agents, request),
+        fingerprint=fingerprint_of(problem, program, draft.agents, draft.asked, request),
         violation=request.violation,
         parameters=draft.known.parameters,
     )
@@ -202,17 +190,14 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
         known = known.clipped(request.clips)
     program = with_objectives(problem, known.program) if needs.exact else known.program
     checks.check_terms(program, algorithm)
-    found = known.sensitivities
-    agents = declared(problem, program, found, asked, needs, request.expectations)
-    draft = Draft(problem, request, known, program, agents, algorithm)
+    agents = agents_of(problem, program, known.sensitivities, needs, request.expectations)
+    draft = Draft(problem, request, asked, known, program, agents, algorithm)
     if needs.exact:
         checks.check_affine(agents, algorithm, draft.noisy, draft.once)
     return draft
 
 
-def _asked(
-    problem: Declaration, request: Request, algorithm: Algorithm[Any, Any]
-) -> Mapping[str, Declared | None]:
+def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any]) -> Noises:
     """The noise that is asked for by agent, as far as it can be refused without compiling."""
     needs, release = algorithm.requirements, request.release
     assert release is not None
@@ -222,7 +207,7 @@ def _asked(
     asked = asked_of(problem, request.mechanism, request.epsilon)
     noisy = any(one is not None for one in asked.values())
     checks.check_expected(request.expectations, noisy, noisy and release == "once")
-    last_iterate.check_observer(problem, request, asked.values())
+    last_iterate.check_observer(problem, request, asked)
     checks.check_groups(problem, asked)
     checks.check_switched_off(problem, request, noisy)
     checks.check_coupling(problem, algorithm)
@@ -248,7 +233,7 @@ def before_noise(draft: Draft) -> Draft:
     draft : Draft
     """
     agents, needs, last = draft.agents, draft.needs, None
-    checks.check_decay(agents, draft.algorithm)
+    checks.check_decay(draft.asked, draft.algorithm)
     if draft.noisy and not draft.once:
         agents = _smooth(agents, needs)
         checks.check_queries(agents)
@@ -269,7 +254,9 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
     request, needs, last = draft.request, draft.needs, draft.last
     names = [agent.name for agent in draft.agents]
     checks.check_group_noise(draft.problem, dict(zip(names, multipliers, strict=True)))
-    agents = with_noise(draft.agents, multipliers, needs, draft.rounds, request.delta, draft.once)
+    agents = with_noise(
+        draft.agents, draft.asked, multipliers, needs, draft.rounds, request.delta, draft.once
+    )
     if last is not None:
         agents = tuple(
             replace(a, noise=a.noise and replace(a.noise, level=last.level)) for a in agents
@@ -300,10 +287,10 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
         return draft, no_guarantee(_why_none(problem))
     amplification = None
     if last is None:
-        agents = _priced(draft.agents, draft.releases, draft.needs, draft.delta)
+        agents = priced(draft.agents, draft.releases, draft.delta)
     else:
         agents, amplification = last_iterate.priced(draft.agents, last, draft.delta)
-    agents = budgeted(agents)
+    agents = budgeted(agents, draft.asked)
     guarantee = make_guarantee(
         agents, releases=draft.releases, once=draft.once, groups=problem.group_names
     )
@@ -355,18 +342,5 @@ def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) ->
             agent.name: term.moved(agent.program.form.private)
             for agent, term in zip(agents, found.terms, strict=True)
         }
-    least = min(a.asked.mechanism.decay for a in agents if a.asked is not None) ** (rounds - 1)
+    least = min(a.noise.mechanism.decay for a in agents if a.noise is not None) ** (rounds - 1)
     return split(agents, secret, moves, size, least)
-
-
-def _priced(agents: Agents, steps: int, needs: Requirements, delta: float) -> Agents:
-    """What the planned releases cost every agent."""
-    losses = composed(agents, steps, needs)
-    # Some prices take seconds, and agents often release alike.
-    prices = {loss: loss.price(delta) for loss in dict.fromkeys(losses.values())}
-    agents = tuple(replace(a, loss=losses[a.name], price=prices[losses[a.name]]) for a in agents)
-    if all(agent.noise is None or agent.noise.split is None for agent in agents):
-        return agents
-    open_ = tuple(replace(a, noise=a.noise and a.noise.alone) for a in agents)
-    alone = composed(open_, steps, needs)
-    return tuple(replace(a, alone=alone[a.name].price(delta)) for a in agents)

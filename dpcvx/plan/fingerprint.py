@@ -20,13 +20,14 @@ from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
 from ..model.structure import Opaque, digest_of
 from .agent_plan import Agents
-from .request import CompleteRequest
+from .request import CompleteRequest, Noises
 
 
 def fingerprint_of(
     problem: Declaration,
     program: Program,
     agents: Agents,
+    asked: Noises,
     request: CompleteRequest,
 ) -> str:
     """Hash of the problem, the method, the mechanisms, the rounds, and what is released when.
@@ -37,15 +38,16 @@ def fingerprint_of(
     program : Program
         The same, compiled.
     agents : tuple of AgentPlan
+    asked : mapping of str to (Declared or None)
     request : CompleteRequest
         Of its method, fields as given; where only the method with all numbers has words for one,
         that.
     """
     digest = hashlib.sha256()
-    levels = [one.asked.mechanism.per_step() for one in agents if one.asked is not None]
+    levels = [one.mechanism.per_step() for one in asked.values() if one is not None]
     # With a level of its own, noise does not follow from the budget.
     delta = request.delta or 0.0 if None in levels else 0.0
-    noise = [agent.asked for agent in agents]
+    noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
     kept = (request.violation, request.slack_price)
     for part in (

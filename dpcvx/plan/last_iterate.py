@@ -7,7 +7,7 @@ differs from one whose observer sees every release.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +21,9 @@ from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import Amplification, LastIterate
 from ..privacy.mechanism import Laplace
-from .agent_plan import AgentPlan, Agents, Declared
+from .agent_plan import AgentPlan, Agents
 from .guarantee import Guarantee
-from .request import Request
+from .request import Noises, Request
 
 LAST_OBSERVER = (
     "whoever learns the last x and nothing else of the run: server and users keep messages and all "
@@ -40,9 +40,7 @@ _OBSERVER = choice("everyone", "last iterate").because(
 )
 
 
-def check_observer(
-    problem: Declaration, request: Request, asked: Collection[Declared | None]
-) -> None:
+def check_observer(problem: Declaration, request: Request, asked: Noises) -> None:
     """Refuse an observer for whom nothing is proved.
 
     Parameters
@@ -50,8 +48,7 @@ def check_observer(
     problem : Declaration
     request : Request
         With nothing open.
-    asked : collection of (Declared or None)
-        Of the agents.
+    asked : mapping of str to (Declared or None)
 
     Raises
     ------
@@ -70,7 +67,8 @@ def check_observer(
                 "iterate')."
             )
         return
-    if any(one is not None and isinstance(one.mechanism, Laplace) for one in asked):
+    noises = {noise for noise in asked.values() if noise is not None}
+    if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
             "observer='last iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
             "observer='everyone'."
@@ -92,7 +90,7 @@ def check_observer(
             "'last iterate' lets only the last one be seen. Drop output=, or write "
             "observer='everyone'."
         )
-    if len({one for one in asked if one is not None}) > 1:
+    if len(noises) > 1:
         raise PrivacyError(
             "observer='last iterate' is proved for the same noise in every turn. Give one "
             "mechanism= and one epsilon= for all agents, or write observer='everyone'."

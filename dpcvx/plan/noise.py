@@ -12,8 +12,9 @@ from ..errors import PrivacyError
 from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Gaussian, Mechanism
 from ..privacy.truncation import truncation
-from .agent_plan import AgentPlan, Agents, Declared
+from .agent_plan import AgentPlan, Agents, composed
 from .checks import check_long
+from .request import Declared, Noises
 
 # Relative, so that the price of a plan is a budget for it.
 _SLACK = 1e-9
@@ -21,6 +22,7 @@ _SLACK = 1e-9
 
 def with_noise(
     agents: Agents,
+    requested: Noises,
     multipliers: Sequence[float | None],
     needs: Requirements,
     rounds: int,
@@ -32,6 +34,7 @@ def with_noise(
     Parameters
     ----------
     agents : tuple of AgentPlan
+    requested : mapping of str to (Declared or None)
     multipliers : sequence of (float or None)
         In the order of the agents; None for those without noise.
     needs : Requirements
@@ -50,7 +53,7 @@ def with_noise(
     uneven = len(needs.weights) > 1 and not once
 
     def noise(agent: AgentPlan, multiplier: float | None) -> Calibrated | None:
-        asked = agent.asked
+        asked = requested[agent.name]
         if asked is None:
             return None
         require_delta(asked.mechanism, delta)
@@ -126,8 +129,36 @@ def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     return replace(noise, truncation=cut)
 
 
-def budgeted(agents: Agents) -> Agents:
+def priced(agents: Agents, count: int, delta: float) -> Agents:
+    """Return the agents with what their planned releases cost.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        With their noise.
+    count : int
+        Releases of each.
+    delta : float
+    """
+    losses = composed(agents, count)
+    # Some prices take seconds, and agents often release alike.
+    prices = {loss: loss.price(delta) for loss in dict.fromkeys(losses.values())}
+    agents = tuple(replace(a, loss=losses[a.name], price=prices[losses[a.name]]) for a in agents)
+    if all(agent.noise is None or agent.noise.split is None for agent in agents):
+        return agents
+    open_ = tuple(replace(a, noise=a.noise and a.noise.alone) for a in agents)
+    alone = composed(open_, count)
+    return tuple(replace(a, alone=alone[a.name].price(delta)) for a in agents)
+
+
+def budgeted(agents: Agents, requested: Noises) -> Agents:
     """Return the agents with the epsilon that every ledger may hold in the end.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        With their prices.
+    requested : mapping of str to (Declared or None)
 
     Raises
     ------
@@ -139,7 +170,7 @@ def budgeted(agents: Agents) -> Agents:
         if agent.price is None
         else replace(
             agent,
-            budget=_budget(agent.name, agent.asked, agent.price)
+            budget=_budget(agent.name, requested[agent.name], agent.price)
             if agent.program.form.private
             else agent.price.epsilon,
         )

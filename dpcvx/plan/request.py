@@ -26,19 +26,25 @@ Estimates = tuple[tuple[slice, Estimate], ...]
 
 
 @dataclass(frozen=True)
+class Declared:
+    """Noise and budget that a request names for one agent; its names enter fingerprints."""
+
+    mechanism: Mechanism
+    # In total; if the mechanism has a level of its own, what the ledger may hold in the end, and
+    # None for no more than the plan's price.
+    epsilon: float | None
+
+
+# By agent; None for all without noise.
+Noises = Mapping[str, Declared | None]
+
+
+@dataclass(frozen=True)
 class Choice:
-    """One argument that was left to the plan.
+    """One argument that was left to the plan."""
 
-    Attributes
-    ----------
-    what : str
-        The argument.
-    why : str
-        What was chosen, and the reason, in one sentence.
-    """
-
-    what: str
-    why: str
+    what: str  # the argument
+    why: str  # what was chosen, and the reason, in one sentence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
         If the noise is not Gaussian, or one person's data may be with several agents.
     """
     require_three(len(agents))
+    noises = [agent.noise for agent in agents if agent.noise is not None]
     most = len(agents) - 2
     if secret.colluders > most:
         raise ModelError(
@@ -29,12 +30,12 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
             f"hide in a sum, so there is no noise to save. Write colluders={most} or fewer, or "
             "drop sharing=."
         )
-    if any(a.asked is not None and isinstance(a.asked.mechanism, Laplace) for a in agents):
+    if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
             "Noise that is split over agents has to add up to noise of the same kind, and Laplace "
             "noise does not. Write mechanism=dp.Gaussian() and delta=, or drop sharing=."
         )
-    if len({a.asked.mechanism.decay for a in agents if a.asked is not None}) > 1:
+    if len({noise.mechanism.decay for noise in noises}) > 1:
         raise PrivacyError(
             "With sharing=, the noise of all agents adds up, and it would fall from round to round "
             "by a decay= of each agent's own. Give all agents the same decay=."

@@ -156,7 +156,7 @@ class Terms:
     @frameless
     def composed(self, rounds: int) -> dict[str, Composition]:
         """What one person is exposed to in so many rounds, by agent that holds their data."""
-        return composed(self.agents, self.releases(rounds), self.algorithm.requirements)
+        return composed(self.agents, self.releases(rounds))
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
