@@ -368,18 +368,10 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
 
 @dataclass(frozen=True)
 class Error:
-    """What an agent's noise is expected to do.
+    """Expected effect of an agent's noise."""
 
-    Attributes
-    ----------
-    gap : float
-        To the optimum, in units of the objective; nan or infinite where that is not known.
-    variance : float
-        Of the noise, summed over its components.
-    """
-
-    gap: float
-    variance: float
+    gap: float  # to the optimum, in units of the objective; nan or infinite if it is not known
+    variance: float  # of the noise, summed over its components
 
 
 def _ratio(pairs: Sequence[tuple[Error, Error]]) -> float:

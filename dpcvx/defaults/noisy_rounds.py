@@ -37,28 +37,15 @@ _NEARER = 0.5
 
 @dataclass(frozen=True, eq=False)
 class NoisyRounds:
-    """A number of noisy rounds, and what is known of them.
-
-    Attributes
-    ----------
-    algorithm : LinearizedADMM, MeanGradient or SummedGradient
-    mechanism : Mechanisms
-    rounds : int
-    agents : tuple of AgentPlan
-        With their noise.
-    known : Conditions
-    scene : Landscape
-    others : tuple of NoisyRounds
-        That were possible.
-    """
+    """A number of noisy rounds, and what is known of them."""
 
     algorithm: LinearizedADMM | MeanGradient | SummedGradient
     mechanism: Mechanisms
     rounds: int
-    agents: Agents
+    agents: Agents  # with their noise
     known: Conditions
     scene: Landscape
-    others: tuple[NoisyRounds, ...] = ()
+    others: tuple[NoisyRounds, ...] = ()  # that were possible
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
         """What the rounds lead to, if noise and distance were larger by these factors."""

@@ -43,29 +43,14 @@ _MOST_ROUNDS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """An offer that an owner accepts, with what it derived itself.
-
-    Attributes
-    ----------
-    offer : Offer
-    policy : Policy
-    part : Part
-        This agent's part of the plan, under the owner's own description of its data.
-    spent : float
-        Epsilon of earlier runs at the policy's delta, once the ledger was read; see
-        `against_ledger`.
-    covered : int or None
-        Rounds that the ledger leaves budget for; None before it was read.
-    open : bool
-        Whether the ledger holds this run, begun and not ended: it goes on, and is paid for once.
-    """
+    """An offer that an owner accepts, with what it derived itself."""
 
     offer: Offer
     policy: Policy
-    part: Part
-    spent: float = 0.0
-    covered: int | None = None
-    open: bool = False
+    part: Part  # this agent's part of the plan, under the owner's own description of its data
+    spent: float = 0.0  # epsilon of earlier runs at the policy's delta; see `against_ledger`
+    covered: int | None = None  # rounds that the ledger leaves budget for; None before it was read
+    open: bool = False  # whether the ledger holds this run unfinished: it resumes, paid for once
 
     @property
     def agent(self) -> AgentPlan:

@@ -18,18 +18,11 @@ from .agent_plan import sensitivities
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A problem as plain arrays, without compiled objectives, and its sensitivities.
-
-    Attributes
-    ----------
-    problem : Declaration
-    program : Program
-    sensitivities : dict of str to (Sensitivity or None)
-        By agent; None where nothing is private, or nothing had to be derived.
-    """
+    """A problem as plain arrays, without compiled objectives, and its sensitivities."""
 
     problem: Declaration
     program: Program
+    # By agent; None where nothing is private, or nothing had to be derived.
     sensitivities: dict[str, Sensitivity | None]
     # Public parameters with the values that they were compiled with.
     parameters: tuple[tuple[cp.Parameter, Values], ...] = ()

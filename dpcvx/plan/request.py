@@ -49,37 +49,19 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Arguments of `Problem.plan`; None, and "auto" for the mechanism, is left to the defaults.
-
-    Attributes
-    ----------
-    algorithm : Algorithm or None
-    mechanism : Gaussian, Laplace, "auto", "gaussian", "laplace", None, or mapping of agent to one
-        None for no noise.
-    rounds : int or None
-    epsilon : float or mapping of agent or its name to float, or None
-    delta : float or None
-    release : {"each step", "once", None}
-    observer : {"everyone", "last iterate"}
-    violation, slack_price : float or None
-        With which probability constraints with private data may be broken, and what a unit costs.
-    expected : mapping of Private or its name to Expected, or None
-        As given.
-    expectations : mapping of str to tuple of (Expectation or None)
-        The same by agent, of its private objects.
-    """
+    """Arguments of `Problem.plan`; None, and "auto" for the mechanism, is left to the defaults."""
 
     algorithm: Algorithm[Any, Any] | None = None
-    mechanism: Mechanisms = AUTO
+    mechanism: Mechanisms = AUTO  # None for no noise
     rounds: int | None = None
-    epsilon: float | Mapping[Any, float] | None = None
+    epsilon: float | Mapping[Any, float] | None = None  # of all agents, or by agent or its name
     delta: float | None = None
     release: Release | None = None
     observer: Observer = "everyone"
-    violation: float | None = None
-    slack_price: float | None = None
-    expected: Mapping[Private | str, Expected] | None = None
-    expectations: Expectations = field(default_factory=dict)
+    violation: float | None = None  # probability that constraints with private data are broken
+    slack_price: float | None = None  # what a unit of that costs
+    expected: Mapping[Private | str, Expected] | None = None  # as given
+    expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
 
     @property
     def chooses_noise(self) -> bool:

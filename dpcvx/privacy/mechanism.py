@@ -179,33 +179,22 @@ Mechanism = Gaussian | Laplace
 class Calibrated:
     """A mechanism with its multiplier: everything the noise depends on besides the sensitivity.
 
-    Attributes
-    ----------
-    mechanism : Gaussian or Laplace
-    multiplier : float
-        Of the first round.
-    weights : tuple of float
-        What it is multiplied by in the releases of a round, one after the other, and over again.
-    free : int
-        Releases at the beginning that tell nothing.
-    level : float or None
-        For runs that are charged as a whole, before they begin: the sensitivity that all their
-        noise is scaled to, whatever is asked. None where every release is charged by itself.
-    split : SplitNoise or None
-        Where nothing but sums over agents is seen: what each of them adds. The multiplier is then
-        that of what a coalition sees.
-    truncation : Truncation or None
-        Where noise has a limit: the limit, and what a release costs, in place of the multiplier.
+    A record of its own, apart from plans: gates and offers to owners hold it without a plan.
     """
 
     mechanism: Mechanism
-    multiplier: float
+    multiplier: float  # of the first round
+    # The releases of a round multiply it by these, one after the other, and over again.
     weights: tuple[float, ...] = (1.0,)
-    free: int = 0
-    # Follows from the rest of a plan, so that fingerprints need not name it.
+    free: int = 0  # releases at the beginning that tell nothing
+    # For runs that are charged as a whole, before they begin: the sensitivity that all their noise
+    # is scaled to, whatever is queried; None where every release is charged by itself. It follows
+    # from the rest of a plan, so that fingerprints need not name it.
     level: float | None = field(default=None, repr=False)
-    # Fingerprints name it where it is, so that others are what they were.
+    # Where only sums over agents are seen: what each of them adds. The multiplier is then that of
+    # what a coalition sees. Fingerprints name it where it is, so that others are what they were.
     split: SplitNoise | None = field(default=None, repr=False)
+    # Where noise has a limit: the limit, and the cost of a release, in place of the multiplier.
     truncation: Truncation | None = field(default=None, repr=False)
 
     @property

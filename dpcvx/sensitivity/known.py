@@ -1,8 +1,8 @@
-"""What a question is asked of: the public side of one agent, and its exact objective.
+"""What a query is sent to: the public side of one agent, and its exact objective.
 
-`Facts` are fixed by the plan. `Known` is the same at the door, with the noise of one release. Both
-are public: what a release is charged follows from them alone. `Objective` is private: a question
-sees it behind the door, to compute its exact answer.
+The plan fixes `Facts`. `Known` adds the noise of one release and what the run stores. Both are
+public, and the charge for a release follows from them alone. `Objective` is private: a query sees
+it behind the trust boundary, to compute its exact answer.
 """
 
 from __future__ import annotations
@@ -70,29 +70,17 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Known:
-    """What is public about one agent when one of its answers is charged.
+    """Public state of one agent at one release, from which the gate computes what it charges.
 
-    Attributes
-    ----------
-    facts : Facts
-    norm : {1, 2}
-        In which the mechanism measures changes.
-    multiplier : float
-        Scale of the noise over the sensitivity, in this release.
-    public_gradient : callable
-        The gradient at zero data; 0 where that is not finite.
-    projector : callable
-        Onto the agent's set, compiled when it is first asked for.
-    stored : StoredEffects or None
-        None if no question is about stored vectors.
+    It is no part of a plan: stored vectors and projectors belong to the run.
     """
 
     facts: Facts
-    norm: int
-    multiplier: float
-    public_gradient: Callable[[Array], Array]
-    projector: Callable[[], Projector]
-    stored: StoredEffects | None = None
+    norm: int  # 1 or 2: the mechanism measures changes in it
+    multiplier: float  # scale of the noise over the sensitivity, in this release
+    public_gradient: Callable[[Array], Array]  # at zero data; 0 where that is not finite
+    projector: Callable[[], Projector]  # onto the agent's set, compiled at the first call
+    stored: StoredEffects | None = None  # None if no query is about stored vectors
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -151,35 +139,19 @@ class Known:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Objective:
-    """One agent's exact objective, as a question sees it behind the door. Private.
+    """One agent's exact objective, as a query sees it behind the trust boundary. Private."""
 
-    Attributes
-    ----------
-    gradient : callable
-        Exact; 0 where it is not finite.
-    apart : callable
-        The part of the gradient that leaves. Where the gradient is h(x) + J d, that is J d alone,
-        so that the rounding of large public numbers, which could differ between neighbours, stays
-        outside; else it is the whole gradient.
-    projector : callable
-        Onto the agent's set, with solvers that no public code holds.
-    stored : StoredVectors
-    curvature : callable
-        The second derivatives that the data add, shape (n, n), where these are the same at all
-        points.
-    data : callable
-        The data, one object after the other.
-    known : Known or None
-        None where the answer leaves without noise.
-    """
-
-    gradient: Callable[[Array], Array]
+    gradient: Callable[[Array], Array]  # exact; 0 where it is not finite
+    # The part of the gradient that is released. Where the gradient is h(x) + J d, that is J d
+    # alone, so that the rounding of large public numbers, which could differ between neighbors,
+    # stays outside; else it is the whole gradient.
     apart: Callable[[Array], Array]
-    projector: Callable[[], Projector]
+    projector: Callable[[], Projector]  # onto the agent's set, with solvers no public code holds
     stored: StoredVectors
+    # Second derivatives that the data add, shape (n, n), if these are the same at all points.
     curvature: Callable[[], sp.csr_array]
-    data: Callable[[], Array]
-    known: Known | None = None
+    data: Callable[[], Array]  # the data, one object after the other
+    known: Known | None = None  # None if the answer is released without noise
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("An objective with private data is never pickled.")
