@@ -61,7 +61,7 @@ weight: $(READY)  ## how much there is to read, beside the figures of the last c
 
 check: test lowest lint types examples docs wheel
 
-bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
+bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/benchmarks/speed.md for options
 	$(BIN)/python -m pytest -m timed tests/benchmarks
 	$(BIN)/python -m tests.benchmarks.speed $(BENCH)
 

@@ -85,6 +85,8 @@ html_show_sourcelink = False
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    # Tutorial, Guides, Lessons, Privacy, Reference, Benchmarks.
+    "header_links_before_dropdown": 6,
     # Pages with wide code have no second column.
     "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "tutorial": []}
     | {f"lessons/{page.stem}": [] for page in Path(__file__).parent.glob("lessons/*.md")},
@@ -101,6 +103,4 @@ if versions:
     }
 # Pages without others below them have no navigation at their side.
 html_sidebars = {"**": ["sidebar-nav-bs"]}
-html_sidebars |= {
-    page: [] for page in ("index", "install", "tutorial", "gallery", "search", "genindex")
-}
+html_sidebars |= {page: [] for page in ("index", "tutorial", "search", "genindex")}

@@ -1,4 +1,4 @@
-"""What authors of methods import, in one place; docs/methods.md shows how it fits together.
+"""What authors of methods import, in one place; docs/guides/extending.md shows how it fits.
 
 A method is a frozen dataclass of its parameters that derives from `Algorithm`, from
 `ConsensusMethod` where a server averages, or from `NetworkMethod` where agents hear their

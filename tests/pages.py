@@ -1,4 +1,4 @@
-"""The code on the pages of the docs, and what it prints: ``python -m tests.pages`` writes it anew.
+"""The code of README and pages, and what it prints: ``python -m tests.pages`` writes it anew.
 
 A block of Python on a page runs in the names that the blocks before it left. A block of text right
 after it is what it prints. Notebooks are no such pages: they run when the site is built.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Block:
 
 
 def pages():
-    """All pages with code that is not a notebook's."""
-    found = sorted(ROOT.glob("docs/**/*.md"))
-    return [p for p in found if "```python\n" in p.read_text() and not is_notebook(p.read_text())]
+    """Return the README and all pages with code that is not a notebook's."""
+    texts = {path: path.read_text() for path in [README, *sorted(ROOT.glob("docs/**/*.md"))]}
+    return [p for p, text in texts.items() if "```python\n" in text and not is_notebook(text)]
 
 
 def is_notebook(text):

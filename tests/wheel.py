@@ -5,12 +5,12 @@ a new environment of every Python that is here, and compares what the README's f
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from . import pages
 from .pages import ROOT
 from .versions import found, uv_program
 
@@ -19,10 +19,9 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 def example():
     """The README's first example, and what it prints."""
-    text = (ROOT / "README.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.S).groups()
-    assert "plan.guarantee" in code
-    return code, printed
+    block, *_ = pages.blocks(pages.README.read_text())
+    assert "plan.guarantee" in block.code and block.printed
+    return block.code, block.printed
 
 
 def built(folder):

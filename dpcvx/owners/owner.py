@@ -41,7 +41,8 @@ class Owners(Remote):
     listen : str
         Where owners find the coordinator, such as ``"0.0.0.0:8443"``.
     keys : str or Path
-        The folder with the coordinator's key and certificate; see docs/owners.md.
+        The folder with the coordinator's key and certificate; see
+        docs/guides/owners/administrator.md.
     log : str or Path, optional
         A file for what owners reply, with which an interrupted run goes on. It holds nothing that
         was not released.
@@ -88,7 +89,7 @@ class Owner:
     Parameters
     ----------
     policy : str or Path
-        The file, ``owner.toml``; see docs/owners.md for what it says.
+        The file, ``owner.toml``; see docs/reference/owner_toml.md for what it says.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""An owner's policy as it is written down, in ``owner.toml``; see docs/owners.md."""
+"""An owner's policy as it is written down, in ``owner.toml``; see docs/reference/owner_toml.md."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SEEDED = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure that a paper states and that is not a bound; see docs/privacy.md."""
+    """A figure that a paper states and that is not a bound; see docs/privacy/errata.md."""
 
     epsilon: float
     delta: float
@@ -234,7 +234,7 @@ class Guarantee:
                 (
                     "claim",
                     f"{claim.source} claims ({number(claim.epsilon)}, {number(claim.delta)}); that "
-                    "is not a bound (docs/privacy.md)",
+                    "is not a bound (docs/privacy/errata.md)",
                 )
             )
         lines = [textwrap.fill(self.headline, _WIDTH), *(_row(label, text) for label, text in rows)]

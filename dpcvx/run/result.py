@@ -189,10 +189,10 @@ class Result:
 
         Its exact objective, on its exact data and without noise, minimised over the variables that
         no other agent uses; shared ones stay as agreed, and so does its share of every
-        ``coupling=``, of inequalities too (docs/beyond_noise.md says how to share out limits
+        ``coupling=``, of inequalities too (docs/guides/recourse.md says how to share out limits
         instead). ``dp.Agent(own=[...])`` is kept. The run's guarantee holds with respect to
         what others see, if the own solution and all that is done with it stay with the agent (with
-        the agents of its group, where there are ``groups=``): see docs/beyond_noise.md. It costs no
+        the agents of its group, where there are ``groups=``). It costs no
         privacy, and nothing in result, ledger or ``variable.value`` changes.
 
         Parameters

@@ -23,7 +23,7 @@ components are estimated one by one, or noise is normal, and never more than
 than y for normal noise, and less than four times as bad for any noise. Proxy data may have another
 level than the data: y is then moved towards the multiple :math:`c \mu` that is closest to it. The
 part of y along :math:`\mu` stays, and the estimate of James and Stein is applied to the rest, whose
-noise is independent of that part. The same bounds hold. Proofs: docs/beyond_noise.md.
+noise is independent of that part. The same bounds hold. Proofs: docs/privacy/proofs.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands on the page for owners (docs/owners.md) run as they are printed."""
+"""The commands on the pages for owners run as they are printed."""
 
 import os
 import re
@@ -18,7 +18,8 @@ from dpcvx.owners.offers import offers_of
 from dpcvx.owners.policy_file import read_policy
 from tests.owners.federation import NAMES, ROOT, free_port, plan_of, write
 
-PAGE = (ROOT / "docs" / "owners.md").read_text()
+PAGES = [*sorted(ROOT.glob("docs/guides/owners/*.md")), ROOT / "docs/reference/owner_toml.md"]
+PAGE = "\n".join(path.read_text() for path in PAGES)
 
 
 def blocks(kind):

@@ -222,7 +222,7 @@ def test_a_claim_stands_next_to_the_truth_under_its_own_name(case):
     assert text.startswith(f"({at_most(truth)}, {exponent(delta)})-DP")
     assert (
         f"claim Ryu and Kim, Theorem 4.9 claims ({claim:.6g}, {exponent(delta)}); that is not a "
-        "bound (docs/privacy.md)"
+        "bound (docs/privacy/errata.md)"
     ) in text
 
 

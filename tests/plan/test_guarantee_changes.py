@@ -200,7 +200,7 @@ def test_assumptions_say_of_whose_data():
 
 @pytest.mark.parametrize(("count", "epsilon"), [(2, 1.455), (10, 3.525)])
 def test_what_a_person_with_data_in_all_agents_loses(count, epsilon):
-    """The figures of docs/privacy.md: without a group they are not what is stated."""
+    """The figures of docs/privacy/composition.md: without a group they are not what is stated."""
     plan = planned(problem(count))
     total = plan.agent("c1").loss.repeated(count)
     assert total.price(1e-6).epsilon == pytest.approx(epsilon, rel=1e-3)

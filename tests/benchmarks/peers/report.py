@@ -1,4 +1,4 @@
-"""Tables as text; the same text stands in docs/peers.md."""
+"""Tables as text; the same text stands in docs/benchmarks/peers.md."""
 
 from __future__ import annotations
 

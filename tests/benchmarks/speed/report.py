@@ -72,7 +72,7 @@ def lost(row: Row, known: dict[str, Known]) -> bool:
 
 
 def table(rows: Sequence[Row], known: dict[str, Known]) -> str:
-    """Markdown: pasted into docs/speed.md as it is."""
+    """Markdown: pasted into docs/benchmarks/speed.md as it is."""
     head = ("what", "compared with", "size", "measured", "required", "", "committed", "in detail")
     lines = [head, tuple("---" for _ in head)]
     for row in rows:
