@@ -43,13 +43,13 @@ def drawn(image):
     return image.max(axis=2) - image.min(axis=2) > 0.35
 
 
-def test_the_first_page_has_problem_output_and_picture_on_one_screen():
-    image = picture("index.html")
-    assert image.shape == (SCREEN[1], SCREEN[0], 3)
+def test_the_first_page_has_code_output_and_three_pictures():
+    image = picture("index.html", (1280, 2000))
     code, output = image[200:620, 100:730], image[200:620, 740:1220]
     assert np.mean(code.max(axis=2) < 0.6) > 0.02  # letters
-    assert drawn(output)[100:].sum() > 300  # the curve, below the printed lines
     assert np.mean(output.min(axis=2) > 0.85) > 0.5  # on a light ground
+    colored = drawn(image)[620:1600, 90:1190]
+    assert all(third.sum() > 300 for third in np.array_split(colored, 3, axis=1))
 
 
 def test_a_lesson_shows_its_pictures_and_cards():

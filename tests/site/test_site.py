@@ -20,12 +20,39 @@ TASKS = {
     "change epsilon": ("tutorial.html", "What is an answer worth at which epsilon?"),
     "own data": ("tutorial.html", 'plan.run(data={"load": values})'),
     "read an error": ("faq.html", "How do I read an error?"),
-    "compare": ("guide/choosing_noise.html", "problem.compare("),
+    "compare": ("guides/choosing_noise.html", "problem.compare("),
     "plot": ("tutorial.html", ".plot()"),
-    "ledger": ("guide/budgets.html", "ledger=first.ledger"),
+    "ledger": ("guides/budgets.html", "ledger=first.ledger"),
     "notebook": ("lessons/index.html", "notebook"),
     "cite": ("cite.html", "@software{dpcvx"),
 }
+
+
+# The field's terms -> a page that a search for them finds.
+TERMS = {
+    "neighbor": "privacy/threat_model.html",
+    "minimize": "guides/recourse.html",
+    "post-processing": "privacy/proofs.html",
+    "secure aggregation": "guides/secure_aggregation.html",
+    "chance constraint": "guides/private_constraints.html",
+    "reconstruction": "reference/glossary.html",
+    "Lipschitz": "reference/glossary.html",
+    "load shedding": "guides/power_flow.html",
+    "group privacy": "guides/privacy_unit.html",
+    "input perturbation": "guides/choosing_noise.html",
+}
+BAR = ("Tutorial", "Guides", "Lessons", "Privacy", "Reference", "Benchmarks")
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_search_for_the_fields_terms_finds_a_page(term):
+    assert term.lower() in html.page(TERMS[term]).text.lower()
+
+
+def test_the_top_bar_has_the_six_parts():
+    text = (html.SITE / "index.html").read_text()
+    bar = re.search(r'<ul class="bd-navbar-elements.*?</ul>', text, flags=re.S)[0]
+    assert tuple(re.findall(r">\s*(\w+)\s*</a>", bar)) == BAR
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -97,9 +124,11 @@ def test_links_to_the_source_of_pages_are_none():
 
 def test_the_first_page_shows_what_its_code_gives():
     first = html.page("index.html")
+    assert "differential privacy" in first.text.lower()
     assert "(1, 1e-6)-DP for one change in one agent's data, worst case" in first.text
     assert re.search(r"flow -?\d\.\d\d, gen \[", first.text)
-    assert len([image for image in first.images if "jupyter" in image or "_images" in image]) == 1
+    assert "Use something else if" in first.text
+    assert len([image for image in first.images if "_images/front_" in image]) == 3
 
 
 def test_notebooks_show_pictures_and_no_objects():
