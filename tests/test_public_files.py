@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import changes
+
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 COMMANDS = [*WORKFLOWS, ROOT / ".readthedocs.yaml", ROOT / ".pre-commit-config.yaml"]
@@ -48,3 +50,30 @@ def test_matrix_has_the_lowest_python_that_is_allowed():
     (pythons,) = re.findall(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
     lowest = project["requires-python"].removeprefix(">=")
     assert pythons.split(", ")[0] == f'"{lowest}"'
+
+
+def test_each_change_names_its_kind_and_says_something():
+    for path in changes.fragments():  # raises for a name without a kind
+        text = path.read_text()
+        assert 20 <= len(text) <= 600, path.name
+        assert not text.startswith(("#", "-")), path.name
+
+
+def test_notes_begin_with_privacy(tmp_path):
+    (tmp_path / "b-change.added.md").write_text("Two\nlines.\n")
+    (tmp_path / "a-change.privacy.md").write_text("More noise.\n")
+    assert changes.notes(tmp_path) == "### Privacy\n\n- More noise.\n\n### Added\n\n- Two lines."
+
+
+@pytest.mark.parametrize("name", ["words.md", "words.unknown.md", "Two Words.fixed.md"])
+def test_a_change_without_a_kind_is_refused(name, tmp_path):
+    (tmp_path / name).write_text("Something is different.\n")
+    with pytest.raises(ValueError, match=r"NAME\.KIND\.md"):
+        changes.fragments(tmp_path)
+
+
+def test_release_notes_are_short_and_begin_with_privacy():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.split(r"^## ", text, flags=re.MULTILINE)[1]
+    assert re.findall(r"^### (.*)$", newest, re.MULTILINE)[0] == "Privacy"
+    assert len(newest.splitlines()) <= 60

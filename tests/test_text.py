@@ -12,7 +12,7 @@ import dpcvx as dp
 
 ROOT = Path(__file__).parent.parent
 TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-TEXTS += sorted((ROOT / "docs").glob("**/*.md"))
+TEXTS += sorted((ROOT / "docs").glob("**/*.md")) + sorted((ROOT / "changes").glob("*.md"))
 SOURCES = sorted((ROOT / "dpcvx").rglob("*.py"))
 texts = pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
 
