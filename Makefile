@@ -13,7 +13,7 @@ demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture
 	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lowest: $(READY)  ## what depends on versions most, with the lowest that pyproject.toml allows
 	$(BIN)/python -m tests.versions --quick lowest

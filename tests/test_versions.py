@@ -5,7 +5,10 @@ import re
 import sys
 import tomllib
 
+import pytest
+
 from tests import versions
+from tests.conftest import spread
 
 PROJECT = tomllib.loads((versions.ROOT / "pyproject.toml").read_text())["project"]
 # What users install for more than the core; what modules behind them import.
@@ -56,3 +59,8 @@ def test_a_missing_interpreter_is_said_and_fails(monkeypatch, capsys):
 
 def test_types_are_shipped():
     assert (versions.ROOT / "dpcvx" / "py.typed").exists()
+
+
+@pytest.mark.parametrize(("count", "most", "chosen"), [(1, 2, [0]), (4, 2, [1, 3])])
+def test_cases_of_a_family_are_spread_evenly(count, most, chosen):
+    assert spread(range(count), most) == chosen
