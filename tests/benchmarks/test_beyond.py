@@ -6,7 +6,13 @@ from tests.benchmarks.utility.beyond import Gain, consensus, dispatch, logistic,
 
 
 @pytest.mark.parametrize(
-    ("agents", "boxed"), [(3, False), (10, False), (50, False), (3, True), (10, True)]
+    ("agents", "boxed"),
+    # Few and many, within bounds and without; `make utility` tries all.
+    [(3, False), (10, True)]
+    + [
+        pytest.param(*each, marks=pytest.mark.study)
+        for each in ((10, False), (50, False), (3, True))
+    ],
 )
 def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents, boxed):
     # Gaps are half the squared noise over the curvature. For equal sensitivities their ratio is
@@ -17,6 +23,7 @@ def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents, boxed):
     assert found.holds, str(found)
 
 
+@pytest.mark.study
 @pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 def test_logistic_regression_over_ten_agents_ends_at_least_four_times_closer():
     # Nine honest agents leave a ninth of the squared noise, but noise that is not split follows the

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -62,10 +62,12 @@ def plans(kind: str, seed: int) -> Iterator[tuple[str, dp.Plan]]:
             yield f"{name}, {kind}, {release}", plan
 
 
-def compared(make: Callable[[], object], size: int, seed: int) -> list[tuple[str, str | None]]:
-    """What was run, with what was not as in one process: so many plans of every method."""
+def compared(
+    make: Callable[[], object], size: int, seed: int, methods: Sequence[str]
+) -> list[tuple[str, str | None]]:
+    """What was run, with what was not as in one process: so many plans of these methods."""
     found = []
-    cases = [case for kind in METHODS for case in itertools.islice(plans(kind, seed), size)]
+    cases = [case for kind in methods for case in itertools.islice(plans(kind, seed), size)]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         for k, (what, plan) in enumerate(cases):
             one, two = (Path(folder) / f"{k}{side}" for side in "ab")
@@ -98,12 +100,12 @@ def _dask() -> Iterator[Callable[[], object]]:
         yield lambda: dp.Dask(client)
 
 
-def _on_ranks(size: int, seed: int) -> list[tuple[str, str | None]]:
+def _on_ranks(size: int, seed: int, methods: Sequence[str]) -> list[tuple[str, str | None]]:
     launcher = Path(sys.executable).with_name("mpiexec")
     script = Path(__file__).with_name("on_ranks.py")
     command = [launcher, "-n", 2, sys.executable, "-m", "dpcvx.mpi", script, "everywhere"]
     done = subprocess.run(
-        [*map(str, [*command, size, seed])],
+        [*map(str, [*command, size, seed, json.dumps(methods)])],
         cwd=_ROOT,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         stdout=subprocess.PIPE,
@@ -113,13 +115,14 @@ def _on_ranks(size: int, seed: int) -> list[tuple[str, str | None]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def campaign(size: int, seed: int) -> Tally:
-    """So many plans of every method, on each engine."""
+def campaign(size: int, seed: int, share: int = 1) -> Tally:
+    """So many plans of every method, or of one in `share` of them, on each engine."""
     tally = Tally()
-    found = {"Processes": compared(partial(dp.Processes, 2), size, seed)}
+    first, second, third = ([*METHODS][engine % share :: share] for engine in range(3))
+    found = {"Processes": compared(partial(dp.Processes, 2), size, seed, first)}
     with _dask() as make:
-        found["Dask"] = compared(make, size, seed)
-    found["MPI"] = _on_ranks(size, seed)
+        found["Dask"] = compared(make, size, seed, second)
+    found["MPI"] = _on_ranks(size, seed, third)
     for engine, trials in found.items():
         for what, fault in trials:
             tally.add(f"as one process, {engine}", fault and f"{engine}, {what}: {fault}")

@@ -86,10 +86,10 @@ KINDS: dict[str, Callable] = {
 UNPROVED = ("power", "exponential")
 
 
-def campaign(size: int, seed: int) -> Tally:
-    """`size` pairs of neighbours, 20 per set."""
+def campaign(size: int, seed: int, pairs: int = _PAIRS) -> Tally:
+    """`size` pairs of neighbours, so many per set."""
     tally = Tally()
-    for number in range(-(-size // _PAIRS)):
+    for number in range(-(-size // pairs)):
         rng = np.random.default_rng([seed, number])
         kind = list(KINDS)[number % len(KINDS)]
         n = int(rng.integers(3, 6))
@@ -106,7 +106,7 @@ def campaign(size: int, seed: int) -> Tally:
         D = 10.0 ** rng.uniform(-1, 1, n)
         start = setting.projector(rng.normal(size=n), D).x
         step = ProximalStep(setting.projector, start + 0.1 * rng.normal(size=n), D, start)
-        for pair in range(min(_PAIRS, size - number * _PAIRS)):
+        for pair in range(min(pairs, size - number * pairs)):
             d = rng.normal(size=n) * 10.0 ** rng.integers(-1, 3)
             other = d.copy()
             other[rng.integers(n)] += radius * rng.choice([-1.0, 1.0])

@@ -13,7 +13,11 @@ METHOD = OverRelaxedADMM(1.6, 2.0)
 CONVERGES = "without noise it converges to the optimum"
 
 
-@pytest.mark.parametrize("check", dp.conformance(METHOD), ids=str)
+# Those of the power line are tried by the demonstration.
+SUITE = [check for check in dp.conformance(METHOD) if not str(check).endswith("(power line)")]
+
+
+@pytest.mark.parametrize("check", SUITE, ids=str)
 def test_it_keeps_the_promises_of_methods(check):
     check()
 

@@ -45,8 +45,9 @@ def test_a_sweep_goes_on_where_it_stopped(swept, tmp_path):
     strip = [json.loads(line) for line in cut.read_text().splitlines()]
     assert strip == [json.loads(line) for line in lines]
     # More seeds add runs to those that are there.
-    more = sweep(parser(), [], OVER[1:], range(3), cut)
-    assert len(more[0].objectives) == 3
+    more = sweep(parser(), ["--case", "3"], OVER[1:], range(3), cut)
+    assert [len(cell.objectives) for cell in more] == [3, 3]
+    assert len(cut.read_text().splitlines()) == 8 + 2
 
 
 def test_stored_runs_of_another_setting_do_not_count(swept, tmp_path):
