@@ -93,16 +93,7 @@ def sites(node):
 
 
 def faults_of(text):
-    """All faults that are planted in a module, in the order of its lines.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    list of Fault
-    """
+    """Return all faults that can be planted in a module's text, in the order of its lines."""
     lines, faults = text.encode().splitlines(keepends=True), []
     starts = [0]
     for line in lines:
