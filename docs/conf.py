@@ -2,9 +2,11 @@
 
 import hashlib
 import os
-import shutil
 from importlib.metadata import version as installed
 from pathlib import Path
+
+import nbformat
+from jupyter_cache import get_cache
 
 project = "dpcvx"
 author = "The dpcvx maintainers"
@@ -34,7 +36,7 @@ for source in sorted([*root.glob("dpcvx/**/*.py"), *root.glob("problems/**/*.py"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
-nb_execution_cache_path = f"../out/notebooks/{package.hexdigest()[:16]}"
+nb_execution_cache_path = str(root / "out" / "notebooks" / package.hexdigest()[:16])
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
@@ -71,10 +73,13 @@ def setup(app):
 
 
 def copy_notebooks(app, error):
-    """Of the lessons, as executed, from where MyST-NB leaves them."""
-    made = Path(app.outdir).parent / "jupyter_execute" / "lessons"
-    for notebook in made.glob("*.ipynb"):
-        shutil.copy(notebook, Path(app.outdir) / "lessons")
+    """Write the lessons beside their pages, with outputs, which MyST-NB leaves in its cache."""
+    if error is not None:
+        return
+    cache = get_cache(app.config.nb_execution_cache_path)
+    for path in (Path(app.outdir).parent / "jupyter_execute" / "lessons").glob("*.ipynb"):
+        _, notebook = cache.merge_match_into_notebook(nbformat.read(path, as_version=4))
+        nbformat.write(notebook, Path(app.outdir) / "lessons" / path.name)
 
 
 html_theme = "pydata_sphinx_theme"
