@@ -6,28 +6,29 @@ import numpy as np
 
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.randomness import source_for
+from dpcvx.run.batch import one_by_one
 from dpcvx.run.data import sources_of
-from dpcvx.run.gate import Release, ReleaseGate
+from dpcvx.run.gate import PrivacyGate, Release
 from dpcvx.run.loop import drive_silently
-from dpcvx.run.part import parts_of
+from dpcvx.run.part import oracle_of, parts_of
+from tests.spies import gate_of_one
 
 
-class Forced(ReleaseGate):
-    """Keeps exact values; hands out given releases in place of its own."""
+class Forced(PrivacyGate):
+    """Keeps exact values of one agent; hands out given releases in place of its own."""
 
-    def __init__(self, *args, frozen=None):
-        super().__init__(*args, record=True)
+    def __init__(self, *args, frozen=None, **named):
+        super().__init__(*args, record=True, **named)
         self.seen, self._frozen = {}, frozen
 
-    def __call__(self, place, what, compute, grid, scale=None):
-        value = compute()
-        exact = value if scale is None else scale * value
-        self.seen[place] = (what, exact)
+    def release(self, place, charges, compute, scale=None):
+        values = compute()
+        exact = values if scale is None else scale * values
+        self.seen[place] = (charges[0].entry, exact[0])
         if self._frozen is None:
-            return super().__call__(place, what, lambda: value, grid, scale)
-        if what is not None:
-            self._charge(what)
-        return self._frozen.get((self.agent, *place), value)
+            return super().release(place, charges, lambda: values, scale)
+        self._charge(place, charges)
+        return self._frozen.get((self.agents[0], *place), values[0])[np.newaxis]
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,20 @@ class Compared:
 def observed(plan, data, seed=0, frozen=None):
     """Exits of a run on these data, by agent."""
     exits = [
-        Forced(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen=frozen)
+        gate_of_one(
+            plan.agents[k].noise,
+            account,
+            source_for(seed, (k,)),
+            agent=k,
+            kind=Forced,
+            frozen=frozen,
+        )
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)
     parts = parts_of(plan)
-    oracles = [parts[k].oracle(sources[k], e) for k, e in enumerate(exits)]
-    drive_silently(plan, oracles, plan.rounds, seed)
+    oracles = [oracle_of([parts[k]], [sources[k]], e) for k, e in enumerate(exits)]
+    drive_silently(plan, one_by_one(parts), oracles, plan.rounds, seed)
     return exits
 
 

@@ -28,8 +28,8 @@ ROOMS = (
 ADVICE = ("", "verify", "defaults", "problem", "extend")
 # What derives, prices, charges, perturbs and refuses; a guarantee rests on what these import.
 DERIVES = (
-    "plan.draft", "run.gate", "run.private_oracle", "run.public_oracle", "run.fleet_oracle",
-    "run.part", "run.fleet", "sensitivity", "privacy",
+    "plan.draft", "run.gate", "run.private_oracle", "run.public_oracle", "run.part",
+    "sensitivity", "privacy",
 )  # fmt: skip
 # Below all rooms.
 GROUND = ("_arguments", "_card", "_figure", "_words", "guard", "errors")

@@ -1,7 +1,10 @@
-"""Insides of the package that tests change or watch: private names, each written here alone.
+"""Insides of the package that tests change, build or watch: each written here alone.
 
 Whoever renames or moves one changes this file, and no test.
 """
+
+from dpcvx.privacy.randomness import together
+from dpcvx.run.gate import Charge, PrivacyGate
 
 INSIDES = {
     # Sizes from which on something else is computed.
@@ -25,7 +28,6 @@ INSIDES = {
     "a conic solver is updated": "solvers.conic.ConicProgram._updated",
     "the answer of a conic solver": "solvers.conic.ConicProgram._found",
     "the answer of DAQP": "solvers.active_set.ActiveSet._asked",
-    "a release is charged": "run.gate.ReleaseGate._charge",
     # What a process remembers.
     "data that were seen": "run.repeats._BY_VALUES",
 }
@@ -42,3 +44,36 @@ def change(patch, what, value):
     value : object
     """
     patch.setattr(f"dpcvx.{INSIDES[what]}", value)
+
+
+def gate_of_one(noise, account, source, *, agent=0, paid=(), kind=PrivacyGate, **settings):
+    """Return the gate of one agent; `settings` are those of the gate."""
+    return kind([agent], noise, [account], together([source]), paid=[paid], **settings)
+
+
+def release(gate, place, entry, compute, grid):
+    """Release one value of the one agent of a gate."""
+    charge = Charge(gate.everyone, entry, grid)
+    return gate.release(place, [charge], lambda: compute()[None])[0]
+
+
+def watch_releases(monkeypatch, watcher):
+    """Have ``watcher(gate, place, charges, values)`` called with what every gate releases."""
+    honest = PrivacyGate.release
+
+    def watched(self, place, charges, compute, scale=None):
+        values = honest(self, place, charges, compute, scale)
+        watcher(self, place, charges, values)
+        return values
+
+    monkeypatch.setattr(PrivacyGate, "release", watched)
+
+
+def change_charges(monkeypatch, change):
+    """Have gates charge ``change(charge)`` in place of every charge; nothing where it is None."""
+    honest = PrivacyGate._charge
+
+    def changed(self, place, charges):
+        honest(self, place, [c for c in map(change, charges) if c is not None])
+
+    monkeypatch.setattr(PrivacyGate, "_charge", changed)

@@ -9,11 +9,11 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimiser
 from tests import sets
 from tests.helpers import Words
+from tests.spies import gate_of_one
 
 GAUSS = dp.Gaussian(multiplier=2.0)
 AMPLE = Budget(1e9, 1e-6, Composition().with_gaussian(2.0, 10**6))
@@ -45,8 +45,8 @@ class Setting:
     def oracle(self, data):
         """An oracle whose noise is 0."""
         account = Account("bob", {}, AMPLE)
-        gate = ReleaseGate(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
-        oracle = PrivateOracle(self.facts, [lambda: data], gate)
+        gate = gate_of_one(Calibrated(GAUSS, 2.0), account, Words())
+        oracle = PrivateOracle([self.facts], [[lambda: data]], gate)
         oracle.begin(1)
         return oracle
 
@@ -54,4 +54,4 @@ class Setting:
         """How far a change of the data moves what leaves, over what was charged."""
         one, two = self.oracle(d), self.oracle(other)
         moved = np.linalg.norm(root * (one.release(query) - two.release(query)))
-        return moved / one.account.entries[0].sensitivity
+        return moved / one.accounts()[0].entries[0].sensitivity

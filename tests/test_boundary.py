@@ -11,7 +11,7 @@ from tests.rooms import ADVICE, imported, imports, modules, rests_on, room_of
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
     "dpcvx.run.gate": {"owners", "run", "verify"},
-    "dpcvx.run.gate.ReleaseGate": {
+    "dpcvx.run.gate.PrivacyGate": {
         "run.part",
         "run.private_oracle",
         "run.public_oracle",  # publishes data once
@@ -25,18 +25,16 @@ IMPORTERS = {
         "verify",
     },
     "dpcvx.run.gate.read_sparse_too": {"verify.not_private", "verify.simulation"},  # as `read`
-    # Of many agents at once, of one, and for those who hold all data.
+    # For answers, and for those who hold all data.
     "dpcvx.run.gate.read_for_gradients": {
-        "run.fleet_oracle",
         "run.private_oracle",
         "verify.audit",  # what `read` gave them, with sparse matrices as they are
         "verify.check",
         "verify.not_private",
     },
-    "dpcvx.run.oracle": {"run", "verify.audit"},
+    "dpcvx.run.oracle": {"run", "verify.audit", "verify.check"},
     "dpcvx.run.private_oracle": {"run.part"},
-    "dpcvx.run.fleet_oracle": {"run.fleet"},
-    "dpcvx.model.row_blocks": {"run.fleet_oracle", "run.private_oracle"},  # binds their data
+    "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds their data
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
@@ -57,10 +55,8 @@ IMPORTERS = {
     "dpcvx.verify.not_private": {"", "verify.judge", "verify.promises"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
     "dpcvx.privacy.noise": {"privacy", "run.gate", "verify.check"},
-    "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
     "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism"},
     "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism"},
-    "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},
     "dpcvx.privacy.randomness.source_for": {
@@ -93,7 +89,7 @@ IMPORTERS = {
 TOUCHERS = {
     "_seal": {"model.private"},
     "bind": {
-        "model.row_blocks",  # for run.fleet_oracle and run.private_oracle alone, see above
+        "model.row_blocks",  # for run.private_oracle alone, see above
         "run.public_oracle",  # what a release restores
         "model.normal_form",
         "verify.not_private",

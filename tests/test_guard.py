@@ -313,7 +313,7 @@ def test_objects_whose_making_was_refused_have_a_text():
     half = dp.Private.__new__(dp.Private)
     assert repr(half) == "Private(not declared)"
     half = private_oracle.PrivateOracle.__new__(private_oracle.PrivateOracle)
-    assert repr(half) == "PrivateOracle(agent=?)"
+    assert repr(half) == "PrivateOracle(agents=?)"
 
 
 def test_refusals_of_calls_with_wrong_arguments_are_pythons():

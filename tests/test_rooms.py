@@ -101,10 +101,10 @@ def test_the_walks_of_contributing_name_files_and_functions_that_exist():
 @pytest.mark.parametrize(
     ("file", "name", "there"),
     [
-        ("dpcvx/run/gate.py", "ReleaseGate.uniform", True),
-        ("dpcvx/run/gate.py", "ReleaseGate.nothing", False),
+        ("dpcvx/run/gate.py", "PrivacyGate.uniform", True),
+        ("dpcvx/run/gate.py", "PrivacyGate.nothing", False),
         ("dpcvx/run/gate.py", "uniform", False),
-        ("dpcvx/run/door.py", "ReleaseGate", False),
+        ("dpcvx/run/door.py", "PrivacyGate", False),
     ],
 )
 def test_a_step_of_a_walk_that_names_nothing_is_found(file, name, there):

@@ -61,7 +61,7 @@ class Coins(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class InStep(Sequence[Any]):
+class Batch(Sequence[Any]):
     """What agents that take their turns together hear or say, and what each of them does.
 
     Attributes
@@ -347,12 +347,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return True
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """Whether agents that hold the same variables can take their turns together.
 
-        All are told the same object, or `InStep.whole` where `send` returns such messages, and
+        All are told the same object, or `Batch.whole` where `send` returns such messages, and
         agents of one kind then act as one: `act` gets answers with a row per agent, so that arrays
-        of the state may have rows, and those of its reply. `receive` is handed replies `InStep`.
+        of the state may have rows, and those of its reply. `receive` is handed replies `Batch`.
         Every row must be what the agent by itself computes; `dp.conformance` compares them.
         """
         return False

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Algorithm, InStep, Residuals
+from .base import Algorithm, Batch, Residuals
 from .facts import PublicFacts
 from .penalties import PenaltyRule, ResidualBalancing, as_penalty
 from .program import Program
@@ -132,7 +132,7 @@ class ConsensusMethod(Algorithm[Server, A]):
     def receive(self, server: Server, t: int, k: int, replies: Sequence[LocalCopy]) -> Server:
         """Keep what the agents sent, and compute the residuals."""
         assert server.rho is not None
-        if isinstance(replies, InStep):
+        if isinstance(replies, Batch):
             z, lam = replies.whole.z, replies.whole.lam
         else:
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))

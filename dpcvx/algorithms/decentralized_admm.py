@@ -141,7 +141,7 @@ class DecentralizedADMM(NeighbourMethod):
         )
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """With linearised steps. Methods that derive from this one may do more."""
         return not self.exact and type(self) is DecentralizedADMM
 

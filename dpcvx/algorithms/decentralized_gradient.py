@@ -96,7 +96,7 @@ class DecentralizedGradient(NeighbourMethod):
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=whole)
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """Unless entries are drawn, or the two agents that are farthest apart are looked for."""
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient

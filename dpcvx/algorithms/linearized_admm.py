@@ -110,7 +110,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             )
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """With noise in the gradients. Methods that derive from this one may do more."""
         return self.perturb == "objective" and type(self) is LinearizedADMM
 

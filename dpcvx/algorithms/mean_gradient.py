@@ -64,7 +64,7 @@ class MeanGradient(SummedMethod):
         as_step(self.step)
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """Where the server side adds up. Methods that derive from this one may do more."""
         return self.sharing is None and type(self) is MeanGradient
 

@@ -18,7 +18,7 @@ from ..errors import ModelError
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimiser
 from .agent_state import AgentState, projected_step
-from .base import Algorithm, InStep, Local, Oracle, Residuals
+from .base import Algorithm, Batch, Local, Oracle, Residuals
 from .networks import Network, Rank, build
 from .program import LocalProgram, Program
 
@@ -210,7 +210,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
         """To every agent the last values of its neighbours."""
         heard = Inboxes(server.network, server.sent)
-        return server, InStep(heard, len(server.sent), heard.one)
+        return server, Batch(heard, len(server.sent), heard.one)
 
     @final
     def receive(
@@ -219,7 +219,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         """Keep what every agent sent."""
         sent = np.array(
             np.broadcast_to(replies.whole, server.sent.shape)
-            if isinstance(replies, InStep)
+            if isinstance(replies, Batch)
             else replies
         )
         if k > 0:  # in addition to the points of the round

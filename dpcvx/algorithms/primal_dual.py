@@ -75,7 +75,7 @@ class PrimalDual(NeighbourMethod):
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """Methods that derive from this one may do more."""
         return type(self) is PrimalDual
 

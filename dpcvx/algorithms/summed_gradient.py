@@ -148,7 +148,7 @@ class SummedGradient(Algorithm[Server, Member]):
         return 2 if self.sharing is None else 3
 
     @property
-    def in_step(self) -> bool:
+    def batched(self) -> bool:
         """Where the server side adds up, agents keep nothing but the point that all hear of.
 
         Methods that derive from this one may keep more, and ask other questions.

@@ -168,14 +168,19 @@ class Remote:
         """Owners have built their agents."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """A turn of all owners that are sent something, their iterates so far, or their reports."""
+        """A turn of all owners that are sent something, their iterates so far, or their reports.
+
+        Every owner is a worker of one agent, so messages and answers are lists of one element.
+        """
         assert self._state is not None
         with self._ending():
             if method == "act":
                 assert each is not None
                 t, k = common
-                return list(self._state.act(t, k, each))
-            return self._state.answers() if method == "answer" else self._state.reports()
+                answers = self._state.act(t, k, [message for (message,) in each])
+            else:
+                answers = self._state.answers() if method == "answer" else self._state.reports()
+            return [[answer] for answer in answers]
 
     def close(self) -> None:
         """Let the owners go; after a refusal they hear its code, and wait for nobody."""

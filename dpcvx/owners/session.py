@@ -18,6 +18,7 @@ from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
 from ..privacy.ledger_file import Journal
 from ..privacy.secret_sharing import SecretSum
+from ..run.part import gate_of, worker_of
 from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
@@ -347,7 +348,8 @@ class Session:
         begun = start.agents[0]
         # Noise of a seed follows from the whole plan, as where all agents are in one place.
         part = replace(agreed.part, fingerprint=agreed.offer.plan)
-        make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
+        gate = gate_of([part], [begun], journal=journal, seed=self._seed, record=self._record)
+        make = worker_of([part], [sources], gate)
         with journal.exchange():
             worker = make()
         kept.lines = journal.lines
@@ -378,7 +380,7 @@ class Session:
         if self._watch is not None:
             self._watch(agreed, said.t, self._rounds)
         with self._journal.exchange():  # on disk before the reply is anybody's
-            found = self._worker.act(said.t, said.k, message)
+            (found,) = self._worker.act(said.t, said.k, [message])
         self._kept.lines = self._journal.lines
         if self._masker is not None:
             # After the ledger: a process that ends between the two draws no second value.
@@ -391,7 +393,7 @@ class Session:
 
     def _answer(self) -> Answer:
         assert self._worker is not None
-        answer = self._worker.answer()
+        (answer,) = self._worker.answer()
         if answer is None:
             raise refused("failed", "no answer")
         return answer
@@ -400,7 +402,7 @@ class Session:
         assert self._worker is not None and self._journal is not None
         if said.rounds != self._place[0]:
             raise refused("order", f"an end after round {said.rounds}")
-        report = self._worker.report()
+        (report,) = self._worker.report([None])
         entries = tuple(list(report.account.entries)[self._earlier :])
         account = Account(said.run, _shared(report.answer, agreed), report.violation, entries)
         own = OwnResult(

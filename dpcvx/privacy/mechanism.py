@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, Kind, check_fields, choice, finite, optional, positive_finite
-from ..errors import PrivacyError, package_fault
+from ..errors import PrivacyError
 from ..guard import frameless
 from .accounting import (
     Composition,
@@ -34,10 +34,8 @@ from .noise import (
     laplace_rows,
     normal_rows,
     on_grid,
-    rounded_laplace,
-    rounded_normal,
 )
-from .randomness import Randomness, Streams
+from .randomness import Alone, Randomness, Streams
 from .split_noise import SplitNoise, residues
 from .truncation import Truncation
 
@@ -108,12 +106,8 @@ class Gaussian:
         """Add `count` releases to a composition."""
         return composition.with_gaussian(multiplier, count)
 
-    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
-        """Normal noise of standard deviation `scale`, rounded to integers."""
-        return rounded_normal(scale, size, stream)
-
-    def rounded_rows(self, scale: float, size: int, streams: Streams) -> Integers:
-        """The same from each of several streams, a row per stream."""
+    def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
+        """Normal noise of standard deviation `scale`, rounded to integers; a row per stream."""
         return normal_rows(scale, size, streams)
 
     def __str__(self) -> str:
@@ -160,12 +154,8 @@ class Laplace:
         """Add `count` releases to a composition."""
         return composition.with_laplace(multiplier, count)
 
-    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
-        """Laplace noise of scale `scale`, rounded to integers."""
-        return rounded_laplace(scale, size, stream)
-
-    def rounded_rows(self, scale: float, size: int, streams: Streams) -> Integers:
-        """The same from each of several streams, a row per stream."""
+    def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
+        """Laplace noise of scale `scale`, rounded to integers; a row per stream."""
         return laplace_rows(scale, size, streams)
 
     def __str__(self) -> str:
@@ -292,14 +282,19 @@ class Calibrated:
             return self._split_grid(self.split, sensitivity, size, floor)
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
 
-    def _noise(self, grid: Grid, size: int, stream: Randomness) -> Integers:
-        """In units of the grid; drawn again, all of it, while an entry exceeds the limit."""
+    def _noise(self, grid: Grid, size: int, streams: Streams) -> Integers:
+        """Return noise in units of the grid, a row per stream.
+
+        While an entry of a row exceeds the limit, all of the row is drawn again.
+        """
         scale = grid.scale / grid.width
-        noise = self.mechanism.rounded(scale, size, stream)
+        noise = self.mechanism.rounded(scale, size, streams)
         if self.truncation is not None:
             limit = self.truncation.steps(grid)
-            while np.abs(noise).max(initial=0) > limit:
-                noise = self.mechanism.rounded(scale, size, stream)
+            for i in np.flatnonzero((np.abs(noise) > limit).any(axis=1)).tolist():
+                stream = Alone(streams.one(i))
+                while np.abs(noise[i]).max() > limit:
+                    noise[i] = self.mechanism.rounded(scale, size, stream)[0]
         return noise
 
     def _split_grid(self, split: SplitNoise, sensitivity: float, size: int, floor: float) -> Grid:
@@ -318,42 +313,29 @@ class Calibrated:
         return finest_grid(self.level, size, self.multiplier)
 
     def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
-        """The mechanism itself: the value on the grid, plus noise.
-
-        Parameters
-        ----------
-        value : ndarray, shape (n,)
-        grid : Grid
-        stream : Randomness
-
-        Returns
-        -------
-        ndarray, shape (n,)
-            Multiples of the grid's width; where noise is split, modulo `split_noise.residues`.
-        """
-        noise = self._noise(grid, value.size, stream)
-        if self.split is not None:
-            # Not clipped: what happens to one agent's term must be known from the sum alone.
-            with np.errstate(all="ignore"):  # a warning would tell something about the values
-                term = residues(np.rint(value / grid.width))
-            return np.asarray(grid.width * residues(term + noise), dtype=np.float64)
-        return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
+        """Return `release_rows` of one value, shape (n,)."""
+        return self.release_rows(value[np.newaxis], grid, Alone(stream))[0]
 
     def release_rows(self, values: Array, grid: Grid, streams: Streams) -> Array:
-        """`release` of a value per stream, on one grid, where noise is neither split nor limited.
+        """Apply the mechanism: the values on the grid, plus noise from each value's own stream.
 
         Parameters
         ----------
         values : ndarray, shape (streams, n)
         grid : Grid
         streams : Streams
+
+        Returns
+        -------
+        ndarray, shape (streams, n)
+            Multiples of the grid's width; where noise is split, modulo `split_noise.residues`.
         """
-        if self.split is not None or self.truncation is not None:
-            raise package_fault(
-                "Noise that is split over agents, or has a limit, is drawn for one agent at a time."
-            )
-        scale = grid.scale / grid.width
-        noise = self.mechanism.rounded_rows(scale, values.shape[1], streams)
+        noise = self._noise(grid, values.shape[1], streams)
+        if self.split is not None:
+            # Not clipped: what happens to one agent's term must be known from the sum alone.
+            with np.errstate(all="ignore"):  # a warning would tell something about the values
+                terms = residues(np.rint(values / grid.width))
+            return np.asarray(grid.width * residues(terms + noise), dtype=np.float64)
         return np.asarray(grid.width * (on_grid(values, grid) + noise), dtype=np.float64)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from .randomness import Alone, Randomness, Streams
+from .randomness import Streams
 
 if TYPE_CHECKING:  # loaded where a rounding needs more digits than floats have
     import mpmath
@@ -133,30 +133,16 @@ def on_grid(values: Array, grid: Grid) -> Integers:
     return nearest.astype(np.int64)
 
 
-def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
-    """``round(scale * Y)`` for independent standard normal Y, exactly distributed.
+def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
+    """Return ``round(scale * Y)`` for independent standard normal Y, exactly distributed.
 
     Parameters
     ----------
     scale : float
         Positive, at most 2**40.
     size : int
-    source : Randomness
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-    """
-    return normal_rows(scale, size, Alone(source))[0]
-
-
-def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
-    """`rounded_normal` from each of several sources.
-
-    Parameters
-    ----------
-    scale, size
     sources : Streams
+        A row of numbers comes from each.
 
     Returns
     -------
@@ -185,16 +171,11 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     return rows.reshape(len(sources), 2 * pairs)[:, :size]
 
 
-def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
-    """``round(scale * Y)`` for independent Y of density ``exp(-|y|) / 2``, exactly distributed.
-
-    See `rounded_normal` for the arguments.
-    """
-    return laplace_rows(scale, size, Alone(source))[0]
-
-
 def laplace_rows(scale: float, size: int, sources: Streams) -> Integers:
-    """`rounded_laplace` from each of several sources; see `normal_rows`."""
+    """Return ``round(scale * Y)`` for independent Y of density ``exp(-|y|) / 2``.
+
+    It is exactly distributed; see `normal_rows` for the arguments.
+    """
     words = sources.words(2 * size)
     u, v = words[:, :size].ravel(), words[:, size:].ravel()
     with np.errstate(divide="ignore"):

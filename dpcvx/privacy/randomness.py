@@ -305,13 +305,26 @@ def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
     return Secure() if seed is None else Seeded(seed, key)
 
 
+@dataclass(frozen=True)
+class SourceOfOne:
+    """Noise of one agent, as that of several."""
+
+    source: Source
+
+    def at(self, round: int, step: int) -> Alone:
+        """Return the stream of one release."""
+        return Alone(self.source.at(round, step))
+
+
 def together(sources: Sequence[Source]) -> Sources:
-    """Several sources as one, with the same words.
+    """Return several sources as one, with the same words.
 
     Parameters
     ----------
     sources : sequence of Source
-        All of `source_for`, with a seed or without.
+        One of any kind; or several of `source_for`, all with a seed or all without.
     """
+    if len(sources) == 1:
+        return SourceOfOne(sources[0])
     seeded = [one for one in sources if isinstance(one, Seeded)]
     return SeededTogether(seeded) if seeded else SecureStreams(len(sources))

@@ -1,12 +1,13 @@
-"""The gate: the only module that reads private values, and the only way out for what is computed.
+"""The privacy gate: the only module that reads private values, and their only way out.
 
-The account is charged first, then the answer is computed, then noise is added; nothing else comes
-back. Charge and value are in the ledger's file before the run uses the value.
+A release charges the accounts, computes exact values, and adds noise, in this order; nothing else
+comes back. Charges and values are in the ledger's file before the run uses the values. A gate
+stands between a run and one agent, or a batch of agents that release at the same times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -26,12 +27,14 @@ from ..privacy.joint_account import JointAccount
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.notes import Writer
-from ..privacy.randomness import Source, Sources, uniform
+from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Facts, Known
 from ..sensitivity.queries.query import Query
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+# Round and step of a release.
+Place = tuple[int, int]
 T = TypeVar("T")
 # Why sparse data are refused.
 _NEEDED = "what was asked for takes every entry by itself, not products. Pass the data"
@@ -43,74 +46,85 @@ _USED = (
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A value that left an agent.
+    """A value that was released."""
 
-    Attributes
-    ----------
-    agent : int
-    round, step : int
-        Counted from 1.
-    value : ndarray, shape (n,)
-    """
-
-    agent: int
-    round: int
-    step: int
-    value: Array
+    agent: int  # position in the plan
+    round: int  # from 1; 0 before the first round
+    step: int  # from 1
+    value: Array  # shape (n,)
 
 
-class ReleaseGate:
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """What some agents of a gate are charged for one release, and the noise that hides it."""
+
+    rows: Index  # positions in the gate, ascending
+    entry: Entry | None  # for the ledger; None if the values do not depend on private data
+    grid: Grid | None  # grid and noise of the (scaled) values; None for exact values
+
+
+class PrivacyGate:
     """The only way out for values computed from private data: charge, compute, add noise, keep.
+
+    Arrays have a row per agent of the gate.
 
     Parameters
     ----------
-    agent : int
-        Position of the agent.
-    calibrated : Calibrated or None
-        None switches the noise off.
-    account : Account
-    source : Source
-        Of the noise.
+    agents : sequence of int
+        Positions of the agents in the plan.
+    noise : Calibrated or None
+        One for all; None switches the noise off.
+    accounts : sequence of Account
+        One per agent, equal but for their names.
+    sources : Sources
+        A source of random bits per agent.
     record : bool
         Keep the releases.
     past : iterable of Release
-        What already left in an interrupted run: given out again, at no charge.
-    paid : collection of (round, step)
-        Releases that the interrupted run was charged for and did not make.
+        Releases of an interrupted run, which are replayed at no charge.
+    paid : sequence of collection of (round, step)
+        By agent, releases that the interrupted run was charged for and did not make.
     journal : Writer or None
         Where charges and values are written before they take effect. A run that was charged as a
-        whole has none: what it computes stays hidden, and is not kept.
+        whole has none: it computes values that are never released, and keeps none.
     """
 
     def __init__(
         self,
-        agent: int,
-        calibrated: Calibrated | None,
-        account: Account,
-        source: Source,
+        agents: Sequence[int],
+        noise: Calibrated | None,
+        accounts: Sequence[Account],
+        sources: Sources,
         *,
-        record: bool,
+        record: bool = False,
         past: Iterable[Release] = (),
-        paid: Collection[tuple[int, int]] = (),
+        paid: Sequence[Collection[Place]] = (),
         journal: Writer | None = None,
     ) -> None:
-        self.agent = agent
-        self.calibrated = calibrated
-        self.account = account
+        self.agents = tuple(agents)
+        self.count = len(self.agents)
+        self.everyone = np.arange(self.count)
+        self.noise = noise
         self.releases: list[Release] = []
-        self._source = source
+        self._names = [account.agent for account in accounts]
+        self._book = JointAccount(accounts)
+        self._sources = sources
         self._record = record
-        self._past = {(r.round, r.step): r.value for r in past if r.agent == agent}
-        self._paid = paid
-        self._prepaid = calibrated is not None and calibrated.prepaid
+        self._past: dict[Place, dict[int, Array]] = {}
+        rows = {agent: row for row, agent in enumerate(self.agents)}
+        for release in past:
+            if release.agent in rows:
+                values = self._past.setdefault((release.round, release.step), {})
+                values[rows[release.agent]] = release.value
+        self._paid = paid if any(paid) else ()
+        self._prepaid = noise is not None and noise.prepaid
         self._journal = None if self._prepaid else journal
 
-    def __call__(
+    def release(
         self,
-        place: tuple[int, int],
-        what: Entry | None,
+        place: Place,
+        charges: Sequence[Charge],
         compute: Callable[[], Array],
-        grid: Grid | None,
         scale: Array | None = None,
     ) -> Array:
         """Release ``compute()``.
@@ -119,176 +133,121 @@ class ReleaseGate:
         ----------
         place : (int, int)
             Round and step.
-        what : Entry or None
-            For the ledger; None for values that do not depend on private data.
+        charges : sequence of Charge
+            Every agent is in one of them.
         compute : callable
-            Called after the account was charged.
-        grid : Grid or None
-            Grid and noise of the (scaled) value. None releases the exact value: of a plan without
-            noise, or of what does not depend on private data.
-        scale : ndarray, shape (n,), optional
-            Public; divided out again.
+            Returns a row per agent. Called after the accounts were charged.
+        scale : ndarray, shape (size,), optional
+            Public weights of the components, which are divided out again.
+
+        Returns
+        -------
+        ndarray, shape (agents, size)
+
+        Raises
+        ------
+        BudgetError
+            If an account does not cover its charge.
         """
-        if what is not None and self.calibrated is not None and grid is None:
-            raise package_fault("A value that was charged as noisy has no noise.")
-        value = self._past.get(place)
-        if value is None:
-            if what is not None and place not in self._paid:
-                self._charge(what)
-            noise = None if grid is None else self.calibrated
-            if noise is None or grid is None:
-                value = withheld(self.agent, compute)
-            else:
-                value = withheld(
-                    self.agent, lambda: self._noised(noise, place, compute, grid, scale)
-                )
-                if self._journal is not None:
-                    self._journal.release([self.account.agent], place, value[np.newaxis])
+        for charge in charges:
+            if self.noise is not None and charge.grid is None and charge.entry is not None:
+                raise package_fault("A value that was charged as noisy has no noise.")
+        past = self._past.get(place)
+        if past is None or len(past) < self.count:
+            fresh = charges if past is None else [_without(charge, past) for charge in charges]
+            self._charge(place, fresh)
+            values = self.withheld(lambda: self._noised(place, fresh, compute, scale))
+            if past is not None:
+                values = values.copy()
+                for row, value in past.items():
+                    values[row] = value
+            if self._journal is not None and self.noise is not None:
+                self._write(self._journal, place, fresh, values)
+        else:
+            values = np.stack([past[row] for row in range(self.count)])
         if self._record:
-            self.releases.append(Release(self.agent, *place, value.copy()))
-        return value
+            pairs = zip(self.agents, values, strict=True)
+            self.releases += [Release(agent, *place, value.copy()) for agent, value in pairs]
+        return values
+
+    def withheld(self, compute: Callable[[], T], *, foreign: bool = False) -> T:
+        """Compute on the agents' data; see `withheld`."""
+        whose: int | str = self.agents[0]
+        if self.count > 1:
+            others = f"{self.count - 1} others in one array with it"
+            whose = f"'{self._names[0]}', or of {others},"
+        return withheld(whose, compute, foreign=foreign)
+
+    def accounts(self) -> list[Account]:
+        """Return what every agent has spent."""
+        return self._book.accounts()
+
+    def uniform(self, t: int, size: int) -> Array:
+        """Return secret uniform variables of round t, a row per agent.
+
+        A release that is replayed had the same.
+        """
+        return uniform(size, self._sources.at(t, 0))
+
+    def made(self, place: Place) -> bool:
+        """Return whether an interrupted run made the release of every agent."""
+        return len(self._past.get(place, ())) == self.count
 
     def _noised(
         self,
-        noise: Calibrated,
-        place: tuple[int, int],
+        place: Place,
+        charges: Sequence[Charge],
         compute: Callable[[], Array],
-        grid: Grid,
         scale: Array | None,
     ) -> Array:
-        value = compute() if scale is None else scale * compute()
-        value = noise.release(value, grid, self._source.at(*place))
-        return value if scale is None else value / scale
+        values = compute()
+        if self.noise is None:
+            return values
+        values = values if scale is None else scale * values
+        streams = self._sources.at(*place)
+        for charge in charges:
+            rows, grid = charge.rows, charge.grid
+            if grid is None or rows.size == 0:
+                continue
+            if rows.size == self.count:  # all in one
+                values = self.noise.release_rows(values, grid, streams)
+            else:
+                values = values.copy() if charge is charges[0] else values
+                values[rows] = self.noise.release_rows(values[rows], grid, streams.among(rows))
+        return values if scale is None else values / scale
 
-    def uniform(self, t: int, size: int) -> Array:
-        """Secret uniform variables of round t; a release that is given out again has its own."""
-        return uniform(size, self._source.at(t, 0))
-
-    def made(self, place: tuple[int, int]) -> bool:
-        """Whether the release was made before an interruption."""
-        return place in self._past
-
-    def _charge(self, entry: Entry) -> None:
+    def _charge(self, place: Place, charges: Sequence[Charge]) -> None:
         if self._prepaid:
             return
-        if self.calibrated is None:
-            self.account.expose(entry)
-        elif self.calibrated.truncation is not None:
-            self.account.charge_run(entry, self.calibrated.composed(1))
-        else:
-            self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
-        if self._journal is not None:
-            self._journal.charge([self.account.agent], entry)
-
-
-@dataclass(frozen=True, eq=False)
-class Charge:
-    """What some of several agents are charged for one release.
-
-    Attributes
-    ----------
-    rows : ndarray of int
-        Positions of the agents.
-    entry : Entry
-    grid : Grid
-    """
-
-    rows: Index
-    entry: Entry
-    grid: Grid
-
-
-class FleetGate:
-    """`ReleaseGate` for many agents at once: one call releases a row for each.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of the agents.
-    calibrated : Calibrated
-        One for all.
-    account : JointAccount
-    source : Sources
-        Of the noise.
-    journal : Writer or None
-        Where charges and values are written before they take effect.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        calibrated: Calibrated,
-        account: JointAccount,
-        source: Sources,
-        journal: Writer | None = None,
-    ) -> None:
-        self.names: Sequence[str] = names
-        self.calibrated = calibrated
-        self.account = account
-        self._whose = f"'{names[0]}', or of {len(names) - 1} others in one array with them,"
-        self._source = source
-        self._journal = journal
-
-    def __call__(
-        self,
-        place: tuple[int, int],
-        charges: Sequence[Charge],
-        public: Array,
-        compute: Callable[[], Array],
-    ) -> Array:
-        """Release ``compute()`` of the agents that are charged; of all others what is public.
-
-        Parameters
-        ----------
-        place : (int, int)
-            Round and step.
-        charges : sequence of Charge
-            Each agent is in one at most.
-        public : ndarray, shape (agents, n)
-            Rows of agents that are not charged: certified not to depend on their data.
-        compute : callable
-            Called after the ledger was written; a row per agent.
-        """
-        if not charges:
-            return public
-        noise = self.calibrated.at(*place)
-        self._charge(charges, noise)
-        left = self.withheld(lambda: self._noised(noise, place, charges, public, compute))
-        if self._journal is not None:
-            for charge in charges:
-                self._journal.release(self._named(charge), place, left[charge.rows])
-        return left
-
-    def withheld(self, compute: Callable[[], T]) -> T:
-        """See `withheld`."""
-        return withheld(self._whose, compute)
-
-    def uniform(self, t: int, size: int) -> Array:
-        """Secret uniform variables of round t, a row per agent."""
-        return uniform(size, self._source.at(t, 0))
-
-    def _noised(
-        self,
-        noise: Calibrated,
-        place: tuple[int, int],
-        charges: Sequence[Charge],
-        public: Array,
-        compute: Callable[[], Array],
-    ) -> Array:
-        left, exact, streams = public.copy(), compute(), self._source.at(*place)
+        due: list[tuple[Index, Entry]] = []
         for charge in charges:
             rows = charge.rows
-            left[rows] = noise.release_rows(exact[rows], charge.grid, streams.among(rows))
-        return left
-
-    def _charge(self, charges: Sequence[Charge], noise: Calibrated) -> None:
-        self.account.charge([(charge.rows, charge.entry) for charge in charges], noise)
+            if self._paid:
+                rows = rows[[place not in self._paid[row] for row in rows.tolist()]]
+            if charge.entry is not None and rows.size:
+                due.append((rows, charge.entry))
+        if due:
+            self._book.charge(due, None if self.noise is None else self.noise.at(*place))
         if self._journal is not None:
-            for charge in charges:
-                self._journal.charge(self._named(charge), charge.entry)
+            for rows, entry in due:
+                self._journal.charge(self._named(rows), entry)
 
-    def _named(self, charge: Charge) -> list[str]:
-        return [self.names[int(k)] for k in charge.rows]
+    def _write(
+        self, journal: Writer, place: Place, charges: Sequence[Charge], values: Array
+    ) -> None:
+        """Write noisy values to the ledger's file."""
+        for charge in charges:
+            if charge.grid is not None and charge.rows.size:
+                journal.release(self._named(charge.rows), place, values[charge.rows])
+
+    def _named(self, rows: Index) -> list[str]:
+        return [self._names[row] for row in rows.tolist()]
+
+
+def _without(charge: Charge, past: Mapping[int, Array]) -> Charge:
+    """Return the charge of agents whose releases are not replayed."""
+    fresh = [row not in past for row in charge.rows.tolist()]
+    return Charge(charge.rows[fresh], charge.entry, charge.grid)
 
 
 def charge_for(

@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import LedgerError, ModelError
@@ -19,16 +18,15 @@ from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal, load
 from ..privacy.randomness import Coins, source_for
+from .batch import batches, one_by_one
 from .data import all_checked, sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
 from .executors.durable import Durable
 from .executors.serial import Serial
 from .executors.threads import Threads
-from .executors.together import Together
-from .fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
 from .loop import drive, whole_start
-from .part import Part, parts_of
+from .part import Part, gate_of, parts_of, worker_of
 from .remote import RemoteExecutor, run_remote
 from .repeats import planned_entries, remember, run_of, warn_of_changes, warn_of_repeats
 from .report import Reporter
@@ -37,6 +35,7 @@ from .resume import Start, as_begun, begin
 from .returned import returned
 from .solution import assign
 from .watch import Watch, check_shown
+from .worker import Worker
 
 # What an executor does.
 _DUTIES = ("writer", "start", "map", "close")
@@ -82,23 +81,18 @@ def run_plan(
             warn_of_repeats(plan, start, given, sources)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
-        factories: Sequence[Callable[[], Any]]
-        accounts: Callable[[], list[Account]] | None = None
-        if type(executor) in (Automatic, Serial) and not record and is_fleet(plan, start):
-            executor = Together()
-            gate = gate_of_all(parts, start, noise_of_all(parts, start, seed), journal)
-            accounts = gate.account.accounts
-            oracle = oracle_of_all(parts, sources, gate)
-            first = parts[0].agent.program
-            factories = [partial(Fleet, plan.algorithm, first, len(parts), oracle)]
-        else:
-            if isinstance(executor, (Automatic, Serial, Threads)):  # agents in this process
-                accounts = _accounts_of(start)
-            written = None if journal is None else executor.writer(journal)
-            factories = [
-                part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
-                for k, part in enumerate(parts)
-            ]
+        written = None if journal is None else executor.writer(journal)
+        # Others deal agents to their processes one by one.
+        in_batches = type(executor) in (Automatic, Serial)
+        dealt = batches(plan, start) if in_batches else one_by_one(parts)
+        books: list[Callable[[], list[Account]]] = []
+        workers: list[Callable[[], Worker]] = []
+        for agents in dealt:
+            members, begun = [parts[k] for k in agents], [start.agents[k] for k in agents]
+            gate = gate_of(members, begun, journal=written, seed=seed, record=record)
+            books.append(gate.accounts)
+            workers.append(worker_of(members, [sources[k] for k in agents], gate))
+        in_this_process = isinstance(executor, (Automatic, Serial, Threads))
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
         run = run_of(plan, start, sources, "" if journal is None else str(journal.path.absolute()))
@@ -108,7 +102,8 @@ def run_plan(
             result = drive(
                 plan,
                 initial,
-                factories,
+                dealt,
+                workers,
                 start.rounds,
                 executor,
                 watch,
@@ -119,7 +114,7 @@ def run_plan(
             result = returned(result)
         except BaseException:
             if watch.begun:
-                spent = _unended(parts, start, accounts, journal)
+                spent = _unended(parts, start, books if in_this_process else (), journal)
                 if isinstance(ledger, Ledger):  # there is no result with another one
                     for account in spent:
                         ledger[account.agent].catch_up(account)
@@ -137,25 +132,21 @@ def run_plan(
     return result
 
 
-def _accounts_of(start: Start) -> Callable[[], list[Account]]:
-    return lambda: [begun.account for begun in start.agents]
-
-
 def _unended(
     parts: Sequence[Part],
     start: Start,
-    accounts: Callable[[], list[Account]] | None,
+    books: Sequence[Callable[[], list[Account]]],
     journal: Journal | None,
 ) -> list[Account]:
-    """What agents were charged in a run that ended in an error.
+    """Return what agents were charged in a run that ended in an error.
 
     Parameters
     ----------
     parts : sequence of Part
     start : Start
-    accounts : callable or None
-        The accounts, if they are in this process. Agents elsewhere may have released all that was
-        planned.
+    books : sequence of callables
+        Return the accounts of each worker's agents, in their order, if these are in this process.
+        Agents elsewhere may have released all that was planned.
     journal : Journal or None
         Nothing leaves that is not in its file.
     """
@@ -163,8 +154,8 @@ def _unended(
         with suppress(LedgerError):
             held = load(journal.path)
             return [held[part.agent.name] for part in parts]
-    if accounts is not None:
-        return accounts()
+    if books:
+        return [account for accounts in books for account in accounts()]
     spent = [begun.account.copy() for begun in start.agents]
     for account, part in zip(spent, parts, strict=True):
         for entry in planned_entries(part):

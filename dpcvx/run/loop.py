@@ -13,18 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from ..algorithms.base import Algorithm, Answer, InStep
+from ..algorithms.base import Algorithm, Answer, Batch
 from ..algorithms.program import Program
 from ..model.declaration import Declaration
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.randomness import Coins, source_for
+from .batch import Agents
 from .executors.automatic import Automatic
 from .executors.base import Executor
-from .executors.together import Together
-from .fleet import Fleet
-from .oracle import AgentOracle, FleetAnswers
+from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution
@@ -50,7 +49,8 @@ def whole_start(problem: Declaration) -> dict[int, Array]:
 def drive(
     plan: Terms,
     start: Mapping[int, Array],
-    factories: Sequence[Callable[[], Any]],
+    batches: Sequence[Sequence[int]],
+    workers: Sequence[Callable[[], Any]],
     rounds: int,
     executor: Executor,
     watch: Watch,
@@ -66,8 +66,10 @@ def drive(
     plan : Terms
     start : mapping of int to ndarray
         Values of entries that nobody holds, by cvxpy id of their variable.
-    factories : sequence of callables
-        One per agent, that makes a `Worker` where it lives; or one that makes a `Fleet` of all.
+    batches : sequence of sequence of int
+        The agents of each worker, by position in the plan.
+    workers : sequence of callables
+        Make the `Worker` of each batch where it lives.
     rounds : int
     executor : Executor
     watch : Watch
@@ -85,19 +87,19 @@ def drive(
     # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
     # work at the same time would share the cores with each other's.
     with _BLAS.limit(limits=1), closing(executor):
-        executor.start(factories)
+        agents = Agents(executor, batches, workers)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
         marks = {rounds * k // PARTS for k in range(1, PARTS)} - {0}
         try:
             watch.start()
             for t in range(1, rounds + 1):
-                server, replies = _round(algorithm, server, t, executor)
+                server, replies = _round(algorithm, server, t, agents)
                 if t in marks and not plan.hidden:
-                    past[t] = algorithm.conclude(server) or executor.map("answer")
-                if watch.ends(t, replies, server, executor):
+                    past[t] = algorithm.conclude(server) or agents.map("answer")
+                if watch.ends(t, replies, server, agents):
                     break
             concluded = watch.conclude(server) or [None] * len(program.agents)
-            reports: list[Report] = executor.map("report", each=concluded)
+            reports: list[Report] = agents.map("report", each=concluded)
         finally:
             watch.stop()
 
@@ -194,13 +196,13 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
 
 
 def _round(
-    algorithm: Algorithm[Any, Any], server: Any, t: int, executor: Executor
+    algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents
 ) -> tuple[Any, list[Reply]]:
     """All exchanges of a round: the server's state after it, and what agents replied."""
     heard: list[Reply] = []
     for k in range(algorithm.exchanges):
         server, messages = algorithm.send(server, t, k)
-        replies: list[Reply | None] = executor.map("act", t, k, each=messages)
+        replies: list[Reply | None] = agents.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
         said = _said(replies)
         server = algorithm.receive(server, t, k, [total(said)] if algorithm.adds(k) else said)
@@ -210,41 +212,38 @@ def _round(
 def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
     """What agents replied; None of those who are idle."""
     first = replies[0]
-    if first is not None and isinstance(first.message, InStep):  # that of all
+    if first is not None and isinstance(first.message, Batch):  # that of all
         return first.message
     return [None if reply is None else reply.message for reply in replies]
 
 
 def drive_silently(
     plan: Terms,
-    oracles: Sequence[Callable[[], AgentOracle]] | Callable[[], FleetAnswers],
+    batches: Sequence[Sequence[int]],
+    oracles: Sequence[Callable[[], AgentOracle]],
     rounds: int,
     seed: int = 0,
     key: tuple[int, ...] = (),
 ) -> Result:
-    """`drive` in this process, without output and transcript, where a run would have its agents.
+    """`drive` in this process, without output and transcript.
 
     Parameters
     ----------
     plan : Terms
-    oracles : sequence of callables, or callable
-        What makes every agent's oracle; one that makes the oracle of all has agents take their
-        turns together, as `run_plan` has those of which `is_fleet` is true.
+    batches : sequence of sequence of int
+        See `drive`.
+    oracles : sequence of callables
+        Make the oracle of each batch.
     rounds : int
     seed, key : int, tuple of int
         Of what is random besides noise.
     """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
-    agents, algorithm = plan.program.agents, plan.algorithm
-    coins = Coins(source_for(seed, (*key, len(agents))).at(0, 0))
-    start, executor = whole_start(plan.problem), Automatic()
-    factories: Sequence[Callable[[], Any]]
-    if callable(oracles):
-        executor = Together()
-        factories = [partial(Fleet, algorithm, agents[0], len(agents), oracles)]
-    else:
-        factories = [
-            partial(make_worker, algorithm, local, oracle)
-            for local, oracle in zip(agents, oracles, strict=True)
-        ]
-    return drive(plan, start, factories, rounds, executor, watch, plan.guarantee, coins)
+    algorithm, programs = plan.algorithm, plan.program.agents
+    coins = Coins(source_for(seed, (*key, len(programs))).at(0, 0))
+    workers = [
+        partial(make_worker, algorithm, programs[agents[0]], oracle, agents)
+        for agents, oracle in zip(batches, oracles, strict=True)
+    ]
+    start, stated = whole_start(plan.problem), plan.guarantee
+    return drive(plan, start, batches, workers, rounds, Automatic(), watch, stated, coins)

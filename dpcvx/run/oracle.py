@@ -1,8 +1,9 @@
-"""What agents ask: questions are answered from private data, from public data, or from a record."""
+"""Answers to agents' queries: from private data, from public data, or from a record."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +18,24 @@ Array = NDArray[np.float64]
 
 
 class AgentOracle(abc.ABC):
-    """Answers one agent's questions, and numbers them round by round.
+    """Answers the queries of one agent or of a batch, and numbers them round by round.
 
     Parameters
     ----------
-    account : Account
-        What the answers are charged to.
+    accounts : callable
+        Returns what each agent has spent.
     releases : list of Release
         Answers that are kept.
+    count : int
+        Number of agents. Answers to several have a row per agent.
     """
 
-    def __init__(self, account: Account, releases: list[Release]) -> None:
-        self.account = account
+    def __init__(
+        self, accounts: Callable[[], list[Account]], releases: list[Release], count: int = 1
+    ) -> None:
+        self.accounts = accounts
         self.releases = releases
+        self.count = count
         self._round = self._step = 0
 
     def begin(self, t: int) -> None:
@@ -54,16 +60,8 @@ class AgentOracle(abc.ABC):
 
     def uniform(self, size: int) -> Array:
         """Not random: the middle."""
-        return np.full(size, 0.5)
+        return np.full(size if self.count == 1 else (self.count, size), 0.5)
 
     def _next(self) -> tuple[int, int]:
         self._step += 1
         return self._round, self._step
-
-
-class FleetAnswers(AgentOracle):
-    """Answers the questions of many agents at once: an answer has a row per agent."""
-
-    @abc.abstractmethod
-    def accounts(self) -> list[Account]:
-        """What every agent has spent."""

@@ -7,10 +7,11 @@ ledger and the data can take the agent's turns, in any process:
 >>> with Journal("north.jsonl") as journal:
 ...     start = begin([part], journal, seeded=False)      # dpcvx.run.resume: fresh or gone on with
 ...     with journal.exchange():
-...         worker = part.worker(sources, start.agents[0], journal=journal)()
+...         gate = gate_of([part], start.agents, journal=journal)
+...         worker = worker_of([part], [sources], gate)()
 ...     with journal.exchange():
-...         reply = worker.act(t, k, message)             # charged, computed, noised
-...     report = worker.report()                          # the reply may leave: all is on disk
+...         (reply,) = worker.act(t, k, [message])        # charged, computed, noised
+...     (report,) = worker.report([None])                 # the reply may leave: all is on disk
 
 A part is public and frozen, and pickles; a worker holds data and does not.
 """
@@ -32,8 +33,8 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.notes import Writer
-from ..privacy.randomness import Source, source_for
-from .gate import Release, ReleaseGate
+from ..privacy.randomness import Source, source_for, together
+from .gate import PrivacyGate, Release
 from .oracle import AgentOracle
 from .private_oracle import PrivateOracle
 from .public_oracle import publish
@@ -100,22 +101,6 @@ class Part:
     fingerprint: str
     charge: Entry | None = None
 
-    def oracle(
-        self, sources: Sequence[Callable[[], Any]], gate: ReleaseGate
-    ) -> Callable[[], AgentOracle]:
-        """Makes what answers from the agent's data, where these are.
-
-        Parameters
-        ----------
-        sources : sequence of callables
-            One per private object of the objective; called when the oracle is made.
-        gate : ReleaseGate
-        """
-        facts = self.agent
-        if self.published:
-            return partial(publish, facts, sources, self.agent.publication, gate)
-        return partial(PrivateOracle, facts, sources, gate)
-
     def source(self, begun: Begun, seed: int | None) -> Source:
         """Of the agent's noise.
 
@@ -127,42 +112,79 @@ class Part:
         """
         return source_for(seed, (int(self.fingerprint[:16], 16), self.place, begun.earlier))
 
-    def worker(
-        self,
-        sources: Sequence[Callable[[], Any]],
-        begun: Begun,
-        *,
-        journal: Writer | None = None,
-        seed: int | None = None,
-        record: bool = False,
-    ) -> Callable[[], Worker]:
-        """Makes the agent where it lives.
 
-        Parameters
-        ----------
-        sources : sequence of callables
-            One per private object of the objective.
-        begun : Begun
-        journal : Writer, optional
-            What is charged and released is on disk when a turn ends; in a `Journal.exchange`, when
-            that ends, before which nothing may leave.
-        seed : int, optional
-            Of the noise; fresh from the operating system if omitted.
-        record : bool
-            Keep the releases.
-        """
-        gate = ReleaseGate(
-            self.place,
-            self.agent.noise,
-            begun.account,
-            self.source(begun, seed),
-            record=record,
-            past=[Release(self.place, *place, value) for place, value in begun.past.items()],
-            paid=begun.paid,
-            journal=journal,
-        )
-        oracle = self.oracle(sources, gate)
-        return partial(make_worker, self.algorithm, self.agent.program, oracle)
+def oracle_of(
+    parts: Sequence[Part], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
+) -> Callable[[], AgentOracle]:
+    """Return what makes the oracle of one agent, or of a batch, where the data are.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Of the agents of the gate.
+    sources : sequence of sequence of callables
+        Per agent, one per private object of the objective; called when the oracle is made.
+    gate : PrivacyGate
+    """
+    first, facts = parts[0], [part.agent for part in parts]
+    if first.published:
+        return partial(publish, facts[0], sources[0], first.agent.publication, gate)
+    return partial(PrivateOracle, facts, sources, gate)
+
+
+def gate_of(
+    parts: Sequence[Part],
+    begun: Sequence[Begun],
+    *,
+    journal: Writer | None = None,
+    seed: int | None = None,
+    record: bool = False,
+) -> PrivacyGate:
+    """Return the gate of one agent, or of a batch.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    begun : sequence of Begun
+        Where each of the agents starts from.
+    journal : Writer, optional
+        What is charged and released is on disk when a turn ends; in a `Journal.exchange`, when
+        that ends, before which nothing may leave.
+    seed : int, optional
+        Of the noise; fresh from the operating system if omitted.
+    record : bool
+        Keep the releases.
+    """
+    pairs = [*zip(parts, begun, strict=True)]
+    return PrivacyGate(
+        [part.place for part in parts],
+        parts[0].agent.noise,
+        [start.account for start in begun],
+        together([part.source(start, seed) for part, start in pairs]),
+        record=record,
+        past=[
+            Release(part.place, *place, value)
+            for part, start in pairs
+            for place, value in start.past.items()
+        ],
+        paid=[start.paid for start in begun],
+        journal=journal,
+    )
+
+
+def worker_of(
+    parts: Sequence[Part], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
+) -> Callable[[], Worker]:
+    """Return what makes the worker of one agent, or of a batch, where the data are.
+
+    Parameters
+    ----------
+    parts, sources, gate
+        See `oracle_of`.
+    """
+    first, places = parts[0], [part.place for part in parts]
+    oracle = oracle_of(parts, sources, gate)
+    return partial(make_worker, first.algorithm, first.agent.program, oracle, places)
 
 
 def parts_of(plan: Terms) -> tuple[Part, ...]:

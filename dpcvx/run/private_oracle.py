@@ -1,13 +1,14 @@
-"""Answers from private data: what a question costs is charged, then its answer leaves with noise.
+"""Answers to queries from private data: charged first, then released with noise.
 
-An algorithm hands in a question and gets back a noisy answer. Everything that it does with the
-answer is post-processing.
+An algorithm passes a query and gets back a noisy answer. Everything that it does with the answer is
+post-processing. One oracle answers for one agent, in vectors, or for a batch of identical agents,
+in arrays with a row per agent.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.quadratic import data_curvature
 from ..model.row_blocks import bound_objective
+from ..model.trailing import of_all
+from ..privacy.mechanism import Calibrated
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.queries.query import Query
@@ -27,10 +30,11 @@ from ..sensitivity.stored_vectors import (
     StoredVectors,
     shift_of,
 )
-from .gate import ReleaseGate, charge_for, read, read_for_gradients, withheld
+from .gate import Charge, PrivacyGate, charge_for, read, read_for_gradients
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 
 class PrivateOracle(BehindTheDoor, AgentOracle):
@@ -38,37 +42,42 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
     Parameters
     ----------
-    facts : Facts
-        Without a sensitivity only if there is no noise.
-    sources : sequence of callables
-        One per private parameter; called here, once.
-    gate : ReleaseGate
+    facts : sequence of Facts
+        Of the agents of the gate, which differ in names only. Without a sensitivity only if there
+        is no noise.
+    sources : sequence of sequence of callables
+        Per agent, one per private parameter; called here, once.
+    gate : PrivacyGate
     """
 
     def __init__(
         self,
-        facts: Facts,
-        sources: Sequence[Callable[[], Any]],
-        gate: ReleaseGate,
+        facts: Sequence[Facts],
+        sources: Sequence[Sequence[Callable[[], Any]]],
+        gate: PrivacyGate,
     ) -> None:
-        super().__init__(gate.account, gate.releases)
-        form, sensitivity = facts.form, facts.sensitivity
-        self._facts, self._gate = facts, gate
-        noisy = gate.calibrated is not None
+        super().__init__(gate.accounts, gate.releases, len(facts))
+        self._facts, self._gate = facts[0], gate
+        form, sensitivity = self._facts.form, self._facts.sensitivity
+        noisy = gate.noise is not None
         self._certified = sensitivity if noisy else None
         # h(x) + J d: the private part is computed by itself.
         self._splits = self._certified is not None and self._certified.splits
-        by_entry = self._splits or any(query.by_entry for query in facts.queries)
+        by_entry = self._splits or any(query.by_entry for query in self._facts.queries)
         # Never in a variable of a frame: those show in tracebacks.
-        self._data = read(form.private, sources) if by_entry else read_for_gradients(form, sources)
+        # Each agent's data are read by its own form, whose names stand in errors.
+        self._data = [
+            read(agent.form.private, data) if by_entry else read_for_gradients(agent.form, data)
+            for agent, data in zip(facts, sources, strict=True)
+        ]
         clips = () if sensitivity is None else sensitivity.clips
-        self._objective = withheld(
-            gate.agent, lambda: bound_objective(form, self._data, clips, limited=noisy)
+        self._objective = gate.withheld(
+            lambda: bound_objective(form, self._joined(), clips, limited=noisy)
         )
         self._zero = form.at_zero()
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # For terms of sums that are made of the data themselves.
-        bare = self._data if not noisy or MomentsTerm in facts.queries else []
+        bare = self._data[0] if not noisy or MomentsTerm in self._facts.queries else []
         if not self._splits:
             self._data = []
         self._secret = bool(form.private) and (
@@ -77,7 +86,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._added: Array | None = None
         # What is stored is nobody's to see: the bound has to hold at all points.
         stored = StoredVectors(self._view(public=noisy and self._change == 0)[0])
-        projector = functools.cache(facts.projector)
+        projector = functools.cache(self._facts.projector)
         self._public, self._private = (
             Objective(
                 *self._view(public=only),
@@ -89,25 +98,25 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             for only in (True, False)
         )
         self._stored, self._effects = stored, None
-        if self._certified is not None and self._change > 0 and facts.smoothness is not None:
-            shift = shift_of(self._certified, facts.smoothness)
+        smoothness = self._facts.smoothness
+        if self._certified is not None and self._change > 0 and smoothness is not None:
+            shift = shift_of(self._certified, smoothness)
             self._effects = StoredEffects(self._public_gradient, shift)
         self._known: Known | None = None
-        if gate.calibrated is not None and self._certified is not None:
-            mechanism = gate.calibrated.mechanism
-            self._known = Known(
-                facts, mechanism.norm, np.nan, self._public_gradient, projector, self._effects
-            )
+        if gate.noise is not None and self._certified is not None:
+            norm, stored = gate.noise.mechanism.norm, self._effects
+            self._known = Known(self._facts, norm, np.nan, self._public_gradient, projector, stored)
 
     def release(self, query: Query) -> Array:
-        """The answer plus noise scaled to what one change of the data does to it.
+        """Return the answer plus noise scaled to what one change of the data does to it.
 
         Raises
         ------
         PrivacyError
-            If nothing bounds that, or noise cannot be scaled to it.
+            If nothing bounds that, noise cannot be scaled to it, or a batch is asked for what is
+            answered for one agent at a time.
         BudgetError
-            If the account cannot afford it.
+            If an account cannot afford it.
         """
         if type(query) not in self._facts.queries:
             raise PrivacyError(
@@ -115,46 +124,102 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 "plan did not check. Name every type of question in the method's "
                 "Requirements(queries=...)."
             )
-        place, noise = self._next(), None
-        if self._gate.calibrated is not None:
-            noise = self._gate.calibrated.at(*place)
-        if noise is not None and noise.prepaid:
-            query = query.hidden()
-        known, bound = None, 0.0
+        place, noise = self._next(), self._gate.noise
+        if noise is not None:
+            noise = noise.at(*place)
+            query = query.hidden() if noise.prepaid else query
+        known = None
         if noise is not None and self._known is not None:
             known = self._known = _with_multiplier(self._known, noise.multiplier)
-            # Where points are hidden, nothing may follow them, and no bound either.
-            bound = known.change if noise.prepaid else query.bound(known)
-        grid, entry = charge_for(self._facts, place, query, noise, known, bound)
-        objective = self._private
-        if noise is not None:
-            # Where the answer is certified not to depend on the data, its rounding may not either.
-            if bound > 0 and self._private.known is not known:
-                self._private = replace(self._private, known=known)
-            objective = self._private if bound > 0 else self._public
-        answer = self._answer(query, objective)
-        left = self._gate(place, entry, answer, grid, query.scale(known))
-        apart = self._splits and bound > 0
+        charges: list[Charge] = []
+        public: list[Index] = []
+        for rows, asked in self._groups(query, noise, known):
+            bound = 0.0
+            if known is not None and noise is not None:
+                # Where points are hidden, nothing may follow them, and no bound either.
+                bound = known.change if noise.prepaid else asked.bound(known)
+            grid, entry = charge_for(self._facts, place, asked, noise, known, bound)
+            charges.append(Charge(rows, entry, grid))
+            if noise is not None and bound == 0:
+                public.append(rows)
+        apart = self._splits and len(public) < len(charges)
+        answer = self._answer(query, known, public, len(public) == len(charges))
+        values = self._gate.release(place, charges, answer, query.scale(known))
+        left = values[0] if self.count == 1 else values
         return query.finish(left, self._public_gradient if apart else None)
 
-    def _answer(self, query: Query, objective: Objective) -> Callable[[], Array]:
+    def _groups(
+        self, query: Query, noise: Calibrated | None, known: Known | None
+    ) -> Iterator[tuple[Index, Query]]:
+        """Yield agents that have one bound and one grid, and the query to one of them."""
+        everyone = self._gate.everyone
+        if self.count == 1:
+            yield everyone, query
+            return
+        first = query.among(0)  # refuses what is answered for one agent at a time
+        labels = None if known is None else query.labels(known)
+        groups = [everyone]
+        if labels is not None:
+            groups = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
+        floors = np.zeros(()) if known is None else query.floors(known)
+        for rows in groups:
+            asked = first if rows is everyone else query.among(int(rows[0]))
+            if floors.ndim == 0 or noise is None or known is None:
+                yield rows, asked
+                continue
+            # Points may be so large that their rounding asks for a grid of their own.
+            bound = asked.bound(known)
+            size = asked.size(self._facts.form.n)
+            fine = noise.grid(bound, size).width if bound > 0 else np.inf
+            with np.errstate(divide="ignore"):  # of points at 0
+                widths = np.where(floors[rows] > fine, np.ceil(np.log2(floors[rows])), -np.inf)
+            for width in np.unique(widths):
+                part = rows[widths == width]
+                yield part, query.among(int(part[0]))
+
+    def _answer(
+        self, query: Query, known: Known | None, public: Sequence[Index], only: bool
+    ) -> Callable[[], Array]:
+        """Return what computes the exact answers, a row per agent.
+
+        Where an answer is certified not to depend on the data, its rounding may not either: rows
+        in `public` come from the objective without data, and so do all if `only` is true.
+        """
+        if known is not None and not only and self._private.known is not known:
+            self._private = replace(self._private, known=known)
+        objective = self._public if only else self._private
+
         def answer() -> Array:
-            # Authors of methods write questions of their own.
-            foreign = not type(query).__module__.startswith("dpcvx.")
-            compute = functools.partial(query.evaluate, objective)
-            # The gate withholds what fails in the package's own.
-            value = withheld(self._gate.agent, compute, foreign=True) if foreign else compute()
-            if value.shape != (query.size(self._facts.form.n),):
-                raise PrivacyError(
-                    f"{type(query).__name__}.evaluate returned an array of another shape than "
-                    "(size(n),), to which noise was scaled. Make the two agree."
-                )
-            return value
+            values = self._evaluated(query, objective)
+            if public and not only:
+                values = values.copy()
+                for rows in public:
+                    values[rows] = query.among(rows).evaluate(self._public)
+            return values
 
         return answer
 
+    def _evaluated(self, query: Query, objective: Objective) -> Array:
+        # Authors of methods write queries of their own.
+        foreign = not type(query).__module__.startswith("dpcvx.")
+        compute = functools.partial(query.evaluate, objective)
+        # The gate withholds what fails in the package's own.
+        values = self._gate.withheld(compute, foreign=True) if foreign else compute()
+        if self.count > 1:
+            return np.broadcast_to(values, (self.count, query.size(self._facts.form.n)))
+        if values.shape != (query.size(self._facts.form.n),):
+            raise PrivacyError(
+                f"{type(query).__name__}.evaluate returned an array of another shape than "
+                "(size(n),), to which noise was scaled. Make the two agree."
+            )
+        return values[np.newaxis]
+
     def store(self, name: str, combination: LinearCombination) -> None:
         """Make a vector that stays with the agent, from stored ones and exact gradients."""
+        if self.count > 1:
+            raise PrivacyError(
+                "Agents in a batch store no vectors. Leave batched of the method at False."
+            )
         if self._change > 0 and self._effects is None:
             raise PrivacyError(
                 f"Agent '{self._facts.name}' is told to store a vector, and how far one change "
@@ -167,14 +232,17 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 self._effects.store(name, combination)
             self._stored.store(name, combination)
 
-        withheld(self._gate.agent, stored)
+        self._gate.withheld(stored)
 
     def uniform(self, size: int) -> Array:
-        """From the agent's own source, before the noise of the round.
+        """From the agents' own sources, before the noise of the round.
 
         An agent with nothing to hide needs no secrets, and its points are then known from messages.
         """
-        return self._gate.uniform(self._round, size) if self._secret else super().uniform(size)
+        if not self._secret:
+            return super().uniform(size)
+        drawn = self._gate.uniform(self._round, size)
+        return drawn[0] if self.count == 1 else drawn
 
     def _public_gradient(self, x: Array) -> Array:
         return finite_gradient(self._zero, x)
@@ -196,14 +264,24 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _private_part(self, x: Array) -> Array:
         # Kept from the first release on, which was charged before.
         if self._added is None and self._certified is not None:
-            self._added = self._certified.slope(self._data)
-            self._added.setflags(write=False)  # a question may compute in place
+            added = [self._certified.slope(data) for data in self._data]
+            self._added = added[0] if self.count == 1 else np.array(added)
+            self._added.setflags(write=False)  # a query may compute in place
         assert self._added is not None
         return self._added
 
+    def _joined(self) -> Sequence[Any]:
+        """Return the data by private parameter, those of a batch in one object."""
+        if self.count == 1:
+            return self._data[0]
+        shapes = [spec.shape for spec in self._facts.form.private]
+        return [of_all(parts, shape) for *parts, shape in zip(*self._data, shapes, strict=True)]
+
     def __repr__(self) -> str:
         gate = getattr(self, "_gate", None)  # None while it is being made
-        return f"PrivateOracle(agent={'?' if gate is None else gate.agent})"
+        agents = "?" if gate is None else ", ".join(map(str, gate.agents[:3]))
+        more = ", ..." if self.count > 3 else ""
+        return f"PrivateOracle(agents={agents}{more})"
 
 
 def _with_multiplier(known: Known, multiplier: float) -> Known:

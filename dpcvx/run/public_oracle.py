@@ -17,7 +17,7 @@ from ..sensitivity.known import Facts, Objective
 from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
-from .gate import Release, ReleaseGate, entry_for, read, withheld
+from .gate import Charge, PrivacyGate, Release, entry_for, read
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class PublicOracle(AgentOracle):
         releases: list[Release],
         data: Array | None = None,
     ) -> None:
-        super().__init__(account, releases)
+        super().__init__(lambda: [account], releases)
         self._stored = StoredVectors(objective.gradient)
         projector = functools.cache(facts.projector)
         curvature = functools.partial(data_curvature, facts.form, objective)
@@ -67,9 +67,9 @@ def publish(
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic | None,
-    gate: ReleaseGate,
+    gate: PrivacyGate,
 ) -> PublicOracle:
-    """Release an agent's data once, and answer from the surrogate for ever after.
+    """Release an agent's data once, and answer from the surrogate in every round.
 
     Parameters
     ----------
@@ -78,33 +78,33 @@ def publish(
         One per private parameter; called here, once.
     publication : Statistic or None
         None where the gradient does not depend on the data: nothing is read then.
-    gate : ReleaseGate
-        With a calibrated mechanism, where something is released.
+    gate : PrivacyGate
+        Of one agent; with noise, where something is released.
     """
-    form = facts.form
+    form, (account,) = facts.form, gate.accounts()
     if publication is None:
-        return PublicOracle(facts, form.at_zero(), gate.account, gate.releases)
-    assert gate.calibrated is not None
+        return PublicOracle(facts, form.at_zero(), account, gate.releases)
+    assert gate.noise is not None
     place = (0, 1)
     # Before the charge: data that cannot be used cost nothing.
     compute = _statistic(gate, place, facts, sources, publication)
     grid, entry = entry_for(
-        gate.calibrated, place, publication.sensitivity, publication.size, publication.kind
+        gate.noise, place, publication.sensitivity, publication.size, publication.kind
     )
-    released = gate(place, entry, compute, grid)
-    return _answering(facts, publication, released, gate.account, gate.releases)
+    (released,) = gate.release(place, [Charge(gate.everyone, entry, grid)], compute)
+    return _answering(facts, publication, released, account, gate.releases)
 
 
 def _statistic(
-    gate: ReleaseGate,
+    gate: PrivacyGate,
     place: tuple[int, int],
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
 ) -> Callable[[], Array]:
-    """What computes the statistic from data that are read here, unless it has left already."""
+    """Return what computes the statistic from data that are read here, unless it was released."""
     data = [] if gate.made(place) else read(facts.form.private, sources)
-    return lambda: withheld(gate.agent, lambda: publication.statistic(data))
+    return lambda: publication.statistic(data)[np.newaxis]
 
 
 def published(

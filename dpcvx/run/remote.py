@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..plan.terms import Terms
 from ..privacy.randomness import Coins, source_for
+from .batch import one_by_one
 from .executors.base import Executor
 from .loop import drive, whole_start
 from .report import Reporter
@@ -84,6 +85,7 @@ def run_remote(
         result = drive(
             plan,
             start,
+            one_by_one(plan.agents),
             [_nobody for _ in plan.agents],
             rounds,
             executor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished, past_of
 from ..sensitivity.queries.query import Query
-from .fleet import is_fleet
+from .batch import batches, one_by_one
 from .gate import Release
 from .loop import drive_silently
 from .oracle import AgentOracle
 from .part import parts_of
 from .public_oracle import published
-from .replay_oracle import ReplayOracle, ReplayRows, Watcher
+from .replay_oracle import ReplayOracle, Watcher
 from .result import Result, Status, Transcript
 from .resume import begin
 from .returned import returned
@@ -39,12 +39,9 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     check_replayable(plan)
     kept = isinstance(transcript, (str, Path))
     plan, found = transcript_of(plan, transcript)
-    oracles = [_oracle(plan, k, found, kept) for k in range(len(plan.agents))]
-    # Runs that are recorded have agents take their turns one by one.
-    if kept and is_fleet(plan, begin(parts_of(plan), None, seeded=True)):
-        again = drive_silently(plan, partial(ReplayRows, oracles), found.rounds)
-    else:
-        again = drive_silently(plan, oracles, found.rounds)
+    dealt = batches(plan, begin(parts_of(plan), None, seeded=True))
+    oracles = [_oracle(plan, agents, found, kept) for agents in dealt]
+    again = drive_silently(plan, dealt, oracles, found.rounds)
     again = returned(replace(again, status=found.status, guarantee=found.guarantee))
     solution = again.solution if again.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
@@ -94,8 +91,9 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
         # Agents may take their turns in threads: each has lists of its own.
         return lambda t, *of: found.setdefault((t, k), []).append(Seen(k, t, *of))
 
-    oracles = [_oracle(plan, k, known, kept, watch=watching(k)) for k in range(len(plan.agents))]
-    drive_silently(plan, oracles, known.rounds)
+    dealt = one_by_one(plan.agents)
+    oracles = [_oracle(plan, [k], known, kept, watch=watching(k)) for (k,) in dealt]
+    drive_silently(plan, dealt, oracles, known.rounds)
     return tuple(one for place in sorted(found) for one in found[place])
 
 
@@ -161,25 +159,26 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
 
 def _oracle(
     plan: Terms,
-    k: int,
+    agents: Sequence[int],
     transcript: Transcript,
     kept: bool,
     watch: Watcher | None = None,
 ) -> Callable[[], AgentOracle]:
-    """Makes the oracle that gives agent k's releases out again; `kept`: from a ledger file."""
-    agent = plan.agents[k]
-    facts, account = agent, transcript.ledger[agent.name]
+    """Return what makes the oracle that replays the agents' releases; `kept`: of a ledger file."""
+    first = plan.agents[agents[0]]
+    facts, accounts = first, [transcript.ledger[plan.agents[k].name] for k in agents]
     if plan.published:
-        return partial(published, k, facts, agent.publication, transcript.releases, account)
+        (k,), (account,) = agents, accounts
+        return partial(published, k, facts, first.publication, transcript.releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
     public, known = facts.form.at_zero(), facts.sensitivity
     apart = plan.noisy and known is not None and known.splits
     return partial(
         ReplayOracle,
-        k,
+        agents,
         facts,
         transcript.releases,
-        account,
+        accounts,
         public=public if kept else None,
         added=public if apart else None,
         watch=watch,

@@ -12,11 +12,10 @@ from ..errors import PrivacyError
 from ..model.normal_form import Evaluator
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, finite_gradient
-from ..sensitivity.queries.gradients import Gradient, Step, among
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import Release
-from .oracle import AgentOracle, FleetAnswers
+from .oracle import AgentOracle
 from .public_oracle import PublicOracle
 
 Array = NDArray[np.float64]
@@ -25,55 +24,68 @@ Watcher = Callable[[int, int, Query, Array, bool], None]
 
 
 class ReplayOracle(AgentOracle):
-    """Answers from a transcript.
+    """Answers from a transcript, for one agent or for a batch.
 
     Parameters
     ----------
-    agent : int
+    agents : sequence of int
+        Positions in the plan.
     facts : Facts
+        Of the first agent; the others differ in names.
     releases : iterable of Release
-    account : Account
+    accounts : sequence of Account
     public : Evaluator, optional
         Answers where nothing was recorded, because no answer depended on private data.
     added : Evaluator, optional
-        Its gradient is added to recorded gradients: what left was the private part alone.
+        Its gradient is added to recorded gradients: only the private part was released.
     watch : callable, optional
-        Told of every release.
+        Called with every release of a single agent.
     """
 
     def __init__(
         self,
-        agent: int,
+        agents: Sequence[int],
         facts: Facts,
         releases: Iterable[Release],
-        account: Account,
+        accounts: Sequence[Account],
         public: Evaluator | None = None,
         added: Evaluator | None = None,
         watch: Watcher | None = None,
     ) -> None:
-        super().__init__(account, [])
+        super().__init__(lambda: [*accounts], [], len(agents))
         self._watch, self._drew = watch, False
         self._size = facts.form.n
         self._added = None if added is None else partial(finite_gradient, added)
-        self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
-        self._public = None if public is None else PublicOracle(facts, public, account, [])
+        rows = {agent: row for row, agent in enumerate(agents)}
+        self._values: dict[tuple[int, int], dict[int, Array]] = {}
+        for r in releases:
+            if r.agent in rows:
+                self._values.setdefault((r.round, r.step), {})[rows[r.agent]] = r.value
+        self._public = None if public is None else PublicOracle(facts, public, accounts[0], [])
 
     def release(self, query: Query) -> Array:
-        """The recorded answer."""
+        """Return the recorded answer; of a batch, a row per agent."""
         place = self._next()
-        if place not in self._values and self._public is not None:
+        values = self._values.get(place, {})
+        if self.count > 1:
+            parts = [self._answer(place, values.get(k), query.among(k)) for k in range(self.count)]
+            return np.array(parts)
+        answer = self._answer(place, values.get(0), query)
+        if self._watch is not None and (values or self._public is None):
+            self._watch(*place, query, answer, not self._drew)
+        return answer
+
+    def _answer(self, place: tuple[int, int], value: Array | None, query: Query) -> Array:
+        if value is None and self._public is not None:
             return self._public.release(query)
-        value, size = self._values.get(place), query.size(self._size)
+        size = query.size(self._size)
         if value is None or value.shape != (size,):
             raise PrivacyError(
                 f"The transcript has no release of {size} numbers for round {place[0]}, step "
                 f"{place[1]}. It was recorded under another plan, or the run stopped earlier. "
                 "Replay it with the plan it came from."
             )
-        answer = query.finish(value.copy(), self._added)
-        if self._watch is not None:
-            self._watch(*place, query, answer, not self._drew)
-        return answer
+        return query.finish(value.copy(), self._added)
 
     def uniform(self, size: int) -> Array:
         """Not what the agent drew, which nobody else knows."""
@@ -84,36 +96,3 @@ class ReplayOracle(AgentOracle):
         """What was stored is not known; what is public is made again."""
         if self._public is not None:
             self._public.store(name, combination)
-
-
-class ReplayRows(FleetAnswers):
-    """Answers of many agents at once, each from a transcript.
-
-    Parameters
-    ----------
-    oracles : sequence of callables
-        Make every agent's own.
-    """
-
-    def __init__(self, oracles: Sequence[Callable[[], AgentOracle]]) -> None:
-        self._oracles = [oracle() for oracle in oracles]
-        super().__init__(self._oracles[0].account, [])
-
-    def begin(self, t: int) -> None:
-        """Start round t."""
-        for oracle in self._oracles:
-            oracle.begin(t)
-
-    def release(self, query: Query) -> Array:
-        """The recorded answers, a row per agent."""
-        assert isinstance(query, (Gradient, Step))  # see `is_fleet`
-        rows = enumerate(self._oracles)
-        return np.array([oracle.release(among(query, np.intp(k))) for k, oracle in rows])
-
-    def store(self, name: str, combination: LinearCombination) -> None:
-        """Refused, as in the run."""
-        raise PrivacyError("Agents that are evaluated together store no vectors.")
-
-    def accounts(self) -> list[Account]:
-        """What every agent had spent."""
-        return [oracle.account for oracle in self._oracles]

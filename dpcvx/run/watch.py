@@ -15,8 +15,8 @@ from ..defaults.conditions import conditions
 from ..errors import PrivacyError
 from ..plan.terms import Terms
 from ..solvers.conic import Outcome
+from .batch import Agents
 from .divergence import Growth, of_residuals
-from .executors.base import Executor
 from .history import History, Round
 from .report import Reporter
 from .result import Status
@@ -73,7 +73,7 @@ class Watch:
         """After the last one, however it ended."""
         self._reporter.stop()
 
-    def ends(self, t: int, replies: Sequence[Reply], server: Any, executor: Executor) -> bool:
+    def ends(self, t: int, replies: Sequence[Reply], server: Any, agents: Agents) -> bool:
         """Take a round's replies and the server's state after it; whether the run ends here."""
         self._diverged |= any(reply.diverged for reply in replies)
         self._outcomes = {reply.outcome for reply in replies}
@@ -85,7 +85,7 @@ class Watch:
         self._last = self.history.append(residuals, [reply.outcome for reply in replies])
         self._reporter.round(self._last)
         if self._iterates:
-            self.path.append(algorithm.conclude(server) or executor.map("answer"))
+            self.path.append(algorithm.conclude(server) or agents.map("answer"))
         self._growth = of_residuals(self._growth, t, residuals)
         self._diverged |= self._growth.diverged
         self._largest = self._largest.after(residuals)

@@ -1,16 +1,18 @@
-"""One agent at work: its oracle, its compiled set, its state of the algorithm."""
+"""One agent at work, or a batch: the oracle, the compiled set, the state of the algorithm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..algorithms.base import Algorithm, Answer, Local
+from ..algorithms.base import Algorithm, Answer, Batch, Local
 from ..algorithms.program import LocalProgram
+from ..errors import ModelError
 from ..privacy.accounts import Account
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.newton import PLAIN
@@ -18,60 +20,42 @@ from ..solvers.projector import Projector
 from .divergence import Growth
 from .gate import Release
 from .oracle import AgentOracle
-
-Array = NDArray[np.float64]
+from .sums import partial_rows
 
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What an agent answers.
+    """An agent's reply to a message."""
 
-    Attributes
-    ----------
-    message : Any
-        `InStep` in one that stands for the replies of all agents.
-    outcome : Outcome
-        How its last public solve ended.
-    diverged : bool
-        Whether its result so far has left all bounds.
-    term : bool
-        Whether the message is an array of which the server side takes the sum over agents alone.
-    """
-
-    message: Any
-    outcome: Outcome
-    diverged: bool = False
-    term: bool = False
+    message: Any  # `Batch` in one that stands for the replies of all agents
+    outcome: Outcome  # how its last public solve ended
+    diverged: bool = False  # whether its result so far has left all bounds
+    term: bool = False  # whether the server side takes only the sum of such messages over agents
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an agent hands over at the end.
-
-    Attributes
-    ----------
-    answer : Answer
-    violation : float
-        Largest component by which the last iterate leaves the agent's set; nan if unknown.
-    account : Account
-    releases : list of Release
-        Empty unless recorded.
-    """
+    """Results and ledger of an agent at the end of a run."""
 
     answer: Answer
-    violation: float
+    violation: float  # by which the last iterate leaves the agent's set at most; nan if unknown
     account: Account
-    releases: list[Release]
+    releases: list[Release]  # empty unless recorded
 
 
 class Worker:
-    """Lives where the agent's data are; only messages and reports leave.
+    """Takes the turns of one agent, or of a batch of identical agents, where their data are.
+
+    Only replies and reports leave. All methods take and return a list with an element per agent.
 
     Parameters
     ----------
     algorithm : Algorithm
     program : LocalProgram
+        Of the first agent; the others differ in names.
     oracle : AgentOracle
+    agents : sequence of int
+        Positions of the agents in the plan.
     """
 
     def __init__(
@@ -79,7 +63,10 @@ class Worker:
         algorithm: Algorithm[Any, Any],
         program: LocalProgram,
         oracle: AgentOracle,
+        agents: Sequence[int],
     ) -> None:
+        self.agents = tuple(agents)
+        self._count = len(self.agents)
         self._algorithm = algorithm
         self._oracle = oracle
         self._local = Local(
@@ -93,43 +80,100 @@ class Worker:
         self._state = algorithm.start_agent(self._local)
         self._growth = Growth()
 
-    def act(self, t: int, k: int, message: Any) -> Reply | None:
-        """One exchange; an agent without a message stays idle."""
+    def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply | None]:
+        """Take one exchange; agents without a message stay idle."""
+        count = self._count
+        message = messages[0] if count == 1 else self._common(messages)
         if message is None:
-            return None
+            return [None] * count
         if k == 0:
             self._oracle.begin(t)
         self._state, reply = self._algorithm.act(
             self._local, self._state, t, k, message, self._oracle
         )
-        answer = self.answer()
+        answer = self._algorithm.answer(self._state)
         if answer is not None:
             self._growth = self._growth.after(t, answer.last)
         outcome, term = self._algorithm.outcome(self._state), self._algorithm.adds(k)
-        return Reply(reply, outcome, self._growth.diverged, term)
+        if count == 1:
+            return [Reply(reply, outcome, self._growth.diverged, term)]
+        made = partial(Reply, outcome=outcome, diverged=self._growth.diverged, term=term)
+        if not term:  # one reply of all, from which `receive` takes what it needs
+            return [made(Batch(reply, count, partial(row_of, reply)))] * count
+        replies: list[Reply | None] = [made(None)] * count
+        for row, part in partial_rows(reply).items():
+            replies[row] = made(part)
+        return replies
 
-    def answer(self) -> Answer | None:
-        """The agent's iterates so far; None if the server side knows them."""
-        return self._algorithm.answer(self._state)
+    def answer(self) -> list[Answer | None]:
+        """Return the iterates so far; None if the server side knows them."""
+        answer, count = self._algorithm.answer(self._state), self._count
+        if count == 1 or row_of(answer, 0) is answer:  # one object where they are the same of all
+            return [answer] * count
+        return [row_of(answer, i) for i in range(count)]
 
-    def report(self, concluded: Answer | None = None) -> Report:
-        """The agent's result, ledger and releases so far.
+    def report(self, concluded: Sequence[Answer | None]) -> list[Report]:
+        """Return results, ledgers and releases so far.
 
         Parameters
         ----------
-        concluded : Answer, optional
-            The result, where the server side knows it.
+        concluded : sequence of (Answer or None)
+            The results, where the server side knows them.
         """
-        answer = self.answer() if concluded is None else concluded
-        assert answer is not None
-        violation = self._local.projector.violation(answer.last)
-        return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
+        releases: dict[int, list[Release]] = {agent: [] for agent in self.agents}
+        for release in self._oracle.releases:
+            releases[release.agent].append(release)
+        reports: list[Report] = []
+        violations: dict[int, float] = {}
+        accounts, answers = self._oracle.accounts(), self.answer()
+        for agent, account, given, reached in zip(
+            self.agents, accounts, concluded, answers, strict=True
+        ):
+            answer = reached if given is None else given
+            assert answer is not None
+            key = id(answer.last)
+            if key not in violations:
+                violations[key] = self._local.projector.violation(answer.last)
+            reports.append(Report(answer, violations[key], account, releases[agent]))
+        return reports
+
+    def _common(self, messages: Sequence[Any]) -> Any:
+        """Return the message to a batch."""
+        if isinstance(messages, Batch):
+            return messages.whole
+        first = messages[0]
+        if not all(message is first for message in messages):
+            raise ModelError(
+                f"Agents of {type(self._algorithm).__name__} take their turns in a batch and get "
+                "different messages. Leave batched of the method at False."
+            )
+        return first
+
+
+def row_of(value: Any, i: int) -> Any:
+    """Return what one agent of a batch has of a value for all.
+
+    Parameters
+    ----------
+    value : Any
+        Arrays of two dimensions have a row per agent, also in dataclasses; all else is of each.
+    i : int
+    """
+    if isinstance(value, np.ndarray):
+        return value[i] if value.ndim > 1 else value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    rows = {name: row_of(part, i) for name, part in fields.items()}
+    changed = {name: part for name, part in rows.items() if part is not fields[name]}
+    return dataclasses.replace(value, **changed) if changed else value
 
 
 def make_worker(
     algorithm: Algorithm[Any, Any],
     program: LocalProgram,
     oracle: Callable[[], AgentOracle],
+    agents: Sequence[int],
 ) -> Worker:
     """Build a worker where it runs; the oracle, and with it the data, is made here."""
-    return Worker(algorithm, program, oracle())
+    return Worker(algorithm, program, oracle(), agents)

@@ -30,24 +30,23 @@ from ..model.matrices import alike
 from ..model.private import Private, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
-from ..privacy.accounts import Account
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
-from ..privacy.randomness import source_for, together
+from ..privacy.randomness import Source, source_for
+from ..run.batch import one_by_one
 from ..run.data import DataSource
-from ..run.fleet import oracle_of_all
 from ..run.gate import read_for_gradients
 from ..run.loop import drive_silently
-from ..run.oracle import AgentOracle, FleetAnswers
+from ..run.oracle import AgentOracle
 from ..run.part import parts_of
 from ..run.resume import begin
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .check import (
     Observed,
-    ObservedGate,
-    in_a_batch,
+    dealt_as_run,
     neighbouring_sources,
-    observed_fleet_gate,
+    observed_gates,
+    oracles_behind,
 )
 from .error_rates import epsilon_of_gaussian, lower_bounds
 from .views import View, log_ratio
@@ -273,12 +272,12 @@ def _plan_scores(
     assert noise is not None
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
-    road = _in_a_batch if in_a_batch(plan) else _one_by_one
+    dealt = dealt_as_run(plan)
     claimed, moved = 0.0, False
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
         for run in range(runs):
-            agents, blind = road(plan, real, unreal, target, seed, (world, run))
+            agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
             claimed = max(claimed, agents[target].account.spent(delta).epsilon)
             pair = (agents[target].seen, blind.seen)
             zero, one = pair if world == 0 else pair[::-1]
@@ -292,49 +291,30 @@ def _plan_scores(
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
 
 
-def _one_by_one(
+def _attacked(
     plan: Terms,
+    dealt: Sequence[Sequence[int]],
     real: Sequence[Sequence[Callable[[], object]]],
     unreal: Sequence[Sequence[Callable[[], object]]],
     target: int,
     seed: int,
     key: tuple[int, int],
 ) -> tuple[list[Observed], Observed]:
-    """All agents in a run, and what the target would have answered from the other data."""
-    parts, oracles = parts_of(plan), []
-    accounts, twins = plan.accounts(), plan.accounts()
-    sources = [source_for(seed, (*key, k)) for k in range(len(parts))]
-    noise = [agent.noise for agent in plan.agents]
-    gates = [
-        ObservedGate(k, *of) for k, of in enumerate(zip(noise, accounts, sources, strict=True))
-    ]
-    shadow = ObservedGate(target, noise[target], twins[target], sources[target], ())
-    for k, part in enumerate(parts):
-        oracle = part.oracle(real[k], gates[k])
-        if k == target:
-            oracle = functools.partial(_Twins, oracle, part.oracle(unreal[k], shadow))
-        oracles.append(oracle)
-    drive_silently(plan, oracles, plan.rounds)
-    seen = [Observed(gate.seen, gate.account, gate.calibrated) for gate in (*gates, shadow)]
-    return seen[:-1], seen[-1]
+    """Return all agents in a run, and what the target would have answered from the other data."""
 
+    def source(k: int) -> Source:
+        return source_for(seed, (*key, k))
 
-def _in_a_batch(
-    plan: Terms,
-    real: Sequence[Sequence[Callable[[], object]]],
-    unreal: Sequence[Sequence[Callable[[], object]]],
-    target: int,
-    seed: int,
-    key: tuple[int, int],
-) -> tuple[list[Observed], Observed]:
-    """The same of agents that are evaluated together."""
-    parts = parts_of(plan)
-    noise = together([source_for(seed, (*key, k)) for k in range(len(parts))])
-    gate, shadow = observed_fleet_gate(plan, noise), observed_fleet_gate(plan, noise, ())
-    other = [unreal[k] if k == target else own for k, own in enumerate(real)]
-    pair = oracle_of_all(parts, real, gate), oracle_of_all(parts, other, shadow)
-    drive_silently(plan, functools.partial(_TwinFleets, *pair), plan.rounds)
-    return gate.observed(), shadow.observed()[target]
+    gates = observed_gates(plan, dealt, plan.accounts(), source)
+    oracles = oracles_behind(plan, gates, real)
+    (batch,) = (i for i, agents in enumerate(dealt) if target in agents)
+    other = [unreal[k] if k == target else data for k, data in enumerate(real)]
+    (shadow,) = observed_gates(plan, [dealt[batch]], plan.accounts(), source, ())
+    (twin,) = oracles_behind(plan, [shadow], other)
+    oracles[batch] = functools.partial(_Twins, oracles[batch], twin)
+    drive_silently(plan, dealt, oracles, plan.rounds)
+    seen = [agent for gate in gates for agent in gate.observed()]
+    return seen, shadow.observed()[dealt[batch].index(target)]
 
 
 # Pairs of runs with equal noise from which a direction is estimated.
@@ -361,14 +341,12 @@ def _last_scores(
     def seen(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
-        gates = [
-            ObservedGate(k, agent.noise, account, source_for(seed, (*key, k)))
-            for k, (agent, account) in enumerate(zip(plan.agents, accounts, strict=True))
-        ]
-        oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
-        result = drive_silently(plan, oracles, plan.rounds, seed, key)
-        kept = {o.place[0]: o.outside for gate in gates for o in gate.seen}
-        return [result.last.vectors[target], *(kept[t] for t in leaked)]
+        dealt = one_by_one(plan.agents)
+        gates = observed_gates(plan, dealt, accounts, lambda k: source_for(seed, (*key, k)))
+        oracles = oracles_behind(plan, gates, sources)
+        result = drive_silently(plan, dealt, oracles, plan.rounds, seed, key)
+        outside = {o.place[0]: o.outside for gate in gates for o in gate.observed()[0].seen}
+        return [result.last.vectors[target], *(outside[t] for t in leaked)]
 
     moved = [np.zeros(plan.program.agents[target].n) for _ in names]
     for i in range(_PAIRS):
@@ -387,7 +365,7 @@ class _Twins(AgentOracle):
 
     def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
         self._real, self._other = real(), other()
-        super().__init__(self._real.account, self._real.releases)
+        super().__init__(self._real.accounts, self._real.releases, self._real.count)
 
     def begin(self, t: int) -> None:
         self._real.begin(t)
@@ -403,11 +381,3 @@ class _Twins(AgentOracle):
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
-
-
-class _TwinFleets(_Twins, FleetAnswers):
-    """The same of many agents at once."""
-
-    def accounts(self) -> list[Account]:
-        assert isinstance(self._real, FleetAnswers)
-        return self._real.accounts()

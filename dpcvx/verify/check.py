@@ -10,8 +10,8 @@ that left, noise of half the scale is as small as that by chance less than once 
 if these are 60 numbers (Gaussian) or 110 (Laplace). The same is asked of each entry of what left,
 so that an entry without noise is found.
 
-The runs take the road of ``plan.run()``. Identical agents are evaluated in one batch there; they
-are checked one by one as well, as recorded runs and other executors evaluate them.
+The runs take the road of ``plan.run()``: its gate, oracle and worker. A batch of identical agents
+is checked one by one as well, as executors with several processes evaluate them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ..model.spec import PrivateSpec
 from ..plan.terms import Terms, require_plan
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
-from ..privacy.joint_account import JointAccount
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.randomness import Source, Sources, source_for, together
+from ..run.batch import batches, one_by_one
 from ..run.data import DataSource, sources_of
-from ..run.fleet import is_fleet, oracle_of_all
-from ..run.gate import Charge, FleetGate, Release, ReleaseGate, read_for_gradients
+from ..run.gate import Charge, PrivacyGate, Release, read_for_gradients
 from ..run.loop import drive_silently
-from ..run.part import parts_of
+from ..run.oracle import AgentOracle
+from ..run.part import oracle_of, parts_of
 from ..run.result import Result
 from ..run.resume import begin
 from .worst_neighbour import gradient_gap, worst_neighbour
@@ -81,105 +81,61 @@ class Observation:
     released: Array
 
 
-class ObservedGate(ReleaseGate):
+class ObservedGate(PrivacyGate):
     """A gate that keeps the exact values. Not private: for tests on made-up data.
 
     Parameters
     ----------
+    agents, noise, accounts, sources
+        See `PrivacyGate`.
     frozen : iterable of Release or None
-        Handed out in place of the agent's own values; None for the agent's own, with noise.
+        Handed out in place of the agents' own values; None for the agents' own, with noise.
     """
 
     def __init__(
         self,
-        agent: int,
-        calibrated: Calibrated | None,
-        account: Account,
-        source: Source,
+        agents: Sequence[int],
+        noise: Calibrated | None,
+        accounts: Sequence[Account],
+        sources: Sources,
         frozen: Iterable[Release] | None = None,
     ) -> None:
-        super().__init__(agent, calibrated, account, source, record=True)
-        self.seen: list[Observation] = []
-        self._frozen: dict[tuple[int, int], Array] | None = None
-        if frozen is not None:
-            self._frozen = {(r.round, r.step): r.value for r in frozen if r.agent == agent}
-
-    def __call__(
-        self,
-        place: tuple[int, int],
-        what: Entry | None,
-        compute: Callable[[], Array],
-        grid: Grid | None,
-        scale: Array | None = None,
-    ) -> Array:
-        """See `ReleaseGate`."""
-        value = compute()
-        shape = 1.0 if scale is None else scale
-        inside = shape * value if grid is None else grid.rounded(shape * value)
-        if self._frozen is None:
-            out = super().__call__(place, what, lambda: value, grid, scale)
-        else:
-            if what is not None:
-                self._charge(what)
-            out = self._frozen.get(place, value)
-        self.seen.append(Observation(place, what, np.asarray(inside), shape * out, grid, out))
-        return out
-
-
-class ObservedFleetGate(FleetGate):
-    """The same for many agents at once.
-
-    Parameters
-    ----------
-    frozen : iterable of Release or None
-        See `ObservedGate`.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        calibrated: Calibrated,
-        account: JointAccount,
-        source: Sources,
-        frozen: Iterable[Release] | None = None,
-    ) -> None:
-        super().__init__(names, calibrated, account, source)
-        self.seen: list[list[Observation]] = [[] for _ in names]
+        super().__init__(agents, noise, accounts, sources, record=True)
+        self._seen: list[list[Observation]] = [[] for _ in agents]
         self._frozen: dict[tuple[int, int, int], Array] | None = None
         if frozen is not None:
             self._frozen = {(r.agent, r.round, r.step): r.value for r in frozen}
 
-    def __call__(
+    def release(
         self,
         place: tuple[int, int],
         charges: Sequence[Charge],
-        public: Array,
         compute: Callable[[], Array],
+        scale: Array | None = None,
     ) -> Array:
-        """See `FleetGate`."""
-        exact = compute() if charges else public
-        inside = public.copy()
-        for charge in charges:
-            inside[charge.rows] = charge.grid.rounded(exact[charge.rows])
+        """See `PrivacyGate`."""
+        exact = compute()
+        weights = 1.0 if scale is None else scale
+        inside = weights * exact
         if self._frozen is None:
-            out = super().__call__(place, charges, public, lambda: exact)
+            out = super().release(place, charges, lambda: exact, scale)
         else:
-            if charges:
-                self._charge(charges, self.calibrated.at(*place))
-            rows = enumerate(exact)
-            out = np.array([self._frozen.get((k, *place), value) for k, value in rows])
-        charged = {int(k): charge for charge in charges for k in charge.rows}
-        for k, seen in enumerate(self.seen):
-            charge = charged.get(k)
-            entry, grid = (None, None) if charge is None else (charge.entry, charge.grid)
-            seen.append(Observation(place, entry, inside[k], out[k], grid, out[k]))
+            self._charge(place, charges)
+            pairs = zip(self.agents, exact, strict=True)
+            out = np.array([self._frozen.get((agent, *place), value) for agent, value in pairs])
+        for charge in charges:
+            grid = charge.grid
+            for row in charge.rows.tolist():
+                rounded = inside[row] if grid is None else grid.rounded(inside[row])
+                self._seen[row].append(
+                    Observation(place, charge.entry, rounded, weights * out[row], grid, out[row])
+                )
         return out
 
     def observed(self) -> list[Observed]:
-        """What was seen, by agent."""
-        accounts = self.account.accounts()
-        pairs = zip(self.seen, accounts, strict=True)
-        return [Observed(seen, account, self.calibrated) for seen, account in pairs]
+        """Return what was seen, by agent."""
+        pairs = zip(self._seen, self.accounts(), strict=True)
+        return [Observed(seen, account, self.noise) for seen, account in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,33 +276,94 @@ def check(
     """
     require_plan(plan, "dp.check")
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
-    if not in_a_batch(plan):
-        return _checked(plan, own, other, seed, _one_by_one)
-    batch = _checked(plan, own, other, seed, _in_a_batch)
-    alone = _checked(plan, own, other, seed, _one_by_one)
-    apart = (f"agents one by one: {fault}" for fault in alone.faults)
-    return replace(batch, faults=(*batch.faults, *apart))
+    dealt, alone = dealt_as_run(plan), one_by_one(plan.agents)
+    result = _checked(plan, own, other, seed, dealt)
+    if dealt == alone:
+        return result
+    apart = _checked(plan, own, other, seed, alone).faults
+    return replace(
+        result, faults=(*result.faults, *(f"agents one by one: {fault}" for fault in apart))
+    )
 
 
-# Runs a plan on data with a seed, or with releases in place of its own.
-_Road = Callable[
-    [Terms, list[list[Sealed]], int, "list[Release] | None"], tuple[Result, list[Observed]]
-]
+def dealt_as_run(plan: Terms) -> list[list[int]]:
+    """Return the agents of each worker of ``plan.run()``."""
+    return batches(plan, begin(parts_of(plan), None, seeded=True))
 
 
-def in_a_batch(plan: Terms) -> bool:
-    """Whether ``plan.run()`` evaluates all agents together."""
-    return is_fleet(plan, begin(parts_of(plan), None, seeded=True))
+def observed_gates(
+    plan: Terms,
+    dealt: Sequence[Sequence[int]],
+    accounts: Sequence[Account],
+    source: Callable[[int], Source],
+    frozen: Iterable[Release] | None = None,
+) -> list[ObservedGate]:
+    """Return a gate for each batch.
+
+    Parameters
+    ----------
+    plan : Terms
+    dealt : sequence of sequence of int
+        The agents of each batch.
+    accounts : sequence of Account
+        By agent.
+    source : callable
+        Returns the source of an agent's noise.
+    frozen : iterable of Release, optional
+        See `ObservedGate`.
+    """
+    return [
+        ObservedGate(
+            agents,
+            plan.agents[agents[0]].noise,
+            [accounts[k] for k in agents],
+            together([source(k) for k in agents]),
+            frozen,
+        )
+        for agents in dealt
+    ]
+
+
+def oracles_behind(
+    plan: Terms,
+    gates: Sequence[PrivacyGate],
+    sources: Sequence[Sequence[Callable[[], object]]],
+) -> list[Callable[[], AgentOracle]]:
+    """Return what makes the oracle of each gate, on data by agent."""
+    parts = parts_of(plan)
+    return [
+        oracle_of([parts[k] for k in gate.agents], [sources[k] for k in gate.agents], gate)
+        for gate in gates
+    ]
+
+
+def _ran(
+    plan: Terms,
+    dealt: Sequence[Sequence[int]],
+    sources: list[list[Sealed]],
+    seed: int,
+    frozen: list[Release] | None,
+) -> tuple[Result, list[Observed]]:
+    """Run a plan on data with a seed, or with releases in place of its own."""
+    accounts = [begun.account for begun in begin(parts_of(plan), None, seeded=True).agents]
+    gates = observed_gates(plan, dealt, accounts, lambda k: source_for(seed, (k,)), frozen)
+    oracles = oracles_behind(plan, gates, sources)
+    result = drive_silently(plan, dealt, oracles, plan.rounds, seed)
+    return result, [agent for gate in gates for agent in gate.observed()]
 
 
 def _checked(
-    plan: Terms, own: list[list[Sealed]], other: list[list[Sealed]], seed: int, road: _Road
+    plan: Terms,
+    own: list[list[Sealed]],
+    other: list[list[Sealed]],
+    seed: int,
+    dealt: Sequence[Sequence[int]],
 ) -> Check:
-    first, live = road(plan, own, seed, None)
+    first, live = _ran(plan, dealt, own, seed, None)
     releases = [
         Release(k, *one.place, one.released) for k, agent in enumerate(live) for one in agent.seen
     ]
-    second, frozen = road(plan, other, seed, releases)
+    second, frozen = _ran(plan, dealt, other, seed, releases)
     faults = list(_outside(plan, first, second))
     agents = []
     for k, (local, one, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
@@ -416,38 +433,6 @@ def _worst(plan: Terms, k: int, data: list[Data]) -> list[Sealed]:
     worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
     pairs = zip(worst, sensitivity.private, strict=True)
     return [seal(spec.shaped(d) if isinstance(d, np.ndarray) else d) for d, spec in pairs]
-
-
-def _in_a_batch(
-    plan: Terms, sources: list[list[Sealed]], seed: int, frozen: list[Release] | None
-) -> tuple[Result, list[Observed]]:
-    noise = together([source_for(seed, (k,)) for k in range(len(plan.agents))])
-    gate = observed_fleet_gate(plan, noise, frozen)
-    oracle = oracle_of_all(parts_of(plan), sources, gate)
-    return drive_silently(plan, oracle, plan.rounds, seed), gate.observed()
-
-
-def observed_fleet_gate(
-    plan: Terms, noise: Sources, frozen: Iterable[Release] | None = None
-) -> ObservedFleetGate:
-    """The gate of all agents of a plan, which begin afresh; see `in_a_batch`."""
-    names, calibrated = plan.problem.names, plan.agents[0].noise
-    assert calibrated is not None  # is_fleet
-    account = JointAccount([begun.account for begun in begin(parts_of(plan), None, True).agents])
-    return ObservedFleetGate(names, calibrated, account, noise, frozen)
-
-
-def _one_by_one(
-    plan: Terms, sources: list[list[Sealed]], seed: int, frozen: list[Release] | None
-) -> tuple[Result, list[Observed]]:
-    parts = parts_of(plan)
-    gates = [
-        ObservedGate(k, plan.agents[k].noise, begun.account, source_for(seed, (k,)), frozen)
-        for k, begun in enumerate(begin(parts, None, seeded=True).agents)
-    ]
-    oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
-    result = drive_silently(plan, oracles, plan.rounds, seed)
-    return result, [Observed(gate.seen, gate.account, gate.calibrated) for gate in gates]
 
 
 def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:

@@ -225,7 +225,7 @@ def conformance(
             ("neighbouring data differ somewhere", differs_somewhere, [*trials.values()]),
         )
     ]
-    if method.in_step and release == "each step":
+    if method.batched and release == "each step":
         trial = made(equal_clinics)
         said = _refusal(trial)  # such as of a graph of other agents
         if said:

@@ -21,10 +21,10 @@ from ..errors import DpcvxError
 from ..model.private import seal_all
 from ..plan.request import Asked, Request
 from ..plan.terms import Terms
+from ..run.batch import is_batch
 from ..run.executors.base import Executor
 from ..run.executors.serial import Serial
 from ..run.executors.threads import Threads
-from ..run.fleet import is_fleet
 from ..run.live import run_plan
 from ..run.part import parts_of
 from ..run.replay import replay_plan
@@ -239,17 +239,18 @@ def lives_anywhere(trial: Trial) -> None:
 
 
 def takes_turns_together(trial: Trial) -> None:
-    """What `in_step` says: next to a recorded run, in which agents take turns one by one."""
+    """What `batched` says: next to a run in threads, in which agents take turns one by one."""
     for mechanism in ("gaussian", "laplace"):
         plan = trial.plan(trial.method, mechanism)
         _require(
-            is_fleet(plan, begin(parts_of(plan), None, seeded=True)),
-            "in_step says that agents can take their turns together, and they cannot: only "
-            "gradients as they are and steps are answered for many at once, and local steps have "
-            "to be in closed form. Leave in_step at False",
+            is_batch(plan, begin(parts_of(plan), None, seeded=True)),
+            "batched says that one worker can take the turns of identical agents, and it cannot: "
+            "only gradients as they are and steps are answered for many at once, and local steps "
+            "have to be in closed form. Leave batched at False",
         )
-        together = ran(plan, seed=3, record=False)
-        _require_same(ran(plan, seed=3), together, "a run with all agents together")
+        batch = ran(plan, seed=3)
+        apart = ran(plan, seed=3, executor=Threads(1))
+        _require_same(apart, batch, "a run with all agents in a batch")
 
 
 def is_copied(trial: Trial) -> None:

@@ -16,7 +16,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.on_networks import Inbox, Inboxes, NeighbourMethod, NetworkState, spread
 from dpcvx.privacy.randomness import Seeded
-from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.gate import PrivacyGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.queries.gradients import Step
 from dpcvx.solvers.projector import Projector
@@ -100,13 +100,14 @@ def points(result):
 @pytest.fixture
 def weights(monkeypatch):
     """What agents draw and keep to themselves, by agent and round."""
-    drawn, honest = {}, ReleaseGate.uniform
+    drawn, honest = {}, PrivacyGate.uniform
 
     def uniform(self, t, size):
-        drawn[self.agent, t] = honest(self, t, size)
-        return drawn[self.agent, t]
+        rows = honest(self, t, size)
+        drawn.update({(agent, t): row for agent, row in zip(self.agents, rows, strict=True)})
+        return rows
 
-    monkeypatch.setattr(ReleaseGate, "uniform", uniform)
+    monkeypatch.setattr(PrivacyGate, "uniform", uniform)
     return drawn
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.gate import PrivacyGate
 from tests.privacy.test_ledger_file import alone
 
 EXECUTORS = {
@@ -44,19 +44,21 @@ def watching(log: int, seconds: float = 0.0):
 
     What the run did not live to take up was never seen.
     """
-    gate, exchange = ReleaseGate.__call__, Journal.exchange
+    gate, exchange = PrivacyGate.release, Journal.exchange
     release, take = Journal.release, Journal.take
     held: list[str] = []
 
     def told(agent, place, value):
         return f"{agent} {place[0]} {place[1]} {value.tobytes().hex()}\n"
 
-    def leaves(self, place, what, *arguments):
+    def leaves(self, place, *arguments):
         time.sleep(seconds)
-        value = gate(self, place, what, *arguments)
+        values = gate(self, place, *arguments)
         if self.made(place):
-            os.write(log, told(self.account.agent, place, value).encode())
-        return value
+            pairs = zip(self.accounts(), values, strict=True)
+            told_all = [told(account.agent, place, value) for account, value in pairs]
+            os.write(log, "".join(told_all).encode())
+        return values
 
     def notes(self, agents, place, values):
         release(self, agents, place, values)
@@ -78,7 +80,7 @@ def watching(log: int, seconds: float = 0.0):
         os.write(log, "".join(held).encode())
 
     with (
-        mock.patch.object(ReleaseGate, "__call__", leaves),
+        mock.patch.object(PrivacyGate, "release", leaves),
         mock.patch.object(Journal, "release", notes),
         mock.patch.object(Journal, "take", takes),
         mock.patch.object(Journal, "exchange", taken),

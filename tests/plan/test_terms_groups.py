@@ -10,10 +10,10 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import source_for
+from dpcvx.run.batch import one_by_one
 from dpcvx.run.data import sources_of
 from dpcvx.run.loop import drive_silently
-from dpcvx.run.part import parts_of
-from dpcvx.verify.check import ObservedGate
+from dpcvx.verify.check import observed_gates, oracles_behind
 
 NAMES = ("north", "south", "east")
 ROUNDS = 3
@@ -273,14 +273,10 @@ def test_a_ledger_file_remembers_the_share(tmp_path):
 
 
 def observed(plan, data, frozen):
-    gates = [
-        ObservedGate(k, plan.agents[k].noise, account, source_for(0, (k,)), frozen)
-        for k, account in enumerate(plan.accounts())
-    ]
-    sources = sources_of(plan.problem, data)
-    parts = parts_of(plan)
-    oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
-    return drive_silently(plan, oracles, plan.rounds), gates
+    dealt = one_by_one(plan.agents)
+    gates = observed_gates(plan, dealt, plan.accounts(), lambda k: source_for(0, (k,)), frozen)
+    oracles = oracles_behind(plan, gates, sources_of(plan.problem, data))
+    return drive_silently(plan, dealt, oracles, plan.rounds), gates
 
 
 METHODS = {
@@ -307,7 +303,7 @@ def test_the_joint_change_of_two_agents_is_within_what_the_plan_pays_for(name, n
     power = 2 if noise.norm == 2 else 1
     total = 0.0
     for one, two in zip(live, frozen, strict=True):
-        for a, b in zip(one.seen, two.seen, strict=True):
+        for a, b in zip(one.observed()[0].seen, two.observed()[0].seen, strict=True):
             moved = np.linalg.norm(a.inside - b.inside, noise.norm)
             total += (moved / a.grid.scale) ** power
     steps = 1 if name == "once" else ROUNDS

@@ -21,9 +21,8 @@ from dpcvx.privacy.accounting import (
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run.gate import ReleaseGate
-from tests import spies
 from tests.instances import power_line
+from tests.spies import watch_releases
 
 multipliers = st.floats(0.5, 100)
 deltas = st.sampled_from([1e-2, 1e-6, 1e-9])
@@ -466,13 +465,13 @@ def test_the_odometer_of_a_run_rises_to_the_price_of_its_plan(monkeypatch, mecha
         epsilon=1.5,
         delta=delta,
     )
-    charge, readings = ReleaseGate._charge, {}
+    readings = {}
 
-    def metered(self, entry):
-        charge(self, entry)
-        readings.setdefault(self.agent, []).append(self.account.spent().epsilon)
+    def metered(gate, place, charges, values):
+        for agent, account in zip(gate.agents, gate.accounts(), strict=True):
+            readings.setdefault(agent, []).append(account.spent().epsilon)
 
-    spies.change(monkeypatch, "a release is charged", metered)
+    watch_releases(monkeypatch, metered)
     result = plan.run(seed=0)
     assert sorted(readings) == [0, 1]
     for spent in readings.values():

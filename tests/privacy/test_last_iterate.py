@@ -27,7 +27,6 @@ from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import Coins, source_for
 from dpcvx.privacy.two_block import TwoBlock, step_interval
 from dpcvx.run import report as display
-from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
@@ -43,6 +42,7 @@ from tests.algorithms.test_gradient_admm import (
     records,
 )
 from tests.helpers import contains
+from tests.spies import watch_releases
 
 # The same data serve test after test, each with a ledger of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
@@ -565,19 +565,18 @@ def test_runs_are_not_replayed(path):
 def watched(monkeypatch):
     """What the agents hand out, in turn, and the states of the server."""
     left, states = [], []
-    honest_exit, honest_send = ReleaseGate.__call__, GradientADMM.send
+    honest_send = GradientADMM.send
 
-    def exit(self, place, *arguments, **named):
-        value = honest_exit(self, place, *arguments, **named)
-        left.append((self.agent, place[0], value.copy()))
-        return value
+    def exit(gate, place, charges, values):
+        pairs = zip(gate.agents, values, strict=True)
+        left.extend((agent, place[0], value.copy()) for agent, value in pairs)
 
     def send(self, server, t, k):
         state, messages = honest_send(self, server, t, k)
         states.extend(np.concatenate([state.y, state.lam]))
         return state, messages
 
-    monkeypatch.setattr(ReleaseGate, "__call__", exit)
+    watch_releases(monkeypatch, exit)
     monkeypatch.setattr(GradientADMM, "send", send)
     return left, states
 
@@ -722,13 +721,13 @@ def test_little_noise_leaves_x_where_it_is():
 def test_noise_is_drawn_by_the_level_of_all_users(monkeypatch):
     """Users with little curvature get the noise of those with much."""
     grids = []
-    honest = Calibrated.release
+    honest = Calibrated.release_rows
 
-    def release(self, value, grid, stream):
+    def release(self, values, grid, streams):
         grids.append(grid)
-        return honest(self, value, grid, stream)
+        return honest(self, values, grid, streams)
 
-    monkeypatch.setattr(Calibrated, "release", release)
+    monkeypatch.setattr(Calibrated, "release_rows", release)
     plan = planned(rounds=4)
     plan.run()
     assert len(grids) == 4 and len(set(grids)) == 1

@@ -19,17 +19,18 @@ from dpcvx.privacy.noise import (
     laplace_rows,
     normal_rows,
     on_grid,
-    rounded_laplace,
-    rounded_normal,
 )
-from dpcvx.privacy.randomness import Seeded
+from dpcvx.privacy.randomness import Alone, Seeded
 from tests.helpers import Words
 
 ONES = 2**64 - 1
 # Scales at and around 1, of a usual grid, and the widest.
 SCALES = [1e-3, 0.2, 1.0, 3.7, 1000.0, 2.0**16 * 3.1, 1e9 / 7, 2.0**40]
-SAMPLERS = {"normal": rounded_normal, "laplace": rounded_laplace}
 ROWS = {"normal": normal_rows, "laplace": laplace_rows}
+SAMPLERS = {
+    name: lambda scale, size, source, rows=rows: rows(scale, size, Alone(source))[0]
+    for name, rows in ROWS.items()
+}
 UNIT = {"normal": stats.norm(), "laplace": stats.laplace()}
 both = pytest.mark.parametrize("name", SAMPLERS)
 
@@ -79,7 +80,7 @@ def test_draws_are_the_rounded_variable(name, scale):
 def test_an_odd_number_is_drawn_as_the_first_of_an_even_one(name):
     words = [int(w) for w in np.random.default_rng(2).integers(2**64, size=12, dtype=np.uint64)]
     if name == "normal":
-        five, six = (rounded_normal(1e6, n, Words(*words[:6])) for n in (5, 6))
+        five, six = (SAMPLERS[name](1e6, n, Words(*words[:6])) for n in (5, 6))
         assert np.array_equal(five, six[:5])
     assert SAMPLERS[name](1e6, 5, Words(*words)).shape == (5,)
 
@@ -178,7 +179,7 @@ def test_the_two_values_of_a_pair_share_the_bits_drawn_for_both(words, direction
     # Were more drawn for the second value, these would turn it the other way.
     fresh = [*shared[2:-2], ONES - us[-1], 0]
     source = Words(*shared, *fresh)
-    assert rounded_normal(scale, 2, source).tolist() == reference("normal", scale, us, vs)
+    assert SAMPLERS["normal"](scale, 2, source).tolist() == reference("normal", scale, us, vs)
     assert source.drawn == 2 * words
 
 

@@ -16,7 +16,7 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import Seeded
-from dpcvx.run.gate import Release, ReleaseGate
+from dpcvx.run.gate import Release
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.public_oracle import PublicOracle
 from dpcvx.run.replay_oracle import ReplayOracle
@@ -30,6 +30,7 @@ from dpcvx.solvers.projector import Projection
 from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets
 from tests.helpers import Words, contains
+from tests.spies import gate_of_one
 from tests.steps import answering, solution
 
 DATA = np.array([0.731234567, -0.298765432, 1.412345678])
@@ -62,8 +63,7 @@ class Agent:
         self.form, self.sensitivity = self.facts.form, self.facts.sensitivity
 
     def gate(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
-        return ReleaseGate(
-            0,
+        return gate_of_one(
             None if mechanism is None else Calibrated(mechanism, mechanism.multiplier),
             Account("bob", {}, budget),
             Words() if source is None else source,
@@ -75,7 +75,7 @@ class Agent:
         """An oracle whose noise is 0, unless a source is given."""
         gate = self.gate(mechanism, **arguments) if gate is None else gate
         facts = self.facts if mechanism is not None else replace(self.facts, sensitivity=None)
-        oracle = PrivateOracle(facts, [data if callable(data) else lambda: data], gate)
+        oracle = PrivateOracle([facts], [[data if callable(data) else lambda: data]], gate)
         oracle.begin(1)
         return oracle
 
@@ -111,9 +111,9 @@ def test_without_noise_the_gradient_is_exact():
 def test_a_release_without_noise_leaves_no_guarantee():
     oracle = Agent().oracle(None)
     oracle.release(Gradient(X))
-    assert [(e.mechanism, e.grid) for e in oracle.account.entries] == [("none", 0.0)]
-    assert oracle.account.spent(1e-6).epsilon == np.inf
-    assert oracle.account.affordable(Calibrated(GAUSS, 1e6), 1) == 0
+    assert [(e.mechanism, e.grid) for e in oracle.accounts()[0].entries] == [("none", 0.0)]
+    assert oracle.accounts()[0].spent(1e-6).epsilon == np.inf
+    assert oracle.accounts()[0].affordable(Calibrated(GAUSS, 1e6), 1) == 0
 
 
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
@@ -123,7 +123,7 @@ def test_the_entry_says_what_is_released(mechanism, bound):
     oracle.release(Gradient(X))
     oracle.begin(7)
     oracle.release(Gradient(X))
-    entries = oracle.account.entries
+    entries = oracle.accounts()[0].entries
     assert [(e.round, e.step) for e in entries] == [(1, 1), (1, 2), (7, 1)]
     assert {e.mechanism for e in entries} == {str(mechanism)}
     assert {e.multiplier for e in entries} == {2.0}
@@ -179,7 +179,7 @@ def test_solution_noise_has_the_shape_of_the_weights(mechanism):
 def charged(agent, mechanism, D=WEIGHTS):
     oracle = agent.oracle(mechanism)
     oracle.release(solution(X, agent.step(D)))
-    return oracle.account.entries[0]
+    return oracle.accounts()[0].entries[0]
 
 
 def charged_bound(agent, mechanism, D=WEIGHTS):
@@ -228,7 +228,7 @@ def test_neighbouring_solutions_differ_by_no_more_than_the_entry_says(constraint
             a.release(solution(X, agent.step())) - b.release(solution(X, agent.step()))
         )
         size = np.linalg.norm(moved, mechanism.norm)
-        bound = a.account.entries[0].sensitivity
+        bound = a.accounts()[0].entries[0].sensitivity
         assert size <= bound
         largest = max(largest, size / bound)
     assert largest > 0.05
@@ -264,7 +264,7 @@ def test_neighbouring_solutions_stay_close_where_solves_are_hard():
     for seed in range(100):
         a, b = (agent.oracle(data=d) for d in neighbours(seed, 5.0))
         moved = np.linalg.norm(a.release(solution(0 * X, step)) - b.release(solution(0 * X, step)))
-        assert moved <= a.account.entries[0].sensitivity
+        assert moved <= a.accounts()[0].entries[0].sensitivity
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,9 @@ def test_under_an_asserted_sensitivity_a_failed_solve_does_not_show(found, relea
     monkeypatch.setattr(ProximalStep, "within", lambda *_: found)
     expected = step.anchor if released is None else released
     moved = oracle.release(solution(X, step)) - expected
-    (entry,) = oracle.account.entries
+    (entry,) = oracle.accounts()[0].entries
     assert np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
-    assert oracle.account.entries == usual.account.entries
+    assert oracle.accounts()[0].entries == usual.accounts()[0].entries
     assert [(r.round, r.step) for r in oracle.releases] == [(1, 1)]
 
 
@@ -318,8 +318,7 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
             return super().at(round, step)
 
     monkeypatch.setattr(Sensitivity, "slope", slope)
-    gate = agent.gate(source=Noise())
-    gate.account = Log("bob", {}, gate.account.budget)
+    gate = gate_of_one(Calibrated(GAUSS, GAUSS.multiplier), Log("bob", {}, AMPLE), Noise())
     oracle = agent.oracle(gate=gate)
     events.clear()
     asked(ask, oracle, agent)
@@ -335,7 +334,7 @@ def test_a_refused_release_touches_neither_data_nor_noise(ask, monkeypatch):
     with pytest.raises(dp.BudgetError):
         asked(ask, oracle, agent)
     assert source.drawn == 0
-    assert not oracle.account.entries and not oracle.releases
+    assert not oracle.accounts()[0].entries and not oracle.releases
 
 
 def test_data_are_fetched_once_and_checked():
@@ -373,7 +372,7 @@ def test_an_objective_whose_gradient_is_public_is_neither_charged_nor_noised():
     source = Words()
     oracle = agent.oracle(source=source)
     assert oracle.release(Gradient(X)) == pytest.approx(2 * X)
-    assert not oracle.account.entries
+    assert not oracle.accounts()[0].entries
     assert source.drawn == 0
 
 
@@ -387,14 +386,14 @@ def test_a_release_is_a_multiple_of_its_grid(mechanism, ask, source):
     for _ in range(20):
         if ask == "gradient":
             oracle.release(Gradient(X))
-            units = oracle.releases[-1].value / oracle.account.entries[-1].grid
+            units = oracle.releases[-1].value / oracle.accounts()[0].entries[-1].grid
             assert np.array_equal(units, np.rint(units))
         else:
             step = agent.step()
             units = (
                 np.sqrt(step.D)
                 * oracle.release(solution(X, step))
-                / oracle.account.entries[-1].grid
+                / oracle.accounts()[0].entries[-1].grid
             )
             # Divided by the root and multiplied again: two roundings of the product each.
             assert units == pytest.approx(np.rint(units), rel=1e-15, abs=0)
@@ -410,7 +409,7 @@ def test_without_noise_drawn_the_release_is_the_nearest_point_of_the_grid(ask):
         moved = oracle.release(Gradient(X)) - exact(X)
     else:
         moved = np.sqrt(step.D) * (oracle.release(solution(X, step)) - step(exact(X)).x)
-    (entry,) = oracle.account.entries
+    (entry,) = oracle.accounts()[0].entries
     assert 0 < np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
 
 
@@ -434,14 +433,14 @@ def test_what_has_left_is_given_out_again_at_no_charge(ask, mechanism, monkeypat
             patch.setattr(Evaluator, "gradient", lambda *_: pytest.fail("data were read"))
         value = asked(ask, oracle, agent)
     assert np.array_equal(value, answered(ask, agent) if mechanism else PAST.value)
-    assert not oracle.account.entries and source.drawn == 0
+    assert not oracle.accounts()[0].entries and source.drawn == 0
     assert [(r.round, r.step, r.value.tobytes()) for r in oracle.releases] == [
         (1, 1, PAST.value.tobytes())
     ]
     asked(ask, oracle, agent)
     oracle.begin(2)
     asked(ask, oracle, agent)
-    assert [(e.round, e.step) for e in oracle.account.entries] == [(1, 2), (2, 1)]
+    assert [(e.round, e.step) for e in oracle.accounts()[0].entries] == [(1, 2), (2, 1)]
     assert (source.drawn > 0) == (mechanism is not None)
 
 
@@ -463,7 +462,7 @@ def test_what_left_elsewhere_is_not_given_out(other):
     agent = Agent(BOX)
     plain, oracle = agent.oracle(), agent.oracle(past=[other])
     assert np.array_equal(oracle.release(Gradient(X)), plain.release(Gradient(X)))
-    assert oracle.account.entries == plain.account.entries
+    assert oracle.accounts()[0].entries == plain.accounts()[0].entries
 
 
 def test_a_run_goes_on_from_what_has_left_as_if_never_interrupted():
@@ -473,7 +472,7 @@ def test_a_run_goes_on_from_what_has_left_as_if_never_interrupted():
     resumed = agent.oracle(source=NOISE, past=whole.releases[:3], record=True)
     again = [resumed.release(Gradient(X)) for _ in range(5)]
     assert np.array_equal(values, again)
-    assert [(e.round, e.step) for e in resumed.account.entries] == [(1, 4), (1, 5)]
+    assert [(e.round, e.step) for e in resumed.accounts()[0].entries] == [(1, 4), (1, 5)]
     assert len(resumed.releases) == 5
 
 
@@ -519,7 +518,7 @@ def test_overflow_in_private_data_does_not_show(size, ask):
         g = asked(ask, oracle, agent)
     assert not shown
     assert np.isfinite(g).all()
-    assert len(oracle.account.entries) == 1
+    assert len(oracle.accounts()[0].entries) == 1
 
 
 def test_overflow_while_data_are_bound_does_not_show():
@@ -560,11 +559,11 @@ def test_nothing_that_holds_data_prints_or_pickles_them(bound):
 def test_the_account_of_a_release_holds_no_data():
     oracle = Agent().oracle()
     oracle.release(Gradient(X))
-    assert not contains(oracle.account, DATA)
+    assert not contains(oracle.accounts()[0], DATA)
 
 
 def replay(*releases, agent=0):
-    oracle = ReplayOracle(agent, Agent().facts, releases, Account("bob", {}, None))
+    oracle = ReplayOracle([agent], Agent().facts, releases, [Account("bob", {}, None)])
     oracle.begin(1)
     return oracle
 
@@ -576,13 +575,14 @@ def test_replay_returns_recorded_values_in_order():
     live.begin(2)
     values.append(live.release(Gradient(X)))
     added = agent.form.at_zero()
-    again = ReplayOracle(0, agent.facts, live.releases, Account("bob", {}, None), added=added)
+    account = Account("bob", {}, None)
+    again = ReplayOracle([0], agent.facts, live.releases, [account], added=added)
     again.begin(1)
     repeated = [again.release(Gradient(X)), again.release(solution(0 * X, agent.step()))]
     again.begin(2)
     repeated.append(again.release(Gradient(X)))
     assert all(np.array_equal(a, b) for a, b in zip(values, repeated, strict=True))
-    assert not again.account.entries and not again.releases
+    assert not again.accounts()[0].entries and not again.releases
 
 
 def test_replay_hands_out_copies():
@@ -615,7 +615,7 @@ def test_large_public_numbers_do_not_round_what_neighbours_differ_by(offset):
         oracle = agent.oracle(data=DATA + np.array([change, 0.0, 0.0]), record=True)
         oracle.release(Gradient(X))
         values.append(oracle.releases[-1].value)
-    entry = oracle.account.entries[-1]
+    entry = oracle.accounts()[0].entries[-1]
     assert np.abs(values[1] - values[0]).max() == pytest.approx(0.018, rel=1e-3)
     assert np.linalg.norm(values[1] - values[0]) <= entry.sensitivity
 
@@ -633,7 +633,7 @@ def whole(oracle, size=0.25):
 def test_a_whole_point_is_charged_the_step_size_times_the_gradients_sensitivity(mechanism, bound):
     oracle = Agent().oracle(mechanism)
     value = whole(oracle)
-    (entry,) = oracle.account.entries
+    (entry,) = oracle.accounts()[0].entries
     assert unrounded(entry, mechanism) == pytest.approx(0.25 * bound, rel=1e-8)
     assert unrounded(entry, mechanism) >= 0.25 * bound
     assert (entry.round, entry.step, entry.released) == (1, 1, "iterate")
@@ -656,8 +656,8 @@ def test_a_step_that_is_not_whole_leaves_its_gradient():
     oracle, other = (agent.oracle(source=NOISE, record=True) for _ in range(2))
     value = oracle.release(GradientStep(X, CENTER, 0.25))
     assert np.array_equal(value, CENTER - 0.25 * other.release(Gradient(X)))
-    assert oracle.account.entries == other.account.entries
-    assert oracle.account.entries[0].released == "gradient"
+    assert oracle.accounts()[0].entries == other.accounts()[0].entries
+    assert oracle.accounts()[0].entries[0].released == "gradient"
     assert np.array_equal(oracle.releases[0].value, other.releases[0].value)
 
 
@@ -667,7 +667,7 @@ def test_whole_points_are_charged_before_data_and_noise_are_touched(monkeypatch)
     monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
         whole(oracle)
-    assert source.drawn == 0 and not oracle.account.entries and not oracle.releases
+    assert source.drawn == 0 and not oracle.accounts()[0].entries and not oracle.releases
 
 
 @pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
@@ -678,14 +678,14 @@ def test_whole_points_that_left_are_given_out_again_at_no_charge(mechanism, monk
         patch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
         value = whole(oracle)
     assert np.array_equal(value, PAST.value)
-    assert not oracle.account.entries and len(oracle.releases) == 1
+    assert not oracle.accounts()[0].entries and len(oracle.releases) == 1
 
 
 def test_a_whole_point_without_private_data_has_no_noise():
     agent = Agent(cost=lambda x, d: cp.sum_squares(A @ x) + 0 * cp.sum(d))
     oracle = agent.oracle(source=NOISE)
     assert np.array_equal(whole(oracle), CENTER - 0.25 * agent.form.at_zero().gradient(X))
-    assert not oracle.account.entries
+    assert not oracle.accounts()[0].entries
 
 
 def test_overflow_in_a_whole_point_does_not_show():
@@ -722,7 +722,7 @@ def test_secret_weights_have_a_stream_of_their_own_and_leave_no_trace():
     for t in (1, 2):
         oracle.begin(t)
         assert np.array_equal(oracle.uniform(3), np.full(3, 1 - 2.0**-53))
-        assert not [e for e in oracle.account.entries if e.round == t]
+        assert not [e for e in oracle.accounts()[0].entries if e.round == t]
         whole(oracle)
     assert source.places == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert [(r.round, r.step) for r in oracle.releases] == [(1, 1), (2, 1)]
@@ -766,7 +766,7 @@ def part(oracle, only=SOME):
 def test_a_part_of_a_point_is_charged_for_itself_alone(mechanism):
     oracle = Agent().oracle(mechanism, record=True)
     value = part(oracle)
-    (entry,) = oracle.account.entries
+    (entry,) = oracle.accounts()[0].entries
     # One entry of d moves the gradient by 0.02 times a row of A, of which two columns count.
     bound = 0.25 * 0.02 * np.linalg.norm(A[:, SOME], mechanism.norm, axis=1).max()
     assert unrounded(entry, mechanism, 2) == pytest.approx(bound, rel=1e-8)
@@ -802,7 +802,7 @@ def test_a_minimiser_is_charged_what_the_gradient_can_move_it(mechanism, spread)
     agent = Agent(lambda x: [])
     oracle = agent.oracle(mechanism)
     value = minimised(oracle)
-    (entry,) = oracle.account.entries
+    (entry,) = oracle.accounts()[0].entries
     assert unrounded(entry, mechanism) == pytest.approx(spread * SEARCH.stretch * L2, rel=1e-8)
     assert entry.released == "local minimiser" and entry.certificate == "derived"
     assert np.abs(value - minimum()).max() <= 0.51 * entry.grid + 1e-10
@@ -828,7 +828,7 @@ def test_minimisers_are_charged_before_data_and_noise_are_touched(monkeypatch):
     monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
         minimised(oracle)
-    assert source.drawn == 0 and not oracle.account.entries and not oracle.releases
+    assert source.drawn == 0 and not oracle.accounts()[0].entries and not oracle.releases
 
 
 def test_replay_and_public_objectives_give_minimisers_as_well():
@@ -907,7 +907,7 @@ def test_a_question_that_the_plan_did_not_check_is_refused_before_data_are_touch
             dp.PrivacyError, match=r"asked for a Step, which .* Requirements\(queries"
         ):
             oracle.release(Step(X, CENTER, 0.25))
-        assert not oracle.account.entries
+        assert not oracle.accounts()[0].entries
 
 
 def test_vectors_are_not_stored_where_nothing_says_how_far_they_move():

@@ -25,11 +25,11 @@ from dpcvx.privacy.ledger_chain import GROUP, WIDTH
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run.executors.durable import Durable
 from dpcvx.run.executors.serial import Serial
-from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.release_once import Publication
 from tests.instances import INSTANCES, overlapping_slices, power_line
 from tests.privacy.test_ledger_file import ROOT, TAMPERED, cut, ends, parts, put, written
+from tests.spies import watch_releases
 
 # The same data serve run after run, each with a ledger of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
@@ -495,24 +495,19 @@ def test_a_ledger_is_refused_while_a_run_of_the_same_process_has_it(path):
 
 
 def watch(monkeypatch, touch):
-    """Have a function called whenever private data are computed with."""
-    honest, statistic = PrivateOracle._answer, Publication.statistic
+    """Have ``touch(count)`` called whenever the data of so many agents are computed with."""
+    honest, statistic = PrivateOracle._evaluated, Publication.statistic
 
     def watched_answer(self, *arguments):
-        answer = honest(self, *arguments)
-
-        def answered():
-            if self._facts.form.private:
-                touch()
-            return answer()
-
-        return answered
+        if self._facts.form.private:
+            touch(self.count)
+        return honest(self, *arguments)
 
     def watched_statistic(self, data):
-        touch()
+        touch(1)
         return statistic(self, data)
 
-    monkeypatch.setattr(PrivateOracle, "_answer", watched_answer)
+    monkeypatch.setattr(PrivateOracle, "_evaluated", watched_answer)
     monkeypatch.setattr(Publication, "statistic", watched_statistic)
 
 
@@ -523,21 +518,19 @@ def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
     """One write to the disk for an exchange: nobody sees what agents do before its end."""
     forced, touched, charges, given = [], [], [], []
     plan = PLANS[name]()
-    charge, leaves, start, call = Journal.charge, ReleaseGate.__call__, Durable.start, Durable.map
+    charge, start, call = Journal.charge, Durable.start, Durable.map
 
-    def touch():
-        touched.append(True)
+    def touch(count):
+        touched.extend([True] * count)
         assert len(charges) == len(touched)
 
     def charging(self, agents, entry):
         charges.extend((agent, entry.round, entry.step) for agent in agents)
         charge(self, agents, entry)
 
-    def leaving(self, place, what, *arguments):
-        value = leaves(self, place, what, *arguments)
-        if what is not None:
-            given.append(base64.b64encode(value.tobytes()).decode())
-        return value
+    def leaving(gate, place, charges, values):
+        rows = [row for charge in charges if charge.entry is not None for row in charge.rows]
+        given.extend(base64.b64encode(values[row].tobytes()).decode() for row in rows)
 
     def settled(before):
         raw = forced[-1]
@@ -559,7 +552,7 @@ def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
     monkeypatch.setattr(os, "fsync", lambda _: forced.append(path.exists() and path.read_bytes()))
     watch(monkeypatch, touch)
     monkeypatch.setattr(Journal, "charge", charging)
-    monkeypatch.setattr(ReleaseGate, "__call__", leaving)
+    watch_releases(monkeypatch, leaving)
     monkeypatch.setattr(Durable, "start", starting)
     monkeypatch.setattr(Durable, "map", mapping)
     plan.run(ledger=path)
@@ -570,7 +563,7 @@ def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
 def test_data_are_not_touched_again_for_what_has_left(path, name, monkeypatch):
     plan, touched = PLANS[name](), []
     _, raw = full(plan, path)
-    watch(monkeypatch, lambda: touched.append(True))
+    watch(monkeypatch, lambda count: touched.extend([True] * count))
     for size in ends(raw)[1:-1]:
         touched.clear()
         put(path, cut(raw, size))

@@ -14,12 +14,13 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import Seeded
-from dpcvx.run.gate import Release, ReleaseGate
+from dpcvx.run.gate import Release
 from dpcvx.run.public_oracle import publish
 from dpcvx.sensitivity.queries.gradients import Gradient
 from dpcvx.sensitivity.release_once import Publication
 from tests.helpers import Words
 from tests.instances import INSTANCES, power_line
+from tests.spies import gate_of_one
 
 GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
 both = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
@@ -359,7 +360,8 @@ class Door:
         self.source = settings.pop("source", Words())
         self.account = settings.pop("account", None) or Account("solo", {}, settings["budget"])
         del settings["budget"]
-        self.gate = ReleaseGate(0, plan.agents[0].noise, self.account, self.source, **settings)
+        noise = plan.agents[0].noise
+        self.gate = gate_of_one(noise, self.account, self.source, **settings)
 
     def open(self, *data):
         sources = [lambda d=d: d for d in data or (DATA,)]

@@ -21,11 +21,12 @@ from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.privacy.split_noise import SplitNoise
 from dpcvx.run import report as display
-from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.gate import PrivacyGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.error_rates import _rates, lower_bounds
 from dpcvx.verify.views import View
+from tests.spies import change_charges
 
 DELTA = 1e-5
 
@@ -259,16 +260,16 @@ def test_an_audit_is_repeated_by_its_seed():
 
 
 def halve_released_noise(monkeypatch):
-    release = Calibrated.release
+    release = Calibrated.release_rows
 
-    def less(self, value, grid, stream):
-        return release(self, value, replace(grid, scale=grid.scale / 2), stream)
+    def less(self, values, grid, streams):
+        return release(self, values, replace(grid, scale=grid.scale / 2), streams)
 
-    monkeypatch.setattr(Calibrated, "release", less)
+    monkeypatch.setattr(Calibrated, "release_rows", less)
 
 
 def halve_the_samplers(monkeypatch):
-    for name in ("rounded_normal", "rounded_laplace"):
+    for name in ("normal_rows", "laplace_rows"):
         draw = getattr(mechanism, name)
         monkeypatch.setattr(mechanism, name, lambda s, n, source, d=draw: d(s / 2, n, source))
 
@@ -376,13 +377,7 @@ def test_one_release_of_two_left_out_of_the_ledger_is_caught_in_500_runs(monkeyp
         delta=DELTA,
     )
     if wrong:
-        charge = ReleaseGate._charge
-
-        def some(self, entry):
-            if entry.step == 1:
-                charge(self, entry)
-
-        monkeypatch.setattr(ReleaseGate, "_charge", some)
+        change_charges(monkeypatch, lambda charge: charge if charge.entry.step == 1 else None)
     assert dp.audit(plan, runs=500).passed != wrong
 
 
@@ -504,14 +499,14 @@ def coalition_of(monkeypatch, size):
 
 
 def without_noise(monkeypatch, omitting):
-    own = ReleaseGate._noised
+    own = PrivacyGate._noised
 
-    def noised(self, noise, place, compute, grid, scale):
-        if self.agent in omitting:
-            return grid.rounded(compute())
-        return own(self, noise, place, compute, grid, scale)
+    def noised(self, place, charges, compute, scale):
+        if self.agents[0] in omitting:
+            return charges[0].grid.rounded(compute())
+        return own(self, place, charges, compute, scale)
 
-    monkeypatch.setattr(ReleaseGate, "_noised", noised)
+    monkeypatch.setattr(PrivacyGate, "_noised", noised)
 
 
 def test_a_coalition_learns_no_more_than_its_figure():

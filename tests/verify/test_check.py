@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.worker import Worker
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.sensitivity.queries.gradients import Gradient
+from tests.spies import change_charges
 
 checking = importlib.import_module("dpcvx.verify.check")  # the package has a function of that name
 ROUNDS = 3
@@ -360,8 +360,8 @@ def test_an_algorithm_that_takes_the_exact_gradient_is_a_fault():
 def test_a_public_gradient_of_real_data_is_a_fault(monkeypatch):
     made = Worker.__init__
 
-    def bound_to_data(self, algorithm, program, oracle):
-        made(self, algorithm, program, oracle)
+    def bound_to_data(self, algorithm, program, oracle, agents):
+        made(self, algorithm, program, oracle, agents)
         self._local = replace(self._local, public_gradient=oracle._objective.gradient)
 
     monkeypatch.setattr(Worker, "__init__", bound_to_data)
@@ -372,29 +372,28 @@ def test_a_public_gradient_of_real_data_is_a_fault(monkeypatch):
 @methods
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_release_that_is_left_out_of_the_ledger_is_a_fault(method, kept, monkeypatch):
-    honest, calls = ReleaseGate._charge, []
+    calls = []
 
-    def sometimes(self, entry):
-        calls.append(entry)
-        if len(calls) % 2 < kept:
-            honest(self, entry)
+    def sometimes(charge):
+        calls.append(charge)
+        return charge if len(calls) % 2 < kept else None
 
-    monkeypatch.setattr(ReleaseGate, "_charge", sometimes)
+    change_charges(monkeypatch, sometimes)
     found = dp.check(plan(within(), method))
     assert any("releases that are not in its ledger" in fault for fault in found.faults)
 
 
 def test_a_ledger_that_depends_on_the_data_is_a_fault(monkeypatch):
-    honest = ReleaseGate._charge
     problem, seen = within(), []
 
-    def quoting(self, entry):
-        honest(self, replace(entry, sensitivity=entry.sensitivity + abs(seen[-1])))
+    def quoting(charge):
+        told = replace(charge.entry, sensitivity=charge.entry.sensitivity + abs(seen[-1]))
+        return replace(charge, entry=told)
 
     def source(values):
         return lambda: seen.append(values[0]) or values
 
-    monkeypatch.setattr(ReleaseGate, "_charge", quoting)
+    change_charges(monkeypatch, quoting)
     found = dp.check(
         plan(problem),
         {"load north": LOADS, "load south": source(-changed(0, 0.1))},
@@ -405,10 +404,10 @@ def test_a_ledger_that_depends_on_the_data_is_a_fault(monkeypatch):
 
 def test_noise_that_is_skipped_for_some_releases_is_a_fault(monkeypatch):
     class Careless(checking.ObservedGate):
-        def __call__(self, place, what, compute, grid, scale=1.0):
+        def release(self, place, charges, compute, scale=None):
             if place[0] == 2:
-                what = grid = None
-            return super().__call__(place, what, compute, grid, scale)
+                charges = [replace(charge, entry=None, grid=None) for charge in charges]
+            return super().release(place, charges, compute, scale)
 
     monkeypatch.setattr(checking, "ObservedGate", Careless)
     found = dp.check(plan(within()))

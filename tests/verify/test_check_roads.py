@@ -8,10 +8,10 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run import fleet_oracle, private_oracle
-from dpcvx.run.fleet_oracle import FleetOracle
-from dpcvx.run.gate import FleetGate, ReleaseGate
+from dpcvx.run import private_oracle
 from dpcvx.run.private_oracle import PrivateOracle
+from dpcvx.run.worker import Worker
+from tests.spies import change_charges, watch_releases
 
 ROUNDS = 8
 
@@ -31,9 +31,8 @@ def planned(identical, count=4, mechanism="gaussian", rounds=ROUNDS, **budget):
     )
 
 
-def halve_the_charge(monkeypatch, batch):
-    module = fleet_oracle if batch else private_oracle
-    honest = module.charge_for
+def halve_the_charge(monkeypatch):
+    honest = private_oracle.charge_for
 
     def half(*arguments):
         grid, entry = honest(*arguments)
@@ -41,55 +40,67 @@ def halve_the_charge(monkeypatch, batch):
         grid = dataclasses.replace(grid, **sizes, scale=grid.scale / 2)
         return grid, dataclasses.replace(entry, **sizes)
 
-    monkeypatch.setattr(module, "charge_for", half)
+    monkeypatch.setattr(private_oracle, "charge_for", half)
 
 
-def halve_the_noise(monkeypatch, batch):
-    name = "release_rows" if batch else "release"
-    honest = getattr(Calibrated, name)
+def halve_the_noise(monkeypatch):
+    honest = Calibrated.release_rows
 
     def half(self, values, grid, streams):
         return honest(self, values, dataclasses.replace(grid, scale=grid.scale / 2), streams)
 
-    monkeypatch.setattr(Calibrated, name, half)
+    monkeypatch.setattr(Calibrated, "release_rows", half)
 
 
-def triple_the_gradient(monkeypatch, batch):
-    if batch:
-        exact = FleetOracle._exact
-        monkeypatch.setattr(FleetOracle, "_exact", lambda self, query: 3 * exact(self, query))
-    else:
-        answer = PrivateOracle._answer
-        monkeypatch.setattr(
-            PrivateOracle, "_answer", lambda self, *of: lambda: 3 * answer(self, *of)()
-        )
+def triple_the_gradient(monkeypatch):
+    honest = PrivateOracle._evaluated
+    monkeypatch.setattr(PrivateOracle, "_evaluated", lambda *of: 3 * honest(*of))
+
+
+def leave_out_a_charge(monkeypatch):
+    change_charges(monkeypatch, lambda charge: None if charge.entry.round == 2 else charge)
+
+
+def name_the_data_in_the_ledger(monkeypatch):
+    honest = PrivateOracle.release
+
+    def quoting(self, query):
+        value = abs(float(self._objective.gradient(query.x).sum()))
+        with pytest.MonkeyPatch.context() as patched:
+            change_charges(patched, lambda charge: _with_sensitivity(charge, 1.0 + value))
+            return honest(self, query)
+
+    monkeypatch.setattr(PrivateOracle, "release", quoting)
+
+
+def _with_sensitivity(charge, factor):
+    entry = dataclasses.replace(charge.entry, sensitivity=charge.entry.sensitivity * factor)
+    return dataclasses.replace(charge, entry=entry)
 
 
 FAULTS = {
     halve_the_charge: "the ledger was charged a sensitivity of",
     halve_the_noise: "times what the ledger was charged for",
     triple_the_gradient: "the ledger was charged a sensitivity of",
+    leave_out_a_charge: "has releases that are not in its ledger",
+    name_the_data_in_the_ledger: "the ledgers differ",
 }
 
 
-def test_check_of_identical_agents_calls_what_their_run_calls(monkeypatch):
-    called = []
-    for kind in (FleetGate, ReleaseGate):
-        monkeypatch.setattr(
-            kind,
-            "__call__",
-            lambda self, *of, honest=kind.__call__, name=kind.__name__: (
-                called.append(name) or honest(self, *of)
-            ),
-        )
-    plan = planned(True)
+@pytest.mark.parametrize("identical", [True, False], ids=["batch", "one by one"])
+def test_check_of_a_plan_calls_the_gate_as_its_run_does(identical, monkeypatch):
+    calls = []
+    watch_releases(monkeypatch, lambda gate, place, *_: calls.append((gate.agents, place)))
+    plan = planned(identical)
     plan.run(seed=1)
-    assert called == ["FleetGate"] * ROUNDS
-    called.clear()
+    run = [*calls]
+    assert len(run) == (ROUNDS if identical else 4 * ROUNDS)
+    calls.clear()
     assert dp.check(plan).passed
-    # Recorded runs, and those of other executors, take the other road.
-    assert called[:ROUNDS] == ["FleetGate"] * ROUNDS
-    assert called.count("ReleaseGate") == 4 * ROUNDS
+    # The first of two runs; the other one has its releases handed out.
+    assert calls[: len(run)] == run
+    # Executors with several processes have a batch take its turns one by one.
+    assert len(calls) == len(run) + (4 * ROUNDS if identical else 0)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
@@ -100,24 +111,20 @@ def test_check_of_an_honest_plan_passes(identical, mechanism):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@pytest.mark.parametrize(
-    ("identical", "batch"),
-    [(True, True), (True, False), (False, False)],
-    ids=["batch", "identical one by one", "one by one"],
-)
-def test_check_finds_a_fault_in_either_road(fault, identical, batch, monkeypatch):
+@pytest.mark.parametrize("identical", [True, False], ids=["batch", "one by one"])
+def test_check_finds_a_fault_in_the_road_of_a_run(fault, identical, monkeypatch):
     plan = planned(identical)
-    fault(monkeypatch, batch)
+    fault(monkeypatch)
     found = dp.check(plan)
     assert found.status == "failed"
     assert any(FAULTS[fault] in one for one in found.faults)
-    apart = [one.startswith("agents one by one: ") for one in found.faults]
-    assert all(apart) if identical and not batch else not any(apart)
+    batch = [one for one in found.faults if not one.startswith("agents one by one: ")]
+    assert any(FAULTS[fault] in one for one in batch)
 
 
 def test_check_finds_half_the_laplace_noise(monkeypatch):
     plan = planned(True, mechanism="laplace", rounds=12)
-    halve_the_noise(monkeypatch, True)
+    halve_the_noise(monkeypatch)
     found = dp.check(plan)
     assert any("all agents together: the mean magnitude of the noise" in f for f in found.faults)
 
@@ -125,15 +132,14 @@ def test_check_finds_half_the_laplace_noise(monkeypatch):
 @pytest.mark.parametrize("identical", [True, False], ids=["batch", "one by one"])
 def test_check_of_an_entry_without_noise_fails(identical, monkeypatch):
     """Two thirds of all numbers have their noise."""
-    name = "release_rows" if identical else "release"
-    honest = getattr(Calibrated, name)
+    honest = Calibrated.release_rows
 
     def exact_entry(self, values, grid, streams):
         left = honest(self, values, grid, streams)
         left[..., 1] = grid.rounded(values)[..., 1]
         return left
 
-    monkeypatch.setattr(Calibrated, name, exact_entry)
+    monkeypatch.setattr(Calibrated, "release_rows", exact_entry)
     found = dp.check(planned(identical))
     assert found.status == "failed"
     assert any("in entry 1 of 3 is 0 times what the ledger" in fault for fault in found.faults)
@@ -145,16 +151,16 @@ def test_audit_of_identical_agents_attacks_the_batch(fault, monkeypatch):
     level = {"mechanism": dp.Gaussian(multiplier=1.0), "epsilon": None}
     plan = planned(True, count=2, rounds=1, **level)
     if fault is not None:
-        fault(monkeypatch, True)
+        fault(monkeypatch)
     assert dp.audit(plan, runs=150).passed == (fault is None)
 
 
 def test_replay_of_a_ledger_file_takes_the_road_of_its_run(tmp_path, monkeypatch):
     plan = planned(True)
     result = plan.run(ledger=tmp_path / "ledger", seed=3)
-    made, honest = [], dp.run.fleet.Fleet.__init__
-    monkeypatch.setattr(dp.run.fleet.Fleet, "__init__", lambda *of: made.append(1) or honest(*of))
+    sizes, honest = [], Worker.__init__
+    monkeypatch.setattr(Worker, "__init__", lambda *of: sizes.append(len(of[-1])) or honest(*of))
     again = plan.replay(tmp_path / "ledger")
-    assert made == [1]
+    assert sizes == [4]
     for one, other in zip(result.last.vectors, again.last.vectors, strict=True):
         assert np.array_equal(one, other)

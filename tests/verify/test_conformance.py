@@ -394,7 +394,7 @@ class Harsh(dp.ADMM):
 class Mixed(dp.LinearizedADMM):
     """Agents that take their turns together look at each other's points."""
 
-    in_step = True
+    batched = True
 
     def act(self, local, state, t, k, message, oracle):
         after, copy = super().act(local, state, t, k, message, oracle)
@@ -405,7 +405,7 @@ class Mixed(dp.LinearizedADMM):
 class Secretive(dp.MeanGradient):
     """Agents that keep vectors of their own cannot take their turns together."""
 
-    in_step = True
+    batched = True
 
     def act(self, local, state, t, k, message, oracle):
         oracle.store("point", LinearCombination(state.x))
@@ -416,7 +416,7 @@ class Secretive(dp.MeanGradient):
 class Idle(dp.LinearizedADMM):
     """What it asks is not answered for many at once."""
 
-    in_step = True
+    batched = True
 
 
 BREAKS = [
@@ -464,9 +464,9 @@ def together(method, **options):
 @pytest.mark.parametrize(
     ("method", "error", "text"),
     [
-        (Mixed(), AssertionError, "a run with all agents together computes something else"),
+        (Mixed(), AssertionError, "a run with all agents in a batch computes something else"),
         (Secretive(), dp.PrivacyError, "store no vectors"),
-        (Idle(perturb="output"), AssertionError, "and they cannot"),
+        (Idle(perturb="output"), AssertionError, "and it cannot"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -70,7 +70,7 @@ class Automatic:
         started = self._clock()
         replies = self.place.map(method, *common, each=each)
         seconds = self._clock() - started
-        turns = sum(reply is not None for reply in replies)
+        turns = sum(any(reply is not None for reply in own) for own in replies)
         if turns:  # an exchange in which all are idle says nothing
             self._long = self._long + 1 if seconds > turns * self._worth else 0
         if self._long == _IN_A_ROW:

@@ -89,7 +89,9 @@ class Host:
         return self._answer
 
     def _answers(self, calls: Mapping[int, tuple[Any, ...]]) -> bytes:
-        answers = _added(calls, [_tried(agent, *call) for agent, call in calls.items()])
+        answers = [_tried(agent, *call) for agent, call in calls.items()]
+        if len(self._agents) == len(answers):  # all were made
+            answers = _added(self._agents, answers)
         noted = self._notes.taken()
         try:
             return pickle.dumps((answers, noted), protocol=pickle.HIGHEST_PROTOCOL)
@@ -106,29 +108,32 @@ def _tried(agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
         return None, error if ours else _withheld(agent, error)
 
 
-def _added(agents: Iterable[int], answers: list[Answer]) -> list[Answer]:
-    """Answers in which terms of sums over agents are added up as far as these are here."""
-    terms = {
+def _added(agents: Mapping[int, Any], answers: list[Answer]) -> list[Answer]:
+    """Return answers in which terms of sums over agents are added up as far as these are here."""
+    replies = {
         agent: reply
-        for agent, (reply, _) in zip(agents, answers, strict=True)
+        for worker, (replies, _) in zip(agents.values(), answers, strict=True)
+        if isinstance(replies, list)
+        for agent, reply in zip(worker.agents, replies, strict=True)
         if isinstance(reply, Reply) and reply.term
     }
-    if not terms:
+    if not replies:
         return answers
-    parts = partial({agent: reply.message for agent, reply in terms.items()})
-    # One object for replies that are alike: it is sent once.
+    parts = partial({agent: reply.message for agent, reply in replies.items()})
+    # One object for replies that are equal: it is sent once.
     shared: dict[Any, Reply] = {}
 
     def sent(agent: int, reply: Any) -> Any:
-        if agent not in terms:
+        if agent not in replies:
             return reply
         if agent in parts:
             return replace(reply, message=parts[agent])
-        kept = replace(reply, message=None)
-        return shared.setdefault((kept.outcome, kept.diverged), kept)
+        empty = replace(reply, message=None)
+        return shared.setdefault((empty.outcome, empty.diverged), empty)
 
     return [
-        (sent(agent, reply), error) for agent, (reply, error) in zip(agents, answers, strict=True)
+        ([*map(sent, worker.agents, replies)] if isinstance(replies, list) else replies, error)
+        for worker, (replies, error) in zip(agents.values(), answers, strict=True)
     ]
 
 

@@ -32,6 +32,7 @@ class Gradient(Query):
     through: Contraction | None = None
 
     released = "gradient"
+    batched = True
 
     @classmethod
     def noise(
@@ -63,6 +64,16 @@ class Gradient(Query):
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
         """With the public part, mapped too."""
         return left if public is None else _mapped(public(self.x), self.through) + left
+
+    def among(self, rows: Index | int) -> Query:
+        """Return the query at the points of these agents."""
+        if self.through is not None or not self.batched:
+            return super().among(rows)
+        return replace(self, x=_rows(self.x, rows))
+
+    def labels(self, known: Known) -> Index | None:
+        """Return which agents' points have one bound."""
+        return None if self.x.ndim == 1 else known.sensitivity.alike(known.norm, self.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +160,7 @@ class Step(Query):
     through: Contraction | None = None
 
     released = "iterate"
+    batched = True
     charged = "the sensitivity of the new point, which is the step size times the gradient's"
 
     def __post_init__(self) -> None:
@@ -190,11 +202,22 @@ class Step(Query):
 
     def floor(self, known: Known) -> float:
         """However small the step is next to the point."""
-        return float(self.floors(known.public_gradient(self.x)))
+        return float(self.floors(known))
 
-    def floors(self, public: Array) -> Array:
-        """`floor`, knowing the public gradient; of each row where center or gradient have rows."""
-        return rounding_floors(self.center) + rounding_floors(self.step * public)
+    def floors(self, known: Known) -> Array:
+        """Return `floor` for each row, where center or gradient have rows."""
+        moves = self.step * known.public_gradient(self.x)
+        return rounding_floors(self.center) + rounding_floors(moves)
+
+    def among(self, rows: Index | int) -> Query:
+        """Return the query at the points of these agents."""
+        if self.through is not None or self.only is not None or not self.batched:
+            return super().among(rows)
+        return replace(self, x=_rows(self.x, rows), center=_rows(self.center, rows))
+
+    def labels(self, known: Known) -> Index | None:
+        """Return which agents' points have one bound."""
+        return None if self.x.ndim == 1 else known.sensitivity.alike(known.norm, self.x)
 
     def evaluate(self, objective: Objective) -> Array:
         """The components that move."""
@@ -277,17 +300,6 @@ def _follows(facts: Facts, norm: int) -> bool:
     return known is not None and known.within(norm, 0.0) < known.bound(norm).value
 
 
-def among(query: Gradient | Step, rows: Index | np.intp) -> Gradient | Step:
-    """The question to one of several agents, or to some of them.
-
-    Parameters
-    ----------
-    query : Gradient or Step
-        To all: points of two dimensions have a row per agent.
-    rows : ndarray of int, or int
-        Positions of the agents.
-    """
-    own = {
-        name: part for name in ("x", "center") if (part := getattr(query, name, None)) is not None
-    }
-    return replace(query, **{name: part[rows] for name, part in own.items() if part.ndim > 1})
+def _rows(points: Array, rows: Index | int) -> Array:
+    """Return the points of some agents: rows, or the one point of all."""
+    return points if points.ndim == 1 else points[rows]

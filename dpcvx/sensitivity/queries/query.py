@@ -19,6 +19,7 @@ from ...errors import PrivacyError
 from ..known import ROUNDING, Facts, Known, Objective
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 # An assumption of guarantees that rest on a user's claim.
 CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
@@ -44,6 +45,10 @@ class Query(abc.ABC):
     by_entry : bool
         Whether answers are made of the entries of the data, and not of gradients: sparse data are
         refused.
+    batched : bool
+        Whether identical agents can be asked at once. Points then have a row per agent, or are the
+        same for all; `bound` and `scale` are called for one agent (see `among`), `evaluate` for
+        all. A subclass says so itself, as it may compute something else.
     """
 
     released: ClassVar[str]
@@ -51,6 +56,10 @@ class Query(abc.ABC):
     smooth: ClassVar[bool] = False
     once: ClassVar[str] = ""
     by_entry: ClassVar[bool] = False
+    batched: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.batched = bool(vars(cls).get("batched", False))
 
     @classmethod
     def check(cls, facts: Facts) -> None:
@@ -111,6 +120,33 @@ class Query(abc.ABC):
     def floor(self, known: Known) -> float:
         """Least width of the noise's grid: far above the rounding errors of public numbers."""
         return 0.0
+
+    def floors(self, known: Known) -> Array:
+        """Return `floor` for a batch, shape (agents,) or ()."""
+        return np.asarray(self.floor(known))
+
+    def among(self, rows: Index | int) -> Query:
+        """Return the query to one agent of a batch, or to some.
+
+        Parameters
+        ----------
+        rows : ndarray of int, or int
+            Positions of the agents.
+
+        Raises
+        ------
+        PrivacyError
+            If it cannot be asked of several agents at once.
+        """
+        raise PrivacyError(
+            "Agents in a batch release gradients as they are, and steps of whole points, and a "
+            f"method asks them for another {type(self).__name__}. Leave batched of the method at "
+            "False."
+        )
+
+    def labels(self, known: Known) -> Index | None:
+        """Return by agent of a batch the number of its bound; None if all have one bound."""
+        return None
 
     def scale(self, known: Known | None) -> Array | None:
         """Public weights of the answer's components, for the noise; None for ones."""

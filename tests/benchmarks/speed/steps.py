@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.privacy.noise import rounded_normal
-from dpcvx.privacy.randomness import source_for
+from dpcvx.privacy.noise import normal_rows
+from dpcvx.privacy.randomness import source_for, together
 from dpcvx.solvers.projector import Projector
 
 from .instances import (
@@ -198,8 +198,8 @@ def closed_form_step(effort: Effort) -> list[Row]:
                 note,
             )
         )
-    source = source_for(None, (0,)).at(1, 1)
-    sampling = per_input([lambda k: rounded_normal(1e6, n, source)], 1, 200)[0]
+    streams = together([source_for(None, (0,))]).at(1, 1)
+    sampling = per_input([lambda k: normal_rows(1e6, n, streams)], 1, 200)[0]
     name, size = "sampling of exact normal noise", f"{n} components"
     return [*rows, Row(name, "part of a step with noise", size, 1e6 * sampling, None, "us")]
 

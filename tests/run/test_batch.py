@@ -1,4 +1,4 @@
-"""Agents that take their turns together against the same agents one by one."""
+"""Batches of identical agents against the same agents one by one, bit for bit."""
 
 import json
 import math
@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.run import live
-from dpcvx.run.fleet import Fleet, gate_of_all, is_fleet, noise_of_all, oracle_of_all
-from dpcvx.run.part import parts_of
+from dpcvx.run.batch import is_batch
+from dpcvx.run.part import gate_of, oracle_of, parts_of
 from dpcvx.run.resume import begin
 from dpcvx.sensitivity.queries.gradients import Gradient, Step
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.steps import Contraction
+from tests.spies import watch_releases
 
 W = cp.Variable(3, name="w")
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -29,10 +30,9 @@ class Apart(dp.Serial):
     """No executor of the package, so that agents take their turns one by one."""
 
 
-def oracle(parts, start, sources, seed):
-    """Of all agents of a plan."""
-    gate = gate_of_all(parts, start, noise_of_all(parts, start, seed), None)
-    return oracle_of_all(parts, sources, gate)()
+def oracle(parts, begun, sources, seed):
+    """Of the agents of a gate."""
+    return oracle_of(parts, sources, gate_of(parts, begun, seed=seed))()
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ LAPLACE = dp.Laplace(multiplier=8.0)
 every = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-def together(plan):
-    return is_fleet(plan, begin(parts_of(plan), None, False))
+def batched(plan):
+    return is_batch(plan, begin(parts_of(plan), None, False))
 
 
 def assert_same(one, other):
@@ -141,11 +141,11 @@ def assert_same(one, other):
         ]
     ),
 )
-def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client, method):
+def test_batch_equals_its_agents_one_by_one(count, seed, mechanism, client, method):
     options = {} if isinstance(mechanism, str) else {"epsilon": None}
     options["method"] = method
     plan = planned(*[client] * count, seed=seed, mechanism=mechanism, **options)
-    assert together(plan)
+    assert batched(plan)
     assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
 
 
@@ -155,9 +155,9 @@ def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client, method
     [Client(loss="softmax"), Client(loss="turned", clip=0.1), Client(sparse=True, clip=0.1)],
     ids=["softmax", "records on the right", "sparse records"],
 )
-def test_a_fleet_is_its_agents_whatever_atoms_and_data_they_have(client, method):
+def test_batch_of_any_atoms_and_data_equals_its_agents_one_by_one(client, method):
     plan = planned(*[client] * 3, seed=1, method=method)
-    assert together(plan)
+    assert batched(plan)
     assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
 
 
@@ -182,9 +182,9 @@ OVER_NETWORKS = {
         [Client(), Client(clip=0.1), Client(set="none"), Client(set="simplex"), Client(set="ball")]
     ),
 )
-def test_a_fleet_over_a_network_is_its_agents_one_by_one(kind, graph, count, seed, options, client):
+def test_batch_over_a_network_equals_its_agents(kind, graph, count, seed, options, client):
     plan = planned(*[client] * count, seed=seed, method=OVER_NETWORKS[kind](graph), **options)
-    assert together(plan)
+    assert batched(plan)
     assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
 
 
@@ -200,13 +200,13 @@ def test_a_fleet_over_a_network_is_its_agents_one_by_one(kind, graph, count, see
 )
 def test_what_is_computed_from_more_than_gradients_is_computed_one_by_one(method):
     client = Client(set="none") if isinstance(method, dp.GradientTracking) else Client()
-    assert not together(planned(*[client] * 4, method=method))
+    assert not batched(planned(*[client] * 4, method=method))
 
 
 @pytest.mark.parametrize("options", [{}, {"mechanism": "laplace", "rounds": 4}])
-def test_the_default_for_records_is_a_fleet(options):
+def test_default_for_records_is_a_batch(options):
     plan = problem(*[Client()] * 4).plan(**BUDGET, **options)
-    assert together(plan)
+    assert batched(plan)
     assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
 
 
@@ -228,24 +228,24 @@ CHANGED = {
 def test_agents_at_points_of_their_own_are_charged_by_their_own_bounds(tmp_path, client, method):
     """Points that noise drives apart have different bounds, and so noise of different scales."""
     plan = planned(*[client] * 12, method=method, epsilon=0.5, rounds=8)
-    assert together(plan)
+    assert batched(plan)
     results = [
         plan.run(seed=5, ledger=tmp_path / name, executor=executor)
-        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+        for name, executor in (("batch.jsonl", None), ("apart.jsonl", Apart()))
     ]
     assert_same(*results)
-    fleet, apart = (dp.Ledger.load(tmp_path / f"{name}.jsonl") for name in ("fleet", "apart"))
-    assert all(fleet[name] == apart[name] for name in apart)
-    last = {account.entries[-1].sensitivity for account in fleet.values()}
+    batch, apart = (dp.Ledger.load(tmp_path / f"{name}.jsonl") for name in ("batch", "apart"))
+    assert all(batch[name] == apart[name] for name in apart)
+    last = {account.entries[-1].sensitivity for account in batch.values()}
     assert len(last) == 1 or not isinstance(method, dp.MeanGradient | dp.SummedGradient)
     assert len(last) > 1 or not isinstance(method, dp.LinearizedADMM)
-    replayed = plan.replay(tmp_path / "fleet.jsonl")
+    replayed = plan.replay(tmp_path / "batch.jsonl")
     assert np.array_equal(replayed.last.vectors[7], results[1].last.vectors[7])
     # A further run goes on from accounts that differ in what they were charged.
     more = planned(*[client] * 12, method=method, epsilon=1.5, rounds=2)
     again = [
         more.run(seed=6, ledger=tmp_path / name, executor=executor)
-        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+        for name, executor in (("batch.jsonl", None), ("apart.jsonl", Apart()))
     ]
     assert_same(*again)
 
@@ -253,13 +253,13 @@ def test_agents_at_points_of_their_own_are_charged_by_their_own_bounds(tmp_path,
 @pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.MeanGradient()], ids=["L", "M"])
 def test_steps_that_take_a_solver_are_taken_one_by_one(method):
     clients = [Client(set="polyhedron")] * 3
-    assert together(planned(*clients)) and not together(planned(*clients, method=method))
+    assert batched(planned(*clients)) and not batched(planned(*clients, method=method))
 
 
-def test_a_fleet_that_diverges_ends_where_its_agents_do():
+def test_batch_that_diverges_ends_where_its_agents_do():
     method = dp.LinearizedADMM(penalty=1e-105, step=dp.steps.Sqrt(2e99))
     plan = planned(*[Client(set="none")] * 3, method=method, rounds=9)
-    assert together(plan)
+    assert batched(plan)
     one, other = plan.run(seed=2), plan.run(seed=2, executor=Apart())
     assert one.status == other.status == dp.Status.DIVERGED
     assert one.rounds == other.rounds < 9
@@ -272,7 +272,7 @@ def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, pl
     clients = [Client()] * 4
     clients[place] = replace(Client(), **changed)
     plan = planned(*clients, method=method)
-    assert together(planned(*[Client()] * 4, method=method)) and not together(plan)
+    assert batched(planned(*[Client()] * 4, method=method)) and not batched(plan)
     run = plan.run(seed=1)
     for k, agent in enumerate(plan.agents):
         # Charged by its own bound: nobody else's stands for it.
@@ -285,11 +285,11 @@ def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, pl
 def test_one_agent_of_a_network_that_differs_has_all_take_turns_alone(changed):
     """But for its neighbours: those may be as many as they like."""
     method = dp.DecentralizedGradient("star")
-    assert together(planned(*[Client()] * 4, method=method))
+    assert batched(planned(*[Client()] * 4, method=method))
     for place in (0, 2):
         clients = [Client()] * 4
         clients[place] = replace(Client(), **changed)
-        assert not together(planned(*clients, method=method))
+        assert not batched(planned(*clients, method=method))
 
 
 def test_steps_of_rows_are_released_as_steps_one_by_one():
@@ -300,18 +300,18 @@ def test_steps_of_rows_are_released_as_steps_one_by_one():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(6, 3)) * np.array([1e-3, 1.0, 1.0, 30.0, 1e3, 0.0])[:, np.newaxis]
     center = x * np.array([1.0, 1.0, 1e4, 1.0, 1.0, 1.0])[:, np.newaxis]
-    fleet = oracle(parts, start, sources, 7)
+    batch = oracle(parts, start.agents, sources, 7)
     found = []
     for t, (at, middle) in enumerate([(x, center), (x[1], center), (x, center[2])], 1):
-        fleet.begin(t)
-        left = fleet.release(Step(at, middle, 1e-10))
+        batch.begin(t)
+        left = batch.release(Step(at, middle, 1e-10))
         for k, part in enumerate(parts):
-            worker = part.worker(sources[k], replace(start.agents[k]), seed=7)()._oracle
-            worker.begin(t)
+            lone = oracle([part], [replace(start.agents[k])], [sources[k]], 7)
+            lone.begin(t)
             one, other = (v if v.ndim == 1 else v[k] for v in (at, middle))
-            assert np.array_equal(left[k], worker.release(Step(one, other, 1e-10)))
-            assert fleet.accounts()[k].entries[t - 1] == worker.account.entries[-1]
-        found.append({account.entries[-1].grid for account in fleet.accounts()})
+            assert np.array_equal(left[k], lone.release(Step(one, other, 1e-10)))
+            assert batch.accounts()[k].entries[t - 1] == lone.accounts()[0].entries[-1]
+        found.append({account.entries[-1].grid for account in batch.accounts()})
     assert [len(grids) for grids in found] == [5, 5, 1]
 
 
@@ -319,24 +319,42 @@ def test_budgets_and_groups_of_their_own_have_all_take_turns_alone():
     agents = problem(*[Client()] * 3)
     epsilon = {"c0": 1.0, "c1": 1.0, "c2": 0.5}
     plan = agents.plan(dp.SummedGradient(), rounds=3, epsilon=epsilon, delta=1e-6)
-    assert not together(plan)
+    assert not batched(plan)
     grouped = dp.Problem(agents.agents, groups=[["c0", "c1"]])
-    assert not together(grouped.plan(dp.SummedGradient(), rounds=3, **BUDGET))
+    assert not batched(grouped.plan(dp.SummedGradient(), rounds=3, **BUDGET))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"mechanism": None, "epsilon": None, "delta": None}, {"mechanism": "off"}],
-    ids=["no noise", "shares"],
-)
-def test_what_is_not_noise_of_each_agents_own_in_each_step_is_no_fleet(options):
-    clients = problem(*[Client()] * 4)
-    if options["mechanism"] == "off":
-        method = dp.SummedGradient(sharing=dp.SecretSharing(limit=1e3))
-        plan = clients.plan(method, rounds=3, **BUDGET)
-    else:
-        plan = clients.plan(dp.SummedGradient(), rounds=3, **options)
-    assert not together(plan)
+def test_noise_that_is_split_over_agents_is_added_one_by_one():
+    method = dp.SummedGradient(sharing=dp.SecretSharing(limit=1e3))
+    assert not batched(problem(*[Client()] * 4).plan(method, rounds=3, **BUDGET))
+
+
+@every
+def test_batch_without_noise_equals_its_agents_one_by_one(method):
+    none = {"mechanism": None, "epsilon": None, "delta": None}
+    plan = planned(*[Client()] * 3, method=method, **none)
+    assert batched(plan)
+    assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
+
+
+@every
+def test_batch_of_gradients_that_are_affine_in_the_data_equals_its_agents_one_by_one(method):
+    """The private part is released by itself there, and the public part is added."""
+    plan = planned(*[Client(adjacency="entry")] * 3, method=method)
+    assert plan.agents[0].sensitivity.splits and batched(plan)
+    assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
+
+
+@every
+def test_batch_whose_gradient_does_not_depend_on_data_equals_its_agents_one_by_one(method):
+    w = cp.Variable(2, name="w")
+
+    def agent(k):
+        d = dp.Private(np.ones(2), name=f"d{k}", adjacency=dp.Within(0.1))
+        return dp.Agent(cp.Minimize(cp.sum_squares(w - 1) + cp.sum(d)), [w <= 3], name=f"c{k}")
+
+    plan = dp.Problem([agent(k) for k in range(3)]).plan(method, rounds=3, **BUDGET)
+    assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
 
 
 def test_agents_that_have_spent_differently_take_turns_alone():
@@ -345,7 +363,7 @@ def test_agents_that_have_spent_differently_take_turns_alone():
     alone = dp.Ledger((first.ledger["c0"], *(a.account() for a in plan.agents[1:])))
     larger = planned(*[Client()] * 3, epsilon=5.0, rounds=2)
     for ledger, alike in ((first.ledger, True), (alone, False)):
-        assert is_fleet(larger, begin(parts_of(larger), ledger, True)) is alike
+        assert is_batch(larger, begin(parts_of(larger), ledger, True)) is alike
         again, apart = (
             larger.run(seed=2, ledger=ledger, executor=executor) for executor in (None, Apart())
         )
@@ -377,15 +395,15 @@ def test_the_file_has_a_line_per_exchange_and_every_agent_in_it(tmp_path):
     plan = planned(*[Client()] * 3)
     results = [
         plan.run(seed=1, ledger=tmp_path / name, executor=executor)
-        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+        for name, executor in (("batch.jsonl", None), ("apart.jsonl", Apart()))
     ]
     assert_same(*results)
-    lines = [json.loads(line) for line in (tmp_path / "fleet.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "batch.jsonl").read_text().splitlines()]
     assert len(lines) == 3 + 2 * 4  # head, run, end; a charge and a value a round
-    fleet, apart = (dp.Ledger.load(tmp_path / f"{n}.jsonl") for n in ("fleet", "apart"))
+    batch, apart = (dp.Ledger.load(tmp_path / f"{n}.jsonl") for n in ("batch", "apart"))
     for name in ("c0", "c1", "c2"):
-        assert fleet[name] == apart[name]
-    for name in ("fleet", "apart"):
+        assert batch[name] == apart[name]
+    for name in ("batch", "apart"):
         replayed = plan.replay(tmp_path / f"{name}.jsonl")
         assert np.array_equal(replayed.last.vectors[1], results[0].last.vectors[1])
 
@@ -397,7 +415,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("at", [1, 2, 4])
 @pytest.mark.parametrize("seed", [1, None])
 @pytest.mark.parametrize("method", [dp.SummedGradient(), dp.DecentralizedADMM("path")], ids="SN")
-def test_an_interrupted_fleet_goes_on_and_spends_nothing_twice(
+def test_interrupted_batch_resumes_and_spends_nothing_twice(
     tmp_path, monkeypatch, at, seed, method
 ):
     plan = planned(*[Client()] * 3, method=method)
@@ -424,18 +442,53 @@ def test_an_interrupted_fleet_goes_on_and_spends_nothing_twice(
     assert dp.Ledger.load(path)["c1"] == result.ledger["c1"]
 
 
-def test_recorded_runs_and_other_executors_keep_agents_apart(monkeypatch):
-    made = []
-    monkeypatch.setattr(live, "Fleet", lambda *args: made.append(1) or Fleet(*args))
+def test_recorded_runs_are_batched_and_those_of_other_executors_are_not(monkeypatch):
+    sizes = []
+    watch_releases(monkeypatch, lambda gate, *_: sizes.append(len(gate.agents)))
     plan = planned(*[Client()] * 3)
     expected = plan.run(seed=1)
-    assert made == [1]
     recorded = plan.run(seed=1, record=True)
-    threads = plan.run(seed=1, executor=dp.Threads())
-    assert made == [1]
+    assert sizes == [3] * 8
+    threads = plan.run(seed=1, executor=dp.Threads(), record=True)
+    assert sizes[8:] == [1] * 12
     assert_same(expected, recorded)
     assert_same(expected, threads)
-    assert len(recorded.transcript.releases) == 12
+    pairs = zip(recorded.transcript.releases, threads.transcript.releases, strict=True)
+    for one, other in pairs:
+        assert (one.agent, one.round, one.step) == (other.agent, other.round, other.step)
+        assert np.array_equal(one.value, other.value)
+    again = plan.replay(threads.transcript)
+    assert np.array_equal(again.last.vectors[2], expected.last.vectors[2])
+
+
+@every
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_batch_replays_what_some_agents_released_and_draws_the_rest(method, missing):
+    """A file that another executor wrote may hold the values of some agents only."""
+    plan = planned(*[Client()] * 3, method=method)
+    parts, start = parts_of(plan), begin(parts_of(plan), None, True)
+    sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
+    query = Gradient(plan.program.agents[0].start)
+    whole = oracle(parts, start.agents, sources, 7)
+    if Gradient not in whole._facts.queries:
+        query = Step(query.x, query.x, 0.1)
+    whole.begin(1)
+    values = whole.release(query)
+    fresh = begin(parts, None, True).agents
+    begun = [
+        begun if k == missing else replace(begun, past={(1, 1): values[k]})
+        for k, begun in enumerate(fresh)
+    ]
+    again = oracle(parts, begun, sources, 7)
+    again.begin(1)
+    assert np.array_equal(again.release(query), values)
+    counts = [len(account.entries) for account in again.accounts()]
+    assert counts == [int(k == missing) for k in range(3)]
+    paid = [replace(b, paid={(1, 1)}, past={}) for b in begin(parts, None, True).agents]
+    charged = oracle(parts, paid, sources, 7)
+    charged.begin(1)
+    assert np.array_equal(charged.release(query), values)
+    assert not any(account.entries for account in charged.accounts())
 
 
 def test_without_a_seed_every_agent_has_noise_of_its_own():
@@ -444,10 +497,10 @@ def test_without_a_seed_every_agent_has_noise_of_its_own():
     parts = parts_of(plan)
     start = begin(parts, None, False)
     sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
-    fleet = oracle(parts, start, sources, None)
-    fleet.begin(1)
-    left = fleet.release(Gradient(plan.program.agents[0].start))
-    scale = 3.0 * fleet.account.entries[0].sensitivity
+    batch = oracle(parts, start.agents, sources, None)
+    batch.begin(1)
+    left = batch.release(Gradient(plan.program.agents[0].start))
+    scale = 3.0 * batch.accounts()[0].entries[0].sensitivity
     noise = (left - left.mean(axis=0)) / scale
     assert len(np.unique(left)) == left.size
     # 117 degrees of freedom, and gradients that differ by less than a tenth of the noise.
@@ -464,17 +517,17 @@ class Drawing(dp.SummedGradient):
 
 
 @dataclass(frozen=True)
-class Together(Drawing):
-    """The same, which says that agents take their turns together."""
+class Batched(Drawing):
+    """The same, which says that one worker can take the turns of several agents."""
 
-    in_step = True
+    batched = True
 
 
 @dataclass(frozen=True)
 class Storing(dp.SummedGradient):
     """One that keeps a vector, and says the same."""
 
-    in_step = True
+    batched = True
 
     def act(self, local, state, t, k, message, oracle):
         oracle.store("x", LinearCombination(state.x))
@@ -486,24 +539,24 @@ class Neighbours(dp.DecentralizedGradient):
     """One that derives from a method over networks."""
 
 
-def test_methods_that_derive_from_one_with_fleets_have_none_by_themselves():
+def test_method_that_derives_from_a_batched_one_is_not_batched_by_itself():
     three = problem(*[Client()] * 3)
     for method in (Drawing(step=0.1), Neighbours("ring", step=0.1)):
-        assert not together(three.plan(method, rounds=4, **BUDGET))
+        assert not batched(three.plan(method, rounds=4, **BUDGET))
     for method in (dp.SummedGradient(step=0.1), dp.DecentralizedGradient("ring", step=0.1)):
-        assert together(three.plan(method, rounds=4, **BUDGET))
+        assert batched(three.plan(method, rounds=4, **BUDGET))
     plan = three.plan(Storing(step=0.1), rounds=4, **BUDGET)
     with pytest.raises(dp.PrivacyError, match="store no vectors"):
         plan.run(seed=0)
 
 
 def test_numbers_that_agents_draw_are_each_ones_own():
-    plan = problem(*[Client()] * 3).plan(Together(step=0.1), rounds=4, **BUDGET)
-    assert together(plan)
+    plan = problem(*[Client()] * 3).plan(Batched(step=0.1), rounds=4, **BUDGET)
+    assert batched(plan)
     assert_same(plan.run(seed=3), plan.run(seed=3, executor=Apart()))
 
 
-def test_the_door_of_a_fleet_answers_gradients_as_they_are_and_nothing_else(monkeypatch):
+def test_gate_of_a_batch_refuses_queries_for_one_agent_at_a_time(monkeypatch):
     through = Contraction(lambda v: 1e-3 * v, 1e-3, 1e-3)
     honest = dp.SummedGradient.act
 
