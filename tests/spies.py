@@ -5,6 +5,7 @@ Whoever renames or moves one changes this file, and no test.
 
 from dpcvx.privacy.randomness import together
 from dpcvx.run.gate import Charge, PrivacyGate
+from dpcvx.run.part import gate_of, worker_of
 
 INSIDES = {
     # Sizes from which on something else is computed.
@@ -49,6 +50,11 @@ def change(patch, what, value):
 def gate_of_one(noise, account, source, *, agent=0, paid=(), kind=PrivacyGate, **settings):
     """Return the gate of one agent; `settings` are those of the gate."""
     return kind([agent], noise, [account], together([source]), paid=[paid], **settings)
+
+
+def worker_of_one(part, sources, begun, **settings):
+    """Return what makes the worker of one agent; `settings` are those of `gate_of`."""
+    return worker_of([part], [sources], gate_of([part], [begun], **settings))
 
 
 def release(gate, place, entry, compute, grid):

@@ -254,6 +254,7 @@ def charge_for(
     facts: Facts,
     place: tuple[int, int],
     query: Query,
+    size: int,
     noise: Calibrated | None,
     known: Known | None,
     bound: float,
@@ -267,6 +268,8 @@ def charge_for(
     place : (int, int)
         Round and step.
     query : Query
+    size : int
+        Of its answer.
     noise : Calibrated or None
         Of this release.
     known : Known or None
@@ -282,7 +285,6 @@ def charge_for(
     if noise is None:
         exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
         return None, exposed if facts.form.private else None
-    size = query.size(facts.form.n)
     if noise.prepaid:
         # Answers stay hidden, so their grid need not depend on where they are.
         grid = noise.hidden_grid(size)

@@ -59,11 +59,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         super().__init__(gate.accounts, gate.releases, len(facts))
         self._facts, self._gate = facts[0], gate
         form, sensitivity = self._facts.form, self._facts.sensitivity
+        self._n, self._queries = form.n, self._facts.queries
         noisy = gate.noise is not None
         self._certified = sensitivity if noisy else None
         # h(x) + J d: the private part is computed by itself.
         self._splits = self._certified is not None and self._certified.splits
-        by_entry = self._splits or any(query.by_entry for query in self._facts.queries)
+        by_entry = self._splits or any(query.by_entry for query in self._queries)
         # Never in a variable of a frame: those show in tracebacks.
         # Each agent's data are read by its own form, whose names stand in errors.
         self._data = [
@@ -118,7 +119,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         BudgetError
             If an account cannot afford it.
         """
-        if type(query) not in self._facts.queries:
+        if type(query) not in self._queries:
             raise PrivacyError(
                 f"Agent '{self._facts.name}' is asked for a {type(query).__name__}, which the "
                 "plan did not check. Name every type of question in the method's "
@@ -138,7 +139,9 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             if known is not None and noise is not None:
                 # Where points are hidden, nothing may follow them, and no bound either.
                 bound = known.change if noise.prepaid else asked.bound(known)
-            grid, entry = charge_for(self._facts, place, asked, noise, known, bound)
+            grid, entry = charge_for(
+                self._facts, place, asked, asked.size(self._n), noise, known, bound
+            )
             charges.append(Charge(rows, entry, grid))
             if noise is not None and bound == 0:
                 public.append(rows)
@@ -169,7 +172,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 continue
             # Points may be so large that their rounding asks for a grid of their own.
             bound = asked.bound(known)
-            size = asked.size(self._facts.form.n)
+            size = asked.size(self._n)
             fine = noise.grid(bound, size).width if bound > 0 else np.inf
             with np.errstate(divide="ignore"):  # of points at 0
                 widths = np.where(floors[rows] > fine, np.ceil(np.log2(floors[rows])), -np.inf)
@@ -206,8 +209,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         # The gate withholds what fails in the package's own.
         values = self._gate.withheld(compute, foreign=True) if foreign else compute()
         if self.count > 1:
-            return np.broadcast_to(values, (self.count, query.size(self._facts.form.n)))
-        if values.shape != (query.size(self._facts.form.n),):
+            return np.broadcast_to(values, (self.count, query.size(self._n)))
+        if values.shape != (query.size(self._n),):
             raise PrivacyError(
                 f"{type(query).__name__}.evaluate returned an array of another shape than "
                 "(size(n),), to which noise was scaled. Make the two agree."

@@ -178,7 +178,7 @@ class Deserted(Serial):
     def map(self, method, *common, each=None):
         found = super().map(method, *common, each=each)
         if method == "act" and common[0] == 2:
-            found[1] = None
+            found[1] = [None]
         return found
 
 

@@ -17,6 +17,7 @@ from dpcvx.run.resume import begin
 from tests.instances import overlapping_slices
 from tests.privacy.test_ledger_file import written
 from tests.run.test_resume import book, same, same_ledger
+from tests.spies import worker_of_one
 
 PLAN = overlapping_slices().problem.plan(
     dp.LinearizedADMM(penalty=2.0), rounds=3, epsilon=1.0, delta=1e-6
@@ -29,10 +30,11 @@ def hosted(agents=None):
     start, sources = begin(parts, None, False), sources_of(PLAN.problem, None)
     agents = range(len(parts)) if agents is None else agents
     factories = {
-        k: parts[k].worker(sources[k], start.agents[k], journal=notes, record=True) for k in agents
+        k: worker_of_one(parts[k], sources[k], start.agents[k], journal=notes, record=True)
+        for k in agents
     }
     _, messages = PLAN.algorithm.send(PLAN.algorithm.start_server(PLAN.program), 1, 0)
-    return Host(factories, notes), own_arguments(messages, agents)
+    return Host(factories, notes), own_arguments([[message] for message in messages], agents)
 
 
 def test_the_same_call_again_gives_the_same_bytes_and_releases_once():
@@ -40,9 +42,9 @@ def test_the_same_call_again_gives_the_same_bytes_and_releases_once():
     first = host.call(1, "act", (1, 0), own)
     assert host.call(1, "act", (1, 0), own) == first
     agents = range(len(own))
-    (*reports,) = heard([(agents, host.call(2, "report", (), [()] * len(own)))], None)
+    reports = heard([(agents, host.call(2, "report", (), [([None],)] * len(own)))], None)
     private = [bool(a.program.form.private) for a in PLAN.agents]
-    assert [len(report.account.entries) for report in reports] == [int(has) for has in private]
+    assert [len(report.account.entries) for (report,) in reports] == [int(has) for has in private]
 
 
 @pytest.mark.parametrize("number", [-1, 2, 7])
@@ -127,7 +129,7 @@ def test_many_agents_are_dealt_in_a_row():
 
 def test_an_error_of_one_agent_does_not_lose_what_the_others_noted(tmp_path):
     host, own = hosted()
-    own[1] = ("nonsense",)
+    own[1] = (["nonsense"],)
     answer = host.call(1, "act", (1, 0), own)
     _, noted = pickle.loads(answer)
     with pytest.raises(dp.PrivacyError, match="Agent 1 failed"), Journal(tmp_path / "l") as journal:

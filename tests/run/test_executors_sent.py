@@ -17,6 +17,7 @@ from dpcvx.run.data import sources_of
 from dpcvx.run.executors.sent import packed, thinned
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
+from tests.spies import worker_of_one
 
 pytest.importorskip("cloudpickle")
 KINDS = st.sampled_from(["f8", "f4", "i8", "i4", "u1", "?"])
@@ -75,4 +76,4 @@ def sent(records):
     plan = dp.Problem([agent]).plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6)
     (part,), sources = parts_of(plan), sources_of(plan.problem, {})
     start = begin([part], None, False)
-    return packed([part.worker(sources[0], start.agents[0])], [0], Notes(), "dask")
+    return packed([worker_of_one(part, sources[0], start.agents[0])], [0], Notes(), "dask")

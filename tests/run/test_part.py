@@ -13,6 +13,7 @@ from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from tests.helpers import contains
 from tests.instances import power_line
+from tests.spies import worker_of_one
 
 PLANS = {
     "each step": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each step"),
@@ -33,15 +34,16 @@ def apart(plan, folder, seed, stop=None):
     workers = []
     for part, own, journal in zip(parts, sources, journals, strict=True):
         start = begin([part], journal, seed is not None)
-        workers.append(part.worker(own, start.agents[0], journal=journal, seed=seed)())
+        make = worker_of_one(part, own, start.agents[0], journal=journal, seed=seed)
+        workers.append(make())
     server = plan.algorithm.start_server(plan.program)
     for t in range(1, (stop or plan.rounds) + 1):
         for k in range(plan.algorithm.exchanges):
             server, messages = plan.algorithm.send(server, t, k)
             pairs = zip(workers, messages, strict=True)
-            replies = [worker.act(t, k, message) for worker, message in pairs]
+            replies = [worker.act(t, k, [message])[0] for worker, message in pairs]
             server = plan.algorithm.receive(server, t, k, [reply.message for reply in replies])
-    reports = [worker.report() for worker in workers]
+    reports = [worker.report([None])[0] for worker in workers]
     for journal in journals:
         journal.__exit__(None, None, None)
     return reports
