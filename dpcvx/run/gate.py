@@ -1,4 +1,4 @@
-"""The privacy gate: the only module that reads private values, and their only way out.
+"""The privacy gate: in a run, the only way to private values, and their only way out.
 
 A release charges the accounts, computes exact values, and adds noise, in this order; nothing else
 comes back. Charges and values are in the ledger's file before the run uses the values. A gate
