@@ -202,7 +202,7 @@ class _Watched(Serial):
         replies = super().map(method, *common, each=each)
         if method == "act":
             t = common[0]
-            z = np.mean([reply.message.z for reply in replies], axis=0)
+            z = np.mean([reply.message.z for (reply,) in replies], axis=0)
             W = z.reshape(self._shape, order="F")
             self._mean += (W - self._mean) / t
             if t in self._rounds:
