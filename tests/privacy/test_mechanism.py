@@ -1,8 +1,5 @@
 """Mechanisms: declarations, calibration, and the noise that is drawn."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +8,9 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, classical_gaussian_multiplier, gaussian_multiplier
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import grid_for
-from dpcvx.privacy.randomness import Alone, Seeded, source_for
+from dpcvx.privacy.randomness import Alone, Seeded, source_for, together
+from dpcvx.privacy.split_noise import SplitNoise
+from dpcvx.privacy.truncation import Truncation
 
 # Kolmogorov-Smirnov at level 1e-6 on 100 000 draws: a wrong scale of 10 % moves the distribution
 # function by 0.018 (Laplace) or 0.024 (normal), twice the critical distance 0.0085.
@@ -122,20 +121,30 @@ def test_each_mechanism_composes_as_itself():
     assert dp.Laplace().compose(Composition(), 2.0, 4) == Composition(0.0, ((2.0, 4),))
 
 
-@pytest.mark.parametrize("optimized", [(), ("-O",)], ids=["plain", "-O"])
-def test_release_rows_of_split_noise_are_refused_also_when_python_optimizes(optimized):
-    code = """
-import numpy as np, dpcvx as dp
-from dpcvx.privacy.mechanism import Calibrated
-noise = Calibrated(dp.Laplace(), 2.0, truncation=object())
-try:
-    noise.release_rows(np.zeros((1, 1)), None, None)
-except dp.DataError as error:
-    print(error)
-"""
-    command = [sys.executable, *optimized, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "drawn for one agent at a time" in done.stdout, done.stderr
+KINDS = {
+    "gaussian": Calibrated(dp.Gaussian(), 2.0),
+    "laplace": Calibrated(dp.Laplace(), 2.0),
+    "truncated": Calibrated(dp.Laplace(), 1.0, truncation=Truncation(0.8, 5, 1.0, 0.5)),
+    "split": Calibrated(dp.Gaussian(), 2.0, split=SplitNoise(5, 1, 2.0**-12, 1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "secure"])
+def test_release_of_rows_is_the_release_of_each_row_from_its_own_stream(kind, seeded):
+    """Truncated noise of one row is drawn again, and no other row's stream moves."""
+    noise, count = KINDS[kind], 40
+    values = np.random.default_rng(0).normal(size=(count, 5))
+    grid = noise.grid(0.5, 5)
+    sources = [source_for(3 if seeded else None, (k,)) for k in range(count)]
+    rows = noise.release_rows(values, grid, together(sources).at(2, 1))
+    assert rows.shape == values.shape and len(np.unique(rows[:, 0])) > count // 2
+    if seeded:
+        alone = [noise.release(v, grid, s.at(2, 1)) for v, s in zip(values, sources, strict=True)]
+        assert np.array_equal(rows, alone)
+    if noise.truncation is not None:
+        limit = grid.width * (noise.truncation.steps(grid) + 0.5)
+        assert np.abs(rows - values).max() <= limit
 
 
 def test_norms_match_the_noise():
