@@ -114,7 +114,7 @@ STOPS = [KeyboardInterrupt, MemoryError, OSError]
     "where",
     [
         (gate, "unseal"),
-        (gate.Calibrated, "release"),
+        (gate.Calibrated, "release_rows"),
         (NormalForm, "bind"),
         (Evaluator, "gradient"),
         (Journal, "charge"),

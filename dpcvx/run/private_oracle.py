@@ -282,9 +282,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
     def __repr__(self) -> str:
         gate = getattr(self, "_gate", None)  # None while it is being made
-        agents = "?" if gate is None else ", ".join(map(str, gate.agents[:3]))
-        more = ", ..." if self.count > 3 else ""
-        return f"PrivateOracle(agents={agents}{more})"
+        if gate is None:
+            return "PrivateOracle(agents=?)"
+        shown = ", ".join(map(str, gate.agents[:3]))
+        return f"PrivateOracle(agents={shown}{', ...' if gate.count > 3 else ''})"
 
 
 def _with_multiplier(known: Known, multiplier: float) -> Known:
