@@ -62,15 +62,15 @@ def test_sums_of_rows_are_those_of_their_agents(count):
 
 
 class Term:
-    """Replies with its own numbers."""
+    """A worker of one agent, which replies with its own numbers."""
 
-    def __init__(self, value):
-        self._value = value
+    def __init__(self, agent, value):
+        self.agents, self._value = (agent,), value
 
-    def act(self, t, k, message):
-        if message is None:
-            return None
-        return Reply(self._value, Outcome.SOLVED, term=True)
+    def act(self, t, k, messages):
+        if messages == [None]:
+            return [None]
+        return [Reply(self._value, Outcome.SOLVED, term=True)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
@@ -78,10 +78,10 @@ def test_workers_send_sums_instead_of_terms(workers):
     values, sent = terms(96), 0
     groups, answers = dealt(96, workers), []
     for agents in groups:
-        host = Host({k: lambda k=k: Term(values[k]) for k in agents}, Notes())
-        own = [(None if k == 5 else 0.0,) for k in agents]
+        host = Host({k: lambda k=k: Term(k, values[k]) for k in agents}, Notes())
+        own = [([None if k == 5 else 0.0],) for k in agents]
         answers.append((agents, host.call(1, "act", (1, 0), own)))
-    replies = heard(answers, None)
+    replies = [reply for (reply,) in heard(answers, None)]
     assert replies[5] is None and all(r.outcome is Outcome.SOLVED for r in replies if r)
     messages = [None if reply is None else reply.message for reply in replies]
     sent = sum(isinstance(message, Part) for message in messages)
