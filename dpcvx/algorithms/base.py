@@ -62,16 +62,16 @@ class Coins(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Sequence[Any]):
-    """What agents that take their turns together hear or say, and what each of them does.
+    """Messages to a batch of identical agents, or their replies, as one object.
 
     Attributes
     ----------
     whole : Any
-        For all of them.
+        The message to all agents, or their reply: arrays may have a row per agent.
     agents : int
-        How many they are.
+        Number of agents.
     one : callable
-        What the agent at a position hears or says.
+        Returns the message or reply of the agent at a position.
     """
 
     whole: Any
@@ -348,12 +348,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def batched(self) -> bool:
-        """Whether agents that hold the same variables can take their turns together.
+        """Whether one call of `act` can take the turns of identical agents with equal variables.
 
-        All are told the same object, or `Batch.whole` where `send` returns such messages, and
-        agents of one kind then act as one: `act` gets answers with a row per agent, so that arrays
-        of the state may have rows, and those of its reply. `receive` is handed replies `Batch`.
-        Every row must be what the agent by itself computes; `dp.conformance` compares them.
+        `send` returns the same object for all agents, or a `Batch`, of which `act` gets `whole`.
+        The oracle then answers with a row per agent, so arrays of the state and of the reply may
+        have rows. `receive` gets the replies as a `Batch`. Every row must have the bits that the
+        agent computes alone; `dp.conformance` compares them.
         """
         return False
 

@@ -23,8 +23,9 @@ def batches(plan: Terms, start: Start) -> list[list[int]]:
     start : Start
         Where the run starts from.
     """
-    positions = list(range(len(plan.agents)))
-    return [positions] if is_batch(plan, start) else [[k] for k in positions]
+    if is_batch(plan, start):
+        return [[*range(len(plan.agents))]]
+    return one_by_one(plan.agents)
 
 
 def is_batch(plan: Terms, start: Start) -> bool:

@@ -200,19 +200,19 @@ class PrivacyGate:
         compute: Callable[[], Array],
         scale: Array | None,
     ) -> Array:
-        values = compute()
-        if self.noise is None:
+        values, noisy = compute(), list[tuple[Index, Grid]]()
+        for charge in charges:
+            if charge.grid is not None and charge.rows.size:
+                noisy.append((charge.rows, charge.grid))
+        if self.noise is None or not noisy:
             return values
         values = values if scale is None else scale * values
         streams = self._sources.at(*place)
-        for charge in charges:
-            rows, grid = charge.rows, charge.grid
-            if grid is None or rows.size == 0:
-                continue
-            if rows.size == self.count:  # all in one
-                values = self.noise.release_rows(values, grid, streams)
-            else:
-                values = values.copy() if charge is charges[0] else values
+        if noisy[0][0].size == self.count:  # one grid for all
+            values = self.noise.release_rows(values, noisy[0][1], streams)
+        else:
+            values = values.copy()  # it may be a view, or what the oracle keeps
+            for rows, grid in noisy:
                 values[rows] = self.noise.release_rows(values[rows], grid, streams.among(rows))
         return values if scale is None else values / scale
 

@@ -78,7 +78,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._zero = form.at_zero()
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # For terms of sums that are made of the data themselves.
-        bare = self._data[0] if not noisy or MomentsTerm in self._facts.queries else []
+        bare = self._data[0] if not noisy or MomentsTerm in self._queries else []
         if not self._splits:
             self._data = []
         self._secret = bool(form.private) and (
@@ -105,8 +105,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             self._effects = StoredEffects(self._public_gradient, shift)
         self._known: Known | None = None
         if gate.noise is not None and self._certified is not None:
-            norm, stored = gate.noise.mechanism.norm, self._effects
-            self._known = Known(self._facts, norm, np.nan, self._public_gradient, projector, stored)
+            norm, gradient = gate.noise.mechanism.norm, self._public_gradient
+            self._known = Known(self._facts, norm, np.nan, gradient, projector, self._effects)
 
     def release(self, query: Query) -> Array:
         """Return the answer plus noise scaled to what one change of the data does to it.

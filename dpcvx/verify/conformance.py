@@ -28,7 +28,7 @@ from .promises import (
     differs_somewhere,
     refuses,
     stays_inside,
-    takes_turns_together,
+    takes_turns_in_a_batch,
 )
 
 
@@ -231,8 +231,8 @@ def conformance(
         if said:
             refused["equal clinics"] = said
         else:
-            promise = "agents that take their turns together do what each does by itself"
-            test = partial(takes_turns_together, trial)
+            promise = "a batch of agents computes what each computes by itself"
+            test = partial(takes_turns_in_a_batch, trial)
             checks.append(MethodCheck(promise, "equal clinics", test))
     return Conformance(type(method).__name__, tuple(checks), refused)
 

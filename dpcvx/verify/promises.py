@@ -238,7 +238,7 @@ def lives_anywhere(trial: Trial) -> None:
         )
 
 
-def takes_turns_together(trial: Trial) -> None:
+def takes_turns_in_a_batch(trial: Trial) -> None:
     """What `batched` says: next to a run in threads, in which agents take turns one by one."""
     for mechanism in ("gaussian", "laplace"):
         plan = trial.plan(trial.method, mechanism)

@@ -6,7 +6,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.privacy.accounts import Account
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run.gate import entry_for
+from dpcvx.privacy.randomness import source_for, together
+from dpcvx.run.gate import Charge, PrivacyGate, Release, entry_for
 from tests.helpers import Words
 from tests.spies import gate_of_one, release
 from tests.steps import AMPLE, GAUSS
@@ -20,3 +21,36 @@ def test_release_charged_as_noisy_without_a_grid_is_refused_before_it_is_compute
         release(gate, (1, 1), entry, lambda: pytest.fail("computed"), None)
     assert not gate.releases and not account.entries
     assert release(gate, (1, 1), entry, lambda: np.zeros(2), grid).shape == (2,)
+
+
+def charge_of(noise, rows, bound):
+    grid, entry = entry_for(noise, (1, 1), bound, 2, "gradient")
+    return Charge(np.array(rows), entry, grid)
+
+
+def test_batch_whose_first_charge_is_replayed_draws_noise_for_the_others_alone():
+    """What the oracle computes may be a view that nobody may write to."""
+    noise = Calibrated(GAUSS, 2.0)
+    exact = np.arange(6.0).reshape(3, 2)
+    charges = [charge_of(noise, [0], 0.5), charge_of(noise, [1, 2], 4.0)]
+
+    def gate(past=()):
+        accounts = [Account(f"a{k}", {}, AMPLE) for k in range(3)]
+        sources = together([source_for(3, (k,)) for k in range(3)])
+        return PrivacyGate(range(3), noise, accounts, sources, past=past)
+
+    whole = gate().release((1, 1), charges, lambda: np.broadcast_to(exact, (3, 2)))
+    resumed = gate([Release(0, 1, 1, whole[0])])
+    values = resumed.release((1, 1), charges, lambda: np.broadcast_to(exact, (3, 2)))
+    assert np.array_equal(values, whole) and not np.array_equal(values[1:], exact[1:])
+    assert [len(account.entries) for account in resumed.accounts()] == [0, 1, 1]
+    assert np.array_equal(exact, np.arange(6.0).reshape(3, 2))
+
+
+def test_values_without_noise_are_not_scaled_on_their_way():
+    """Scaled and divided again they would have other bits."""
+    gate = gate_of_one(Calibrated(GAUSS, 2.0), Account("bob", {}, AMPLE), Words())
+    value, scale = np.array([[0.1, 0.7]]), np.array([3.0, 1e-3])
+    assert not np.array_equal(scale * value / scale, value)
+    charge = Charge(gate.everyone, None, None)
+    assert np.array_equal(gate.release((1, 1), [charge], lambda: value, scale), value)

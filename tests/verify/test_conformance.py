@@ -392,7 +392,7 @@ class Harsh(dp.ADMM):
 
 @dataclass(frozen=True)
 class Mixed(dp.LinearizedADMM):
-    """Agents that take their turns together look at each other's points."""
+    """Agents in a batch look at each other's points."""
 
     batched = True
 
@@ -403,7 +403,7 @@ class Mixed(dp.LinearizedADMM):
 
 @dataclass(frozen=True)
 class Secretive(dp.MeanGradient):
-    """Agents that keep vectors of their own cannot take their turns together."""
+    """Agents that keep vectors of their own cannot be in a batch."""
 
     batched = True
 
@@ -453,12 +453,12 @@ def test_a_method_that_breaks_a_promise_is_found(method, promise):
     right()
 
 
-TOGETHER = "agents that take their turns together do what each does by itself"
+BATCH = "a batch of agents computes what each computes by itself"
 
 
-def together(method, **options):
+def in_a_batch(method, **options):
     found = dp.conformance(method, instances=LINE, **options)
-    return [check for check in found if check.name == TOGETHER]
+    return [check for check in found if check.name == BATCH]
 
 
 @pytest.mark.parametrize(
@@ -470,8 +470,8 @@ def together(method, **options):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_turns_together_that_are_not_those_of_each_are_found(method, error, text):
-    (check,) = together(method)
+def test_batch_that_computes_something_else_than_each_agent_is_found(method, error, text):
+    (check,) = in_a_batch(method)
     with pytest.raises(error, match=text):
         check()
 
@@ -484,15 +484,15 @@ def test_turns_together_that_are_not_those_of_each_are_found(method, error, text
     ],
     ids=str,
 )  # fmt: skip
-def test_agents_that_take_turns_together_do_what_each_does_by_itself(method):
-    (check,) = together(method)
+def test_batch_computes_what_each_agent_computes(method):
+    (check,) = in_a_batch(method)
     check()
 
 
-def test_methods_that_do_not_take_turns_together_are_not_asked():
-    assert not together(dp.ADMM(penalty=2.0))
-    assert not together(dp.LinearizedADMM(perturb="output"))
-    assert not together(dp.LinearizedADMM(), release="once")
+def test_methods_that_are_not_batched_are_not_compared():
+    assert not in_a_batch(dp.ADMM(penalty=2.0))
+    assert not in_a_batch(dp.LinearizedADMM(perturb="output"))
+    assert not in_a_batch(dp.LinearizedADMM(), release="once")
 
 
 def test_a_sensitivity_that_is_too_small_is_found():
@@ -540,9 +540,11 @@ def test_a_network_of_other_agents_is_not_tried_on_equal_clinics():
     names = [agent.name for agent in made("laboratories").problem.agents]
     graph = dp.networks.build("ring", names)
     suite = dp.conformance(dp.PrimalDual(graph), rounds=None, instances=["laboratories"])
-    assert [*suite.refused] == ["equal clinics"] and not any("together" in str(c) for c in suite)
+    assert [*suite.refused] == ["equal clinics"] and not any(
+        "a batch of agents" in str(c) for c in suite
+    )
     shaped = dp.conformance(dp.PrimalDual("ring"), rounds=None, instances=["laboratories"])
-    assert not shaped.refused and "together" in str([*shaped][-1])
+    assert not shaped.refused and "a batch of agents" in str([*shaped][-1])
 
 
 def test_a_method_that_takes_no_instance_is_not_passed():

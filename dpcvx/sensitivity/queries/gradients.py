@@ -73,7 +73,7 @@ class Gradient(Query):
 
     def labels(self, known: Known) -> Index | None:
         """Return which agents' points have one bound."""
-        return None if self.x.ndim == 1 else known.sensitivity.alike(known.norm, self.x)
+        return _labels(self.x, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class Step(Query):
 
     def labels(self, known: Known) -> Index | None:
         """Return which agents' points have one bound."""
-        return None if self.x.ndim == 1 else known.sensitivity.alike(known.norm, self.x)
+        return _labels(self.x, known)
 
     def evaluate(self, objective: Objective) -> Array:
         """The components that move."""
@@ -303,3 +303,8 @@ def _follows(facts: Facts, norm: int) -> bool:
 def _rows(points: Array, rows: Index | int) -> Array:
     """Return the points of some agents: rows, or the one point of all."""
     return points if points.ndim == 1 else points[rows]
+
+
+def _labels(points: Array, known: Known) -> Index | None:
+    """Return which points of a batch have one bound; None if it has one point."""
+    return None if points.ndim == 1 else known.sensitivity.alike(known.norm, points)

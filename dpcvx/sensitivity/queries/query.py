@@ -59,6 +59,7 @@ class Query(abc.ABC):
     batched: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.batched = bool(vars(cls).get("batched", False))
 
     @classmethod
