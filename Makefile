@@ -50,8 +50,9 @@ wheel: $(READY)  ## the README's example from a wheel, on every Python here, in 
 dist: $(READY)  ## what is published, in dist/: a source distribution, and a wheel made from it
 	$(BIN)/python -m build --no-isolation --outdir dist
 
-gallery: $(READY)  ## draws the gallery's thumbnails anew, in four minutes
+gallery: $(READY)  ## draws the pictures of the gallery and the landing page anew
 	$(BIN)/python docs/gallery.py
+	$(BIN)/python docs/front.py
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew
 	$(BIN)/python -m tests.pages

@@ -1,4 +1,4 @@
-"""Pictures of the landing page, one panel each: ``python docs/front.py`` draws them in a minute."""
+"""Pictures of the landing page, one panel each; ``make gallery`` draws them."""
 
 from pathlib import Path
 
