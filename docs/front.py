@@ -90,7 +90,7 @@ def clinics(ax):
             values.append(accuracy())
         ax.plot(np.full(9, epsilon), values, "o", ms=3, color=BLUE, alpha=0.5)
         ax.plot(epsilon, np.median(values), "s", color=BLUE)
-    dp.not_private.central(problem).solve()
+    dp.not_private.joint_problem(problem).solve()
     ax.axhline(accuracy(), color="k", lw=1, ls="--")
     ax.text(0.1, accuracy() + 1, "without noise", va="bottom")
     ax.axhline(50, color=GREY, lw=1)

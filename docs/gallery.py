@@ -36,7 +36,7 @@ def draw(name):
 
 
 def shrink(source, target):
-    """Write a picture in the width of a card, in few colours."""
+    """Write a picture in the width of a card, in few colors."""
     with Image.open(source) as picture:
         size = WIDTH, round(WIDTH * picture.height / picture.width)
         small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)

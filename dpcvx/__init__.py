@@ -1,4 +1,4 @@
-"""Private distributed optimisation for models written in cvxpy.
+"""Private distributed optimization for models written in cvxpy.
 
 State each agent's objective and constraints in cvxpy, mark what is private, and run a distributed
 solver whose differential-privacy guarantee is derived from the model, without any private data.
@@ -9,21 +9,22 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from . import testing
 from .algorithms import networks, penalties, steps
 from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
-from .algorithms.central import Central
 from .algorithms.decentralized_admm import DecentralizedADMM
 from .algorithms.decentralized_gradient import DecentralizedGradient
 from .algorithms.dpp2 import DPP2
+from .algorithms.federated_averaging import FederatedAveraging
+from .algorithms.federated_gradient import FederatedGradient
 from .algorithms.gradient_admm import GradientADMM
 from .algorithms.gradient_tracking import GradientTracking
 from .algorithms.linearized_admm import LinearizedADMM
-from .algorithms.mean_gradient import MeanGradient
+from .algorithms.one_shot import OneShot
 from .algorithms.primal_dual import PrimalDual
 from .algorithms.resource_admm import ResourceADMM
 from .algorithms.summed import SecretSharing
-from .algorithms.summed_gradient import SummedGradient
 from .errors import (
     BudgetError,
     DataError,
@@ -34,12 +35,12 @@ from .errors import (
     RefusedError,
     RepeatWarning,
     SolverError,
-    WorkerLost,
+    WorkerLostError,
 )
 from .model.adjacency import Rows, Within
 from .model.agent import Agent
 from .model.asserted import Asserted
-from .model.expected import Expected
+from .model.prior import Prior
 from .model.private import Private
 from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
@@ -50,25 +51,24 @@ from .run.executors.mpi import MPI
 from .run.executors.processes import Processes
 from .run.executors.serial import Serial
 from .run.executors.threads import Threads
-from .run.recourse import OwnSolution
+from .run.recourse import RecourseSolution
 from .run.result import Result, Status, Transcript
 from .run.solution import Solution
-from .verify import not_private
-from .verify.attack import Attack, attack
-from .verify.audit import Audit, audit
-from .verify.check import Check, check
-from .verify.compare import Comparison
-from .verify.conformance import conformance
-from .verify.tradeoff import Tradeoff
-from .verify.tune import Tuned
+from .testing import not_private
+from .testing.audit import Audit, audit
+from .testing.check import SensitivityCheck, check_sensitivity
+from .testing.reconstruct import Reconstruction, reconstruct
+from .tuning.compare import Comparison
+from .tuning.tradeoff import Tradeoff
+from .tuning.tune import Tuned
 
 if _TYPE_CHECKING:
-    from .owners.loopback import loopback
-    from .owners.owner import Owner, Owners
+    from .owners.loopback import LoopbackOwners
+    from .owners.owner import Owner, RemoteOwners
 
 __version__ = _version("dpcvx")
 # Names that need the packages of an extra, dpcvx[owners], and where they are.
-_OWNERS = {"Owner": "owner", "Owners": "owner", "loopback": "loopback"}
+_OWNERS = {"Owner": "owner", "RemoteOwners": "owner", "LoopbackOwners": "loopback"}
 
 __all__ = [
     "ADMM",
@@ -77,18 +77,16 @@ __all__ = [
     "Agent",
     "Algorithm",
     "Asserted",
-    "Attack",
     "Audit",
     "BudgetError",
-    "Central",
-    "Check",
     "Comparison",
     "Dask",
     "DataError",
     "DecentralizedADMM",
     "DecentralizedGradient",
     "DpcvxError",
-    "Expected",
+    "FederatedAveraging",
+    "FederatedGradient",
     "Gaussian",
     "GradientADMM",
     "GradientTracking",
@@ -97,43 +95,45 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LinearizedADMM",
-    "MeanGradient",
+    "LoopbackOwners",
     "ModelError",
-    "OwnSolution",
+    "OneShot",
     "Owner",
-    "Owners",
     "Plan",
     "PrimalDual",
+    "Prior",
     "PrivacyError",
     "Private",
     "Problem",
     "Processes",
+    "Reconstruction",
+    "RecourseSolution",
     "RefusedError",
+    "RemoteOwners",
     "RepeatWarning",
     "ResourceADMM",
     "Result",
     "Rows",
     "SecretSharing",
+    "SensitivityCheck",
     "Serial",
     "Solution",
     "SolverError",
     "Status",
-    "SummedGradient",
     "Threads",
     "Tradeoff",
     "Transcript",
     "Tuned",
     "Within",
-    "WorkerLost",
-    "attack",
+    "WorkerLostError",
     "audit",
-    "check",
-    "conformance",
-    "loopback",
+    "check_sensitivity",
     "networks",
     "not_private",
     "penalties",
+    "reconstruct",
     "steps",
+    "testing",
 ]
 
 

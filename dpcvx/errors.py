@@ -49,7 +49,7 @@ class LedgerError(PrivacyError):
     """
 
 
-class WorkerLost(PrivacyError):
+class WorkerLostError(PrivacyError):
     """A process in which agents lived is gone, and with it their state; nothing was repeated.
 
     Attributes
@@ -66,7 +66,7 @@ class WorkerLost(PrivacyError):
         self.agents = agents
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerLost, (str(self), self.workers, self.agents)
+        return WorkerLostError, (str(self), self.workers, self.agents)
 
 
 class BudgetError(PrivacyError):

@@ -2,7 +2,7 @@
 
 A method is a frozen dataclass of its parameters that derives from `Algorithm`, from
 `ConsensusMethod` where a server averages, or from `NetworkMethod` where agents hear their
-neighbours only. Its `act` asks the oracle by queries; nothing else that it sees is private.
+neighbors only. Its `act` asks the oracle by queries; nothing else that it sees is private.
 """
 
 from ._arguments import POSITIVE, Kind, choice, integer, number, optional
@@ -28,12 +28,12 @@ from .model.curvature import smoothness, strong_convexity
 from .sensitivity.queries.data import DataCurvature
 from .sensitivity.queries.gradients import Gradient, GradientStep, Step
 from .sensitivity.queries.query import Query
-from .sensitivity.queries.solutions import LocalSolution, Minimiser
+from .sensitivity.queries.solutions import LocalSolution, Minimizer
 from .sensitivity.queries.stored import Stored, StoredGradient
 from .sensitivity.stored_vectors import LinearCombination
 from .solvers.conic import Outcome
-from .verify.conformance import Conformance, ConformanceReport, MethodCheck, conformance
-from .verify.instances import Instance
+from .testing.conformance import Conformance, ConformanceReport, MethodCheck, check_method
+from .testing.instances import Instance
 
 __all__ = [
     "POSITIVE",
@@ -61,7 +61,7 @@ __all__ = [
     "LocalProgram",
     "LocalSolution",
     "MethodCheck",
-    "Minimiser",
+    "Minimizer",
     "NetworkMethod",
     "Oracle",
     "Outcome",
@@ -77,8 +77,8 @@ __all__ = [
     "StoredGradient",
     "as_penalty",
     "as_step",
+    "check_method",
     "choice",
-    "conformance",
     "integer",
     "mixed",
     "number",

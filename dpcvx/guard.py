@@ -28,8 +28,8 @@ _OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
 _FIXED = {
     ("Plan.run", name): f"A plan fixes it: write problem.plan(..., {name}=...).run()."
     for name in (
-        "algorithm", "mechanism", "rounds", "epsilon", "delta", "release", "observer", "violation",
-        "slack_price", "expected",
+        "algorithm", "mechanism", "rounds", "epsilon", "delta", "release", "observer",
+        "violation_probability", "slack_penalty", "prior",
     )
 }  # fmt: skip
 # A function or a class.

@@ -16,11 +16,11 @@ from .algorithms.base import Algorithm
 from .algorithms.secret_terms import check_sharing
 from .algorithms.summed import SHARING, SecretSharing
 from .defaults import proposal
-from .errors import ModelError, PrivacyError
+from .errors import ModelError
 from .guard import frameless
 from .model.agent import Agent
 from .model.declaration import Declaration
-from .model.expected import Expected
+from .model.prior import Prior
 from .model.private import Private, seal_all
 from .plan.banner import banner
 from .plan.compiled import Compiled
@@ -33,12 +33,12 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.report import busy_line
 from .run.result import Result, Status, Transcript
-from .verify.compare import Comparison, compare
-from .verify.forecast import Forecast, forecast
-from .verify.request import SearchRequest
-from .verify.settings import Way, ways
-from .verify.tradeoff import Tradeoff, tradeoff
-from .verify.tune import Tuned, tune
+from .tuning.compare import Comparison, compare
+from .tuning.forecast import Forecast, forecast
+from .tuning.request import SearchRequest
+from .tuning.settings import Way, ways
+from .tuning.tradeoff import Tradeoff, tradeoff
+from .tuning.tune import Tuned, tune
 
 
 @dataclass
@@ -67,15 +67,15 @@ class Plan(Terms):
     algorithm : Algorithm
         With every default replaced by a number.
     rounds : int
-    release : {"each step", "once"}
-    observer : {"everyone", "last iterate"}
+    release : {"each_step", "once"}
+    observer : {"everyone", "last_iterate"}
     program : Program
         The problem as plain arrays.
     agents : tuple of AgentPlan
         What is fixed for each agent: sensitivity, noise, price, budget; ``plan.agent("north")``
         is the one of that name.
     last : LastIterate or None
-        With ``observer="last iterate"`` and noise: what the guarantee follows from.
+        With ``observer="last_iterate"`` and noise: what the guarantee follows from.
     guarantee : Guarantee
         Of a run without a seed.
     fingerprint : str
@@ -94,14 +94,14 @@ class Plan(Terms):
     @frameless
     def forecast(
         self,
-        seconds: float = 2.0,
+        time_limit: float = 2.0,
         *,
         proxy: Mapping[Private | str, DataSource] | None = None,
     ) -> Forecast:
         """Predict the accuracy of the plan's solutions by runs on copies of public proxy data.
 
         ``print(plan)`` calls it. Copies differ from the proxy by its assumed error: the standard
-        deviation in ``expected=`` if there is one, else 20 % of each entry; records are drawn again
+        deviation in ``prior=`` if there is one, else 20 % of each entry; records are drawn again
         with replacement. The initial point and the optimum for the proxy data are scored on the
         same copies. Noise is seeded. No private data are read, and nothing is charged.
 
@@ -110,8 +110,8 @@ class Plan(Terms):
         seconds : float
             Processor time, at most. The result is kept until more seconds are given.
         proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted, or
-            else the mean in ``expected=``. They must not be computed from the private data.
+            Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted, or
+            else the mean in ``prior=``. They must not be computed from the private data.
 
         Returns
         -------
@@ -122,18 +122,18 @@ class Plan(Terms):
         Raises
         ------
         ModelError
-            If `seconds` is no positive number, or `proxy` is no mapping of private objects.
+            If `time_limit` is no positive number, or `proxy` is no mapping of private objects.
         DataError
             If a value in `proxy` does not fit its declaration.
         """
-        check_argument("plan.forecast", "seconds", seconds, POSITIVE)
+        check_argument("plan.forecast", "time_limit", time_limit, POSITIVE)
         told = self._told
         if proxy is not None:
-            return forecast(self, seconds, proxy)
+            return forecast(self, time_limit, proxy)
         known = told.forecast
-        if known is None or (known.unsimulated and seconds > told.seconds):
-            told.forecast = known = forecast(self, seconds)
-            told.seconds = seconds
+        if known is None or (known.unsimulated and time_limit > told.seconds):
+            told.forecast = known = forecast(self, time_limit)
+            told.seconds = time_limit
         return known
 
     @frameless
@@ -326,7 +326,7 @@ class Problem(Declaration):
     @property
     @frameless
     def value(self) -> float | None:
-        """The sum of the agents' objectives (to be minimised) at ``variable.value``, if public.
+        """The sum of the agents' objectives (to be minimized) at ``variable.value``, if public.
 
         None before the first run.
 
@@ -335,13 +335,7 @@ class Problem(Declaration):
         PrivacyError
             If an objective has private data.
         """
-        for name, agent in self.named.items():
-            if agent.private:
-                raise PrivacyError(
-                    "problem.value would show the objective without noise, and that of agent "
-                    f"'{name}' depends on private data. In tests and studies write "
-                    "dp.not_private.objective(problem, result.solution), which has no guarantee."
-                )
+        self.require_public_objectives("problem.value")
         values = [agent.cost.value for agent in self.agents]
         known = [float(value) for value in values if value is not None]
         return sum(known) if len(known) == len(values) else None
@@ -357,9 +351,9 @@ class Problem(Declaration):
         delta: float | None = None,
         release: Release | None = None,
         observer: Observer = "everyone",
-        violation: float | None = None,
-        slack_price: float | None = None,
-        expected: Mapping[Private | str, Expected] | None = None,
+        violation_probability: float | None = None,
+        slack_penalty: float | None = None,
+        prior: Mapping[Private | str, Prior] | None = None,
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
@@ -385,29 +379,29 @@ class Problem(Declaration):
         delta : float, optional
             Where the total is stated, for all agents; needed with `epsilon`. 0 is pure differential
             privacy. Above 0 it is the probability with which the guarantee may fail.
-        release : {"each step", "once"}, optional
+        release : {"each_step", "once"}, optional
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
-            are affine in the data, or squares of records. Chosen if omitted; ``"each step"`` for a
+            are affine in the data, or squares of records. Chosen if omitted; ``"each_step"`` for a
             method that is named.
-        observer : {"everyone", "last iterate"}
+        observer : {"everyone", "last_iterate"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
             where `dp.GradientADMM` amplifies it; nothing else is then kept or shown.
-        violation : float, optional
+        violation_probability : float, optional
             For problems with private data in constraints: the probability, over the noise, with
             which a decision may break one of them for the true data. Margins follow from it, and
             ``print(plan)`` shows them. With 0 no decision breaks any: the noise then has a limit,
             which takes half of `delta`, and the run has to be the first one in its ledger.
-        slack_price : float, optional
+        slack_penalty : float, optional
             What a unit costs by which such a constraint may be missed, so that a decision always
             exists where the public constraints admit one.
-        expected : mapping of Private or its name to Expected, optional
+        prior : mapping of Private or its name to Prior, optional
             What is publicly expected of private data, for ``release="once"`` with gradients that
             are affine in them: what left is then moved towards it. The guarantee does not depend
             on whether it is right. Without it, data that are released once are moved towards
-            ``dp.Private(like=...)`` at the level that fits the release, as far as noise explains
-            the distance; ``dp.Central(shrink=False)`` switches that off.
+            ``dp.Private(proxy=...)`` at the level that fits the release, as far as noise explains
+            the distance; ``dp.OneShot(shrink=False)`` switches that off.
 
         Returns
         -------
@@ -429,9 +423,9 @@ class Problem(Declaration):
             delta=delta,
             release=release,
             observer=observer,
-            violation=violation,
-            slack_price=slack_price,
-            expected=expected,
+            violation_probability=violation_probability,
+            slack_penalty=slack_penalty,
+            prior=prior,
         )
         return _planned_in_sight(self, request)
 
@@ -446,9 +440,9 @@ class Problem(Declaration):
         delta: float | None = None,
         release: Release | None = None,
         observer: Observer = "everyone",
-        violation: float | None = None,
-        slack_price: float | None = None,
-        expected: Mapping[Private | str, Expected] | None = None,
+        violation_probability: float | None = None,
+        slack_penalty: float | None = None,
+        prior: Mapping[Private | str, Prior] | None = None,
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         tolerance: float | None = None,
@@ -464,7 +458,7 @@ class Problem(Declaration):
         ----------
         algorithm, mechanism, rounds, epsilon, delta, release
             Fix the plan; see `plan`.
-        observer, violation, slack_price, expected
+        observer, violation_probability, slack_penalty, prior
             Fix the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.
@@ -487,9 +481,9 @@ class Problem(Declaration):
             delta=delta,
             release=release,
             observer=observer,
-            violation=violation,
-            slack_price=slack_price,
-            expected=expected,
+            violation_probability=violation_probability,
+            slack_penalty=slack_penalty,
+            prior=prior,
         )
         return _planned_in_sight(self, request, verbose).run(
             data=data,
@@ -509,15 +503,15 @@ class Problem(Declaration):
         epsilon: float | Mapping[Agent | str, float],
         delta: float,
         proxy: Mapping[Private | str, DataSource] | None = None,
-        seconds: float = 60.0,
+        time_limit: float = 60.0,
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
-        expected: Mapping[Private | str, Expected] | None = None,
-        violation: float | None = None,
-        slack_price: float | None = None,
+        prior: Mapping[Private | str, Prior] | None = None,
+        violation_probability: float | None = None,
+        slack_penalty: float | None = None,
         sharing: SecretSharing | None = None,
-        colluders: int = 1,
+        max_colluders: int = 1,
     ) -> Tuned[Plan]:
         """Search for the settings that give the best answer for a total budget.
 
@@ -532,7 +526,7 @@ class Problem(Declaration):
         epsilon, delta
             Total budget; as for `plan`.
         proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
+            Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted.
             They must not be computed from the private data.
         seconds : float
             How long to search, at most.
@@ -542,17 +536,17 @@ class Problem(Declaration):
         verbose : bool, optional
             Show a line of progress; by default on a terminal or in a notebook.
         recourse : bool
-            Judge answers once every agent has decided for itself, as by ``result.own``. Private
-            data in ``own=`` need stand-ins then, too.
-        expected : mapping of Private or its name to Expected, optional
+            Judge answers once every agent has decided for itself, as by ``result.recourse``.
+            Private data in ``recourse=`` need stand-ins then, too.
+        prior : mapping of Private or its name to Prior, optional
             For plans that release the data once; see `plan`. Stand-ins have to differ from it as
             the data may.
-        violation, slack_price : float, optional
+        violation_probability, slack_penalty : float, optional
             Of all plans, where constraints contain private data; see `plan`. What is broken on the
             stand-in is counted next to what is promised.
         sharing : SecretSharing, optional
             Also try methods whose noise is split over agents under secret sums. They meet the
-            budget against `colluders` agents with the server, and rest on all others.
+            budget against `max_colluders` agents with the server, and rest on all others.
         colluders : int
             With ``sharing=``, so many.
 
@@ -571,13 +565,13 @@ class Problem(Declaration):
         plans = Request(
             epsilon=epsilon,
             delta=delta,
-            expected=expected,
-            violation=violation,
-            slack_price=slack_price,
+            prior=prior,
+            violation_probability=violation_probability,
+            slack_penalty=slack_penalty,
         )
         sealed = seal_all(proxy, "proxy")
-        search = SearchRequest("problem.tune", plans, sealed, seconds, seed, verbose, recourse)
-        return tune(self, planned, search, _ways(sharing, colluders))
+        search = SearchRequest("problem.tune", plans, sealed, time_limit, seed, verbose, recourse)
+        return tune(self, planned, search, _ways(sharing, max_colluders))
 
     @frameless
     def tradeoff(
@@ -587,13 +581,13 @@ class Problem(Declaration):
         *,
         delta: float,
         runs: int = 10,
-        seconds: float = 60.0,
+        time_limit: float = 60.0,
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
-        expected: Mapping[Private | str, Expected] | None = None,
-        violation: float | None = None,
-        slack_price: float | None = None,
+        prior: Mapping[Private | str, Prior] | None = None,
+        violation_probability: float | None = None,
+        slack_penalty: float | None = None,
         algorithm: Algorithm | None = None,
     ) -> Tradeoff:
         """What an answer is worth at which epsilon, on public stand-in data.
@@ -608,10 +602,10 @@ class Problem(Declaration):
         delta : float
         runs : int
             Runs at each epsilon, if there is time.
-        proxy, seconds, seed, verbose, recourse, expected, violation, slack_price
+        proxy, time_limit, seed, verbose, recourse, prior, violation_probability, slack_penalty
             As for `tune`.
         algorithm : Algorithm, optional
-            Of all plans, such as ``dp.Central(sharing=...)``; what each plan chooses if omitted.
+            Of all plans, such as ``dp.OneShot(sharing=...)``; what each plan chooses if omitted.
 
         Returns
         -------
@@ -626,12 +620,14 @@ class Problem(Declaration):
         plans = Request(
             epsilon=1.0,  # every plan has its own
             delta=delta,
-            expected=expected,
-            violation=violation,
-            slack_price=slack_price,
+            prior=prior,
+            violation_probability=violation_probability,
+            slack_penalty=slack_penalty,
         )
         sealed = seal_all(proxy, "proxy")
-        search = SearchRequest("problem.tradeoff", plans, sealed, seconds, seed, verbose, recourse)
+        search = SearchRequest(
+            "problem.tradeoff", plans, sealed, time_limit, seed, verbose, recourse
+        )
         return tradeoff(self, planned, search, epsilons, runs, algorithm)
 
     @frameless
@@ -641,16 +637,16 @@ class Problem(Declaration):
         epsilon: float | Mapping[Agent | str, float],
         delta: float,
         proxy: Mapping[Private | str, DataSource] | None = None,
-        seconds: float = 60.0,
+        time_limit: float = 60.0,
         runs: int = 10,
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
-        expected: Mapping[Private | str, Expected] | None = None,
-        violation: float | None = None,
-        slack_price: float | None = None,
+        prior: Mapping[Private | str, Prior] | None = None,
+        violation_probability: float | None = None,
+        slack_penalty: float | None = None,
         sharing: SecretSharing | None = None,
-        colluders: int = 1,
+        max_colluders: int = 1,
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
@@ -659,12 +655,12 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        epsilon, delta, proxy, seconds, seed, verbose
+        epsilon, delta, proxy, time_limit, seed, verbose
             Budget of every candidate, stand-ins and search; as for `tune`.
         runs : int
             Runs of every candidate that it is judged by, if there is time; of the default and the
             best, up to four times as many, until one is clearly better.
-        recourse, expected, violation, slack_price, sharing, colluders
+        recourse, prior, violation_probability, slack_penalty, sharing, max_colluders
             As for `tune`.
 
         Returns
@@ -681,18 +677,20 @@ class Problem(Declaration):
         plans = Request(
             epsilon=epsilon,
             delta=delta,
-            expected=expected,
-            violation=violation,
-            slack_price=slack_price,
+            prior=prior,
+            violation_probability=violation_probability,
+            slack_penalty=slack_penalty,
         )
         sealed = seal_all(proxy, "proxy")
-        search = SearchRequest("problem.compare", plans, sealed, seconds, seed, verbose, recourse)
-        return compare(self, planned, search, _ways(sharing, colluders), runs)
+        search = SearchRequest(
+            "problem.compare", plans, sealed, time_limit, seed, verbose, recourse
+        )
+        return compare(self, planned, search, _ways(sharing, max_colluders), runs)
 
 
 def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
     check_argument("", "sharing", sharing, SHARING)
-    check_argument("", "colluders", colluders, integer(1))
+    check_argument("", "max_colluders", colluders, integer(1))
     check_sharing(sharing, colluders)
     return ways(sharing, colluders)
 

@@ -19,7 +19,7 @@ Where the paper differs from what is computed here:
 * Table 1's first eta, 1.95, is eta / beta. The formula gives 1.753.
 * Its L is a contraction factor of strongly convex losses. ``(a'x - b)^2`` has rank one, so Theorem
   7.2 applies to none of the runs, and Corollary 6.2 to all with eta = 1 / nu at most.
-* The gap in its code is that of x_t; the text has y_t in the regulariser. Both are printed.
+* The gap in its code is that of x_t; the text has y_t in the regularizer. Both are printed.
 * The optimum that its code subtracts in Figure 1(a) is the least objective of 100 sampled steps of
   size 0.1, 2.81 for mu = 0.25 where such users' optimum is 1.43: the curves end where they meet
   it.
@@ -54,7 +54,7 @@ from problems.elastic_net.study import (
     elastic_net,
     losses,
     optimum,
-    regulariser,
+    regularizer,
 )
 from problems.elastic_net.users import Users, made_users
 from problems.elastic_net.utility import Utility, utility
@@ -156,7 +156,7 @@ def large_run(users: Users, setting: Setting, iterations: int) -> str:
     planned = time.perf_counter()
     x = plan.run(seed=0, verbose=False).last[study.x]
     done = time.perf_counter()
-    gap = float(losses(users, x) + regulariser(x)) - optimum(users)[1]
+    gap = float(losses(users, x) + regularizer(x)) - optimum(users)[1]
     return (
         f"dp.GradientADMM on {users.count} users, sigma = {setting.sigma:g}, clipped: planned in "
         f"{planned - start:.0f} s, {iterations} iterations in {done - planned:.1f} s, gap "
@@ -167,9 +167,9 @@ def large_run(users: Users, setting: Setting, iterations: int) -> str:
 def plans(users: Users, setting: Setting) -> Iterator[str]:
     """What plans of one pass guarantee against an observer of the last iterate."""
     study = elastic_net(users)
-    yield f"Plans for {users.count} users, sigma = {setting.sigma:g}, observer='last iterate'"
+    yield f"Plans for {users.count} users, sigma = {setting.sigma:g}, observer='last_iterate'"
     for order in ORDERS:
-        plan = study.plan(setting, users.count, observer="last iterate", order=order)
+        plan = study.plan(setting, users.count, observer="last_iterate", order=order)
         found = plan.guarantee.amplification
         assert found is not None
         least, most = min(found.by_agent.values()), max(found.by_agent.values())

@@ -153,7 +153,7 @@ def spend(study: PowerFlow, plan: dp.Plan, seeds: Sequence[int]) -> Spent:
     for seed in seeds:
         result = plan.run(seed=seed, record=True)
         assert result.transcript is not None
-        found = dp.attack(plan, result.transcript)
+        found = dp.reconstruct(plan, result.transcript)
         estimates.append(active(study, [guess.value for guess in found.guesses]))
         wrong.append(sum(zone.active for zone in assess(study, result).zones))
     return Spent(plan, np.array(estimates), np.array(wrong))
@@ -161,7 +161,7 @@ def spend(study: PowerFlow, plan: dp.Plan, seeds: Sequence[int]) -> Spent:
 
 def without_noise(study: PowerFlow) -> float:
     """Power out of balance, in MW, where the server is told the loads themselves."""
-    result = study.problem.plan(dp.Central(), mechanism=None).run()
+    result = study.problem.plan(dp.OneShot(), mechanism=None).run()
     return sum(zone.active for zone in assess(study, result).zones)
 
 
@@ -205,11 +205,11 @@ def _seen(axes: Axes, found: Findings) -> None:
     axes.plot(at, found.known[order], "_", ms=9, mew=1.4, color="black", label=label)
     budgets = (max(e for e in found.well if e <= 1), min(found.well))
     marks = ((-0.2, BLUE, "o"), (0.2, ORANGE, "^"))
-    for (shift, colour, mark), epsilon in zip(marks, budgets, strict=True):
+    for (shift, color, mark), epsilon in zip(marks, budgets, strict=True):
         spent = found.well[epsilon]
         label = f"epsilon {epsilon:g}: to within {_digits(found.error(spent))} MW"
         places = np.tile(at + shift, len(spent.estimates))
-        axes.plot(places, spent.estimates[:, order].ravel(), label=label, **_dots(colour, mark))
+        axes.plot(places, spent.estimates[:, order].ravel(), label=label, **_dots(color, mark))
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(at, [str(bus) for bus in order + 1])
     axes.set(xlabel="bus", ylabel="load, MW", title="What an eavesdropper sees")
@@ -221,21 +221,21 @@ def _seen(axes: Axes, found: Findings) -> None:
 
 def _missed(axes: Axes, found: Findings) -> None:
     budgets = list(found.well)
-    for name, runs, colour, line, mark in (
+    for name, runs, color, line, mark in (
         ("the paper's noisy steps", found.badly, RED, "--", "^"),
         ("noise once, on the loads", found.well, BLUE, "-", "o"),
     ):
         middle = {epsilon: float(np.median(spent.wrong)) for epsilon, spent in runs.items()}
-        axes.loglog(budgets, list(middle.values()), line, color=colour, lw=1.6)
+        axes.loglog(budgets, list(middle.values()), line, color=color, lw=1.6)
         for epsilon, spent in runs.items():
-            axes.plot(np.full(spent.wrong.size, epsilon), spent.wrong, **_dots(colour, mark))
+            axes.plot(np.full(spent.wrong.size, epsilon), spent.wrong, **_dots(color, mark))
         named = max(e for e in budgets if e <= 1)
         axes.annotate(
             f"{name}\n{_digits(middle[named])} MW at epsilon {named:g}",
             (named, middle[named]),
             (6, 18),
             textcoords="offset points",
-            color=colour,
+            color=color,
             fontweight="bold",
             fontsize=7,
         )
@@ -256,8 +256,8 @@ def _missed(axes: Axes, found: Findings) -> None:
     axes.set(title="What privacy costs")
 
 
-def _dots(colour: str, mark: str) -> dict[str, Any]:
-    return dict(color=colour, marker=mark, ls="", ms=4, mec="white", mew=0.4)
+def _dots(color: str, mark: str) -> dict[str, Any]:
+    return dict(color=color, marker=mark, ls="", ms=4, mec="white", mew=0.4)
 
 
 def _digits(value: float) -> str:

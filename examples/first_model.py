@@ -30,7 +30,7 @@ def main() -> None:
     load = dp.Private(usage, name="load", adjacency=dp.Within(0.5))
 
     # Here private data stand in the objective; the guide says where else they may. North's power
-    # should match the total load: the mismatch is penalised. South prefers to generate little.
+    # should match the total load: the mismatch is penalized. South prefers to generate little.
     north = dp.Agent(
         cp.Minimize(cp.square(north_gen + flow - cp.sum(load))),
         [north_gen <= 20, cp.abs(flow) <= 15],
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"flow agreed in private: {result.solution[flow].round(2)} kW")  # also in flow.value
 
     # For comparison only, and named accordingly: the solution that sees all data at once.
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve()
     print(f"flow without privacy:   {np.asarray(flow.value).round(2)} kW")
 

@@ -57,7 +57,7 @@ class OverRelaxedADMM(ConsensusMethod[State]):
         alpha, between 0 and 2; 1.5 to 1.8 are common.
     penalty : float or penalty rule
         rho.
-    output : {"average", "last", None}
+    returned : {"average", "last", None}
         Which iterate the result reports; None takes the average under noise.
 
     Raises
@@ -131,9 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  {relaxation:.1f}  {rounds(problem, relaxation):4d}")
     plan = problem.plan(OverRelaxedADMM(penalty=4.0), rounds=30, epsilon=1.0, delta=1e-6)
     print(f"\n{plan.guarantee}\n")
-    print(dp.check(plan))
+    print(dp.check_sensitivity(plan))
     print()
-    print(dp.conformance(OverRelaxedADMM(penalty=2.0), instances=["power line"]).run())
+    print(dp.check_method(OverRelaxedADMM(penalty=2.0), instances=["power line"]).run())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ r"""A method in one file: PG-EXTRA, proximal gradients over a network with an ex
 
 Shi, Ling, Wu and Yin, "A proximal gradient algorithm for decentralized composite optimization"
 (2015), Algorithm 1, with projections onto the agents' sets for proximal steps. Agents hear their
-neighbours, and nobody else. Gradient descent over a network stops near the optimum with a constant
+neighbors, and nobody else. Gradient descent over a network stops near the optimum with a constant
 step; PG-EXTRA remembers what was left over and goes all the way for
 :math:`\alpha < 2 \lambda_{\min}(\tilde W) / L` (Theorem 1).
 
@@ -71,7 +71,7 @@ class PGExtra(NetworkMethod[State]):
         Who talks to whom.
     step : float
         alpha.
-    output : {"average", "last", None}
+    returned : {"average", "last", None}
         Which iterate the result reports; None takes the average under noise.
 
     Raises
@@ -137,7 +137,7 @@ def gap(problem: dp.Problem, result: dp.Result) -> float:
 
     Not private. What is returned, `result.solution`, is a common point, and closer.
     """
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(cp.CLARABEL)
     best = float(np.asarray(central.value))
     return abs(dp.not_private.objective(problem, result.raw) - best) / best
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         private = problem.plan(method, rounds=50, epsilon=1.0, delta=1e-6).run(seed=1)
         print(f"  {name:18s}" + "".join(f"{g:10.1e}" for g in (*found, gap(problem, private))))
     print()
-    suite = dp.conformance(PGExtra("ring", 0.05), rounds=3000, instances=["sensors"])
+    suite = dp.check_method(PGExtra("ring", 0.05), rounds=3000, instances=["sensors"])
     print(suite.run())
 
 

@@ -55,7 +55,7 @@ class Method:
     algorithm: dp.Algorithm[Any, Any]
     reported: Literal["last", "average", "own"] = "last"
     mechanism: str = "gaussian"
-    release: Literal["each step", "once"] = "each step"
+    release: Literal["each_step", "once"] = "each_step"
     informed: bool = False
 
 
@@ -72,11 +72,11 @@ class Model:
     beta: float
     foreseen: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
-    def expected(self, seed: int) -> dict[dp.Private | str, dp.Expected]:
+    def expected(self, seed: int) -> dict[dp.Private | str, dp.Prior]:
         """Expectations that are right to a tenth; made up, as they are computed from the data."""
         rng = np.random.default_rng(seed)
         means = {n: v * rng.normal(1.0, 0.1, v.shape) for n, v in self.foreseen.items()}
-        return {name: dp.Expected(mean, 0.1 * np.abs(mean)) for name, mean in means.items()}
+        return {name: dp.Prior(mean, 0.1 * np.abs(mean)) for name, mean in means.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def methods(rho: float, beta: float) -> list[Method]:
         for s in (beta, None)
     )
     back_asserted, back_derived = (
-        dp.LinearizedADMM(penalty=rho, step=step, perturb="projected output", output_sensitivity=s)
+        dp.LinearizedADMM(penalty=rho, step=step, perturb="projected_output", output_sensitivity=s)
         for s in (beta, None)
     )
     return [
@@ -121,9 +121,9 @@ def methods(rho: float, beta: float) -> list[Method]:
         Method("OutG, derived sensitivity, average", derived, "average"),
         Method("OutG, derived, projected, average", back_derived, "average"),
         Method("release once, exact steps", dp.ADMM(penalty=10.0), release="once"),
-        Method("the same, then result.own", dp.ADMM(penalty=10.0), "own", release="once"),
+        Method("the same, then result.recourse", dp.ADMM(penalty=10.0), "own", release="once"),
         Method(
-            "data expected to 10 %, result.own",
+            "data expected to 10 %, result.recourse",
             dp.ADMM(penalty=10.0),
             "own",
             release="once",
@@ -159,7 +159,7 @@ def logistic(seed: int = 0) -> dp.Problem:
 def rows(model: Model, seeds: int, rounds: int, skip: Sequence[str] = ()) -> Iterator[Row]:
     """Run every method on a model, but those with one of the words in their names."""
     name, problem = model.name, model.problem
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(solver=cp.CLARABEL)
     optimum = float(np.asarray(central.value))
     # Some methods differ in the iterate alone, and share their runs.
@@ -176,7 +176,7 @@ def rows(model: Model, seeds: int, rounds: int, skip: Sequence[str] = ()) -> Ite
                     epsilon=EPSILON,
                     delta=DELTA,
                     release=release,
-                    expected=model.expected(seed) if informed else None,
+                    prior=model.expected(seed) if informed else None,
                 )
                 for seed in range(seeds if informed else 1)
             ]
@@ -197,13 +197,13 @@ def dispatches(case: str, seeds: int) -> Iterator[Row]:
     near = loads * np.random.default_rng(0).normal(1.0, 0.1, loads.shape)
     for violation, known in KEPT:
         problem = covered_dispatch(network, like=near if known else None)
-        central = dp.not_private.central(problem)
+        central = dp.not_private.joint_problem(problem)
         central.solve(solver=cp.CLARABEL)
         optimum = float(np.asarray(central.value))
-        plan = problem.plan(violation=violation, epsilon=EPSILON, delta=DELTA)
+        plan = problem.plan(violation_probability=violation, epsilon=EPSILON, delta=DELTA)
         results = [plan.run(seed=k, verbose=False) for k in range(seeds)]
         gaps = [dp.not_private.objective(problem, r.solution) - optimum for r in results]
-        broken = [dp.not_private.breaks(problem, r.solution, r.missed) for r in results]
+        broken = [dp.not_private.breaks(problem, r.solution, r.constraint_slack) for r in results]
         what = f"kept in {100 * (1 - violation):g} %" + (", loads known to 10 %" if known else "")
         name, kind = f"dispatch of case {case}", plan.guarantee.kind
         yield Row(name, what, np.array(gaps), optimum, kind, sum(broken))

@@ -1,4 +1,4 @@
-"""Six mistakes in published private optimisers, what each costs, and how it is done right.
+"""Six mistakes in published private optimizers, what each costs, and how it is done right.
 
 1. Ryu and Kim, theorem 4.9: the total epsilon of many Gaussian steps is understated.
 2. APPFL's IIADMM: agents update their multipliers from values that were never released, so that
@@ -80,7 +80,7 @@ def composed(steps: int, epsilon: float, delta: float) -> Composed:
 def inexact_admm(rounds: int, seed: int, *, noise: float, released: bool) -> Floats:
     """Distance to the optimum per round of IIADMM with clipped gradients.
 
-    Agent p minimises ``||x - c_p||^2 / 2`` and answers ``z = w + (lam - g) / rho`` plus Laplace
+    Agent p minimizes ``||x - c_p||^2 / 2`` and answers ``z = w + (lam - g) / rho`` plus Laplace
     noise of scale `noise`.
     With ``released=False`` its multiplier follows the z before noise, as in APPFL 1.12
     (iiadmm_trainer.py), while the server's follows what it received.
@@ -103,7 +103,7 @@ def inexact_admm(rounds: int, seed: int, *, noise: float, released: bool) -> Flo
 
 
 def moved(released: bool) -> float:
-    """How far one neighbour's answer can lie from the other's: multiples of clip / rho.
+    """How far one neighbor's answer can lie from the other's: multiples of clip / rho.
 
     The observed history is the same. With unreleased multipliers, ``z = w + (g_old - g) / rho``:
     both gradients are the data's, and a record may pull either way at two points.
@@ -115,13 +115,13 @@ def moved(released: bool) -> float:
 # -- 3. penalties from residuals before noise ------------------------------------------------------
 
 CHANGE, ROUNDS = 0.1, 20
-TARGETS = (1.0, 1.0 + CHANGE)  # of two neighbours
+TARGETS = (1.0, 1.0 + CHANGE)  # of two neighbors
 
 
 def penalties(target: float, seed: int, *, threshold: float, private: bool) -> Floats:
     """log2 of rho_t in a run of two agents that balances residuals before or after noise.
 
-    The first agent minimises ``(x - target)^2 / 2`` with Gaussian noise for a total of (1, 1e-6),
+    The first agent minimizes ``(x - target)^2 / 2`` with Gaussian noise for a total of (1, 1e-6),
     the second ``x^2 / 2``. Only what leaves them is noisy; rho is sent in the clear.
     """
     rng = np.random.default_rng(seed)
@@ -142,7 +142,7 @@ def penalties(target: float, seed: int, *, threshold: float, private: bool) -> F
 
 
 def guessed(private: bool, runs: int) -> float:
-    """How often the path of rho tells which neighbour ran, on runs the rule was not made with."""
+    """How often the path of rho tells which neighbor ran, on runs the rule was not made with."""
     # The data happen to lie where the first comparison turns.
     threshold = float(np.mean([np.hypot(t, 0.0) / 2 for t in TARGETS]))
     paths = np.array(
@@ -282,13 +282,13 @@ def table(found: Found) -> str:
         f"   one record moves an answer by {moved(False):g} clip / rho, by {moved(True):g} if "
         "multipliers follow released values; the noise is scaled to 2"
     )
-    lines.append("3. which neighbour ran? Guessed from the penalties of a run at (1, 1e-6):")
+    lines.append("3. which neighbor ran? Guessed from the penalties of a run at (1, 1e-6):")
     lines += [f"   {label:<30}{100 * hit:>6.1f} % right" for label, hit in found.guesses.items()]
     lines.append(
         f"   at most {100 * found.ceiling:.1f} % from anything that is (1, 1e-6)-DP, and "
         f"{100 * found.ceiling_of_noise:.1f} % from this noise alone"
     )
-    lines.append("4. scale of the noise that an observer finds for two neighbours")
+    lines.append("4. scale of the noise that an observer finds for two neighbors")
     lines += [
         f"   {label:<30}{a.mean():.3f} and {b.mean():.3f}, each +-{a.std():.3f}"
         for label, (a, b) in found.levels.items()
@@ -320,10 +320,10 @@ def draw(found: Found) -> Figure:
     one.set(xlabel="steps at (1, 1e-6) each", ylabel="total epsilon at delta 1e-6",
             title="1. a composition theorem that claims too little")  # fmt: skip
     styles = ((RED, "--"), (BLUE, "-"), (GREY, ":"))
-    for (label, gaps), (colour, line) in zip(found.drift.items(), styles, strict=True):
+    for (label, gaps), (color, line) in zip(found.drift.items(), styles, strict=True):
         # Down to rounding errors there is nothing to see.
         shown = np.where(gaps >= _LEAST, gaps, np.nan)
-        two.semilogy(np.arange(1, gaps.size + 1), shown, line, color=colour, lw=1, label=label)
+        two.semilogy(np.arange(1, gaps.size + 1), shown, line, color=color, lw=1, label=label)
     two.set(xlabel="round", ylabel="distance to the optimum", ylim=(_LEAST, None),
             title="2. multipliers from values before noise (IIADMM)")  # fmt: skip
     bars = three.bar(list(found.guesses), [100 * g for g in found.guesses.values()],
@@ -338,12 +338,12 @@ def draw(found: Found) -> Figure:
             label=f"most that {what} allows: {100 * ceiling:.1f} %",
         )  # fmt: skip
     three.grid(visible=False, axis="x")
-    three.set(ylim=(0, 150), yticks=range(0, 101, 25), ylabel="neighbours told apart, %",
+    three.set(ylim=(0, 150), yticks=range(0, 101, 25), ylabel="neighbors told apart, %",
               title="3. penalties that see residuals before noise")  # fmt: skip
     names = []
-    for (label, pair), colour in zip(found.levels.items(), (RED, BLUE), strict=True):
-        for values, which in zip(pair, ("one neighbour", "the other"), strict=True):
-            four.plot(values, np.full(values.size, len(names)), "|", ms=12, alpha=0.4, color=colour)
+    for (label, pair), color in zip(found.levels.items(), (RED, BLUE), strict=True):
+        for values, which in zip(pair, ("one neighbor", "the other"), strict=True):
+            four.plot(values, np.full(values.size, len(names)), "|", ms=12, alpha=0.4, color=color)
             names.append(f"{label},\n{which}")
     four.set_yticks(range(len(names)), names)
     four.set(xlabel="scale of the noise, as observed in each run", ylim=(-0.6, len(names) - 0.4),
@@ -368,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
     """Run, print, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.published_mistakes")
     parser.add_argument(
-        "--runs", type=count(2), default=200, help="runs per neighbour (default 200)"
+        "--runs", type=count(2), default=200, help="runs per neighbor (default 200)"
     )
     add_plot(parser, "the figure")
     options = parser.parse_args(arguments)

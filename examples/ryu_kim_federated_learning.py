@@ -79,7 +79,7 @@ def methods(scope: Scope, penalty: dp.penalties.Growing) -> Iterator[Method]:
     for epsilon in scope.epsilons:
         for noise in NOISES:
             for e in scope.updates:
-                yield Method(noise, scope.rounds, e, step_epsilon=epsilon, penalty=penalty)
+                yield Method(noise, scope.rounds, e, release_epsilon=epsilon, penalty=penalty)
 
 
 def spendings(scope: Scope, penalty: dp.penalties.Growing) -> list[Method]:
@@ -123,7 +123,7 @@ def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
     middle = [
         replace(m, noise=noise)
         for m in shown
-        if (m.noise, m.local_updates, m.step_epsilon) == ("ObjG", E, scope.epsilons[-1])
+        if (m.noise, m.local_updates, m.release_epsilon) == ("ObjG", E, scope.epsilons[-1])
         for noise in (NOISES[0], NOISES[-1])
     ]
     planned = [("figure", own.base, m) for m in (*shown, exact)]
@@ -204,16 +204,16 @@ def draw(
     """The figures by name."""
     both = list(zip(planned, found, strict=True))
     own = [(t.method, traces) for t, traces in both if t.panel == "figure"]
-    exact = next(traces for method, traces in own if method.step_epsilon is None)
+    exact = next(traces for method, traces in own if method.release_epsilon is None)
     columns = {
-        epsilon: [traces for method, traces in own if method.step_epsilon == epsilon] + [exact]
+        epsilon: [traces for method, traces in own if method.release_epsilon == epsilon] + [exact]
         for epsilon in scope.epsilons
     }
     tried = {
         epsilon: [
             traces
             for task, traces in both
-            if (task.panel, task.method.step_epsilon) == ("penalty", epsilon)
+            if (task.panel, task.method.release_epsilon) == ("penalty", epsilon)
         ]
         for epsilon in scope.epsilons
     }
@@ -222,7 +222,7 @@ def draw(
     for task, traces in both:
         if task.panel in ("figure", "division") and task.method.local_updates == largest:
             paper = task.method.noise != "OutG"
-            if paper and task.method.step_epsilon in (scope.epsilons[-1], None):
+            if paper and task.method.release_epsilon in (scope.epsilons[-1], None):
                 divided.setdefault(str(task.partition), []).append(traces)
     noisy = next(t for t, *_ in columns[scope.epsilons[-1]] if t.method.local_updates == largest)
     spent = [traces for task, traces in both if task.panel == "total"]

@@ -93,9 +93,9 @@ def planned(study: PowerFlow, setting: Setting, rounds: int) -> dp.Plan:
     gaussian, output = setting.algorithm[-1] == "G", setting.algorithm.startswith("Out")
     asserted = setting.sensitivity == "paper"
     mechanism = (
-        dp.Gaussian(step_epsilon=setting.epsilon, step_delta=DELTA, calibration="classical")
+        dp.Gaussian(release_epsilon=setting.epsilon, release_delta=DELTA, calibration="classical")
         if gaussian
-        else dp.Laplace(step_epsilon=setting.epsilon)
+        else dp.Laplace(release_epsilon=setting.epsilon)
     )
     problem = study.problem
     if asserted and not output:
@@ -134,7 +134,7 @@ def measured(study: PowerFlow, setting: Setting, rounds: int, seeds: int) -> Out
         objective=objectives("last"),
         average=objectives("average"),
         residual=np.array([r.history.primal for r in results]),
-        violation=max(r.max_violation for r in results),
+        violation=max(r.max_iterate_violation for r in results),
     )
 
 
@@ -352,17 +352,17 @@ def _draw_objective(
 
 
 def _draw_residual(axes: Axes, study: Study, epsilon: float, kind: Sensitivity) -> None:
-    for E, colour, line in zip(study.updates, (BLUE, PINK), ("-", "--"), strict=False):
-        _band(axes, study.find("ObjG", epsilon, E, kind).residual, colour, f"E = {E}", line)
+    for E, color, line in zip(study.updates, (BLUE, PINK), ("-", "--"), strict=False):
+        _band(axes, study.find("ObjG", epsilon, E, kind).residual, color, f"E = {E}", line)
     pictures.whole_rounds(axes)
     axes.legend()
 
 
-def _band(axes: Axes, curves: NDArray[np.float64], colour: str, label: str, line: str) -> None:
+def _band(axes: Axes, curves: NDArray[np.float64], color: str, label: str, line: str) -> None:
     low, middle, high = quartiles(curves.tolist())
     rounds = np.arange(1, middle.size + 1)
-    axes.semilogy(rounds, middle, line, color=colour, lw=1.2, label=label)
-    axes.fill_between(rounds, low, high, color=colour, alpha=0.2, lw=0)
+    axes.semilogy(rounds, middle, line, color=color, lw=1.2, label=label)
+    axes.fill_between(rounds, low, high, color=color, alpha=0.2, lw=0)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Study]:

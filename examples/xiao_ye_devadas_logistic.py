@@ -32,11 +32,11 @@ the gap is that of the objective at the mean of all agents, 1 at the start):
   with constant noise. At the mean over all rounds they are larger with every method, up to 9 times.
 * The smallest gaps, all with constant Gaussian noise: the mean over all rounds of Appendix J
   (0.006), and the last round of penalty perturbation (0.006) and of Algorithm 2 (0.007).
-* Exact dual perturbation, a minimiser of an objective with noise in it, has a guarantee for this
+* Exact dual perturbation, a minimizer of an objective with noise in it, has a guarantee for this
   loss (`problems.census.exact_steps`), and is as good as output perturbation: 0.035 and 0.027 with
   Gaussian noise, where first-order steps leave 0.009. What these are charged follows the point, and
   is half of the most a record can do near 0. Growing penalties help exact steps as much: 0.008.
-* At this regularisation the share of people on the right side says nothing: the optimum is no
+* At this regularization the share of people on the right side says nothing: the optimum is no
   better than calling everyone poor.
 
 What the paper prints that is not so:

@@ -17,7 +17,7 @@ __all__ = [
     "TWO_COLUMNS", "announce", "legend_below", "styled", "whole_rounds", "write",
 ]  # fmt: skip
 
-# Okabe and Ito's colours, as in the style, for what has the same colour in several panels.
+# Okabe and Ito's colors, as in the style, for what has the same color in several panels.
 BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY = "#E69F00", "#56B4E9", "0.45"
 # Files say when they were made, unless told not to; the same figure is to be the same file.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dpcvx.run.report import Reporter
-from dpcvx.verify.promises import contains as contains
+from dpcvx.testing.promises import contains as contains
 
 
 def silent(plan):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import dpcvx as dp
-from dpcvx.verify import instances
+from dpcvx.testing import instances
 
 
 def whole(build):

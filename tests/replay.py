@@ -1,4 +1,4 @@
-"""Forced replay: what neighbours' exact values are apart while everything that left is the same."""
+"""Forced replay: what neighbors' exact values are apart while everything that left is the same."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class Compared:
     ----------
     entry : Entry
     moved : ndarray, shape (n,)
-        Between neighbours, before noise and rounding to the grid.
+        Between neighbors, before noise and rounding to the grid.
     norm : int
     """
 
@@ -80,7 +80,7 @@ def released(exits):
 
 
 def compared(plan, data, others, agent=0, seed=0):
-    """For each neighbour, the releases of an agent against those on the data."""
+    """For each neighbor, the releases of an agent against those on the data."""
     first = observed(plan, data, seed)
     frozen = released(first)
     for other in others:

@@ -21,11 +21,11 @@ PACKAGE = Path(dp.__file__).parent
 # authors of methods import, then the rooms.
 TOP = ("__main__", "problem", "extend", "mpi")
 ROOMS = (
-    "verify", "owners", "run", "defaults", "plan",
+    "tuning", "testing", "owners", "run", "defaults", "plan",
     "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Advice, and all that computes on data of its own: no guarantee rests on these.
-ADVICE = ("", "verify", "defaults", "problem", "extend")
+ADVICE = ("", "tuning", "testing", "defaults", "problem", "extend")
 # What derives, prices, charges, perturbs and refuses; a guarantee rests on what these import.
 DERIVES = (
     "plan.draft", "run.gate", "run.private_oracle", "run.public_oracle", "run.part",

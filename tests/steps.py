@@ -10,12 +10,12 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.run.private_oracle import PrivateOracle
-from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimiser
+from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimizer
 from tests import sets
 from tests.helpers import Words
 from tests.spies import gate_of_one
 
-GAUSS = dp.Gaussian(multiplier=2.0)
+GAUSS = dp.Gaussian(noise_multiplier=2.0)
 AMPLE = Budget(1e9, 1e-6, Composition().with_gaussian(2.0, 10**6))
 
 
@@ -40,7 +40,7 @@ class Setting:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.facts = answering(plan.agents[0], LocalSolution, Minimiser)
+        self.facts = answering(plan.agents[0], LocalSolution, Minimizer)
 
     def oracle(self, data):
         """An oracle whose noise is 0."""

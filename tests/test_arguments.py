@@ -34,7 +34,16 @@ def test_numbers_become_pythons(kind):
 
 
 def test_everything_else_stays_what_it_is():
-    for value in (True, None, "text", 2, 0.5, np.ones(2), dp.Gaussian, dp.Gaussian(multiplier=3.0)):
+    for value in (
+        True,
+        None,
+        "text",
+        2,
+        0.5,
+        np.ones(2),
+        dp.Gaussian,
+        dp.Gaussian(noise_multiplier=3.0),
+    ):
         assert as_python_number(value) is value
     graph = dp.networks.build("ring", list("abc"))
     assert as_python_number(graph) is graph
@@ -56,10 +65,10 @@ def test_fields_are_converted_at_any_depth(kind):
 def test_declarations_keep_no_narrow_numbers(kind):
     declared = [
         (dp.Within(kind(3)), "radius"),
-        (dp.Rows(kind(3)), "bound"),
+        (dp.Rows(kind(3)), "max_norm"),
         (dp.Asserted(l2=kind(3)), "l2"),
-        (dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip=kind(3)), "clip"),
-        (dp.Gaussian(multiplier=kind(3)), "multiplier"),
+        (dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip_norm=kind(3)), "clip_norm"),
+        (dp.Gaussian(noise_multiplier=kind(3)), "noise_multiplier"),
         (dp.Laplace(decay=kind(1)), "decay"),
     ]
     for made, name in declared:
@@ -192,9 +201,9 @@ def test_messages_show_numbers_short_text_and_types(value, text):
         dp.Within,
         dp.Rows,
         lambda value: dp.Asserted(l2=value),
-        lambda value: dp.Gaussian(multiplier=value),
+        lambda value: dp.Gaussian(noise_multiplier=value),
         lambda value: dp.Private(shape=value, adjacency=dp.Within(1.0)),
-        lambda value: dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip=value),
+        lambda value: dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip_norm=value),
         lambda value: dp.LinearizedADMM(penalty=value),
         lambda value: dp.LinearizedADMM(step=value),
         dp.Threads,

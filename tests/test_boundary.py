@@ -10,29 +10,29 @@ from tests.rooms import ADVICE, imported, imports, modules, rests_on, room_of
 
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
-    "dpcvx.run.gate": {"owners", "run", "verify"},
+    "dpcvx.run.gate": {"owners", "run", "testing", "tuning.simulation"},
     "dpcvx.run.gate.PrivacyGate": {
         "run.part",
         "run.private_oracle",
         "run.public_oracle",  # publishes data once
-        "verify.check",  # its own, for made-up data
+        "testing.check",  # its own, for made-up data
     },
     "dpcvx.run.gate.require_fit": {"owners.owner"},  # said to their owner alone
     "dpcvx.run.gate.read": {
         "run.private_oracle",
         "run.public_oracle",
         "run.recourse",  # for an object that stays with its owner
-        "verify",
+        "testing",
     },
-    "dpcvx.run.gate.read_sparse_too": {"verify.not_private", "verify.simulation"},  # as `read`
+    "dpcvx.run.gate.read_sparse_too": {"testing.not_private", "tuning.simulation"},  # as `read`
     # For answers, and for those who hold all data.
     "dpcvx.run.gate.read_for_gradients": {
         "run.private_oracle",
-        "verify.audit",  # what `read` gave them, with sparse matrices as they are
-        "verify.check",
-        "verify.not_private",
+        "testing.audit",  # what `read` gave them, with sparse matrices as they are
+        "testing.check",
+        "testing.not_private",
     },
-    "dpcvx.run.oracle": {"run", "verify.audit", "verify.check"},
+    "dpcvx.run.oracle": {"run", "testing.audit", "testing.check"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds their data
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
@@ -50,21 +50,30 @@ IMPORTERS = {
     "dpcvx.model.sealed.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
     "dpcvx.model.sealed.handed_over": {"run.executors.sent"},  # to workers of the same owner
-    "dpcvx.verify": {"", "extend", "problem", "verify"},
+    "dpcvx.testing": {"", "extend", "testing", "tuning"},
     # On stand-in data, and on made-up data.
-    "dpcvx.verify.not_private": {"", "verify.judge", "verify.promises"},
-    "dpcvx.verify.worst_neighbour": {"verify.check"},
-    "dpcvx.privacy.noise": {"privacy", "run.gate", "verify.check"},
+    "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},
+    "dpcvx.testing.worst_neighbor": {"testing.check"},
+    "dpcvx.privacy.noise": {"privacy", "run.gate", "testing.check"},
     "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism"},
     "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
-    "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},
+    "dpcvx.privacy.randomness": {
+        "privacy",
+        "run",
+        "testing",
+        "tuning.copies",
+        "tuning.simulation",
+        "algorithms.networks",
+    },
     "dpcvx.privacy.randomness.source_for": {
         "run.live",
         "run.loop",
         "run.part",
         "run.remote",
-        "verify",
+        "testing",
+        "tuning.copies",
+        "tuning.simulation",
     },
     "numpy.random": set(),
     "random": set(),
@@ -92,9 +101,9 @@ TOUCHERS = {
         "model.row_blocks",  # for run.private_oracle alone, see above
         "run.public_oracle",  # what a release restores
         "model.normal_form",
-        "verify.not_private",
-        "verify.simulation",  # stand-ins
-        "verify.worst_neighbour",  # for check and audit only
+        "testing.not_private",
+        "tuning.simulation",  # stand-ins
+        "testing.worst_neighbor",  # for check and audit only
         "sensitivity.private_weights",  # unit data, which are public
         "sensitivity.rehearsal",  # made-up data, which it writes itself
     },

@@ -36,7 +36,7 @@ def test_the_readmes_answer_is_near_the_optimum_that_it_states():
     gaps = [dp.not_private.objective(scope["problem"], solution) - 0.5 for solution in runs]
     assert 0.0075 < np.median(gaps) < 0.03
     assert "the optimum is flow 0.50 and gen 2.5 and 4" in " ".join(README.split())
-    dp.not_private.central(scope["problem"]).solve()
+    dp.not_private.joint_problem(scope["problem"]).solve()
     assert scope["flow"].value == pytest.approx(0.5, abs=1e-5)
     assert scope["gen"].value == pytest.approx([2.5, 4.0], abs=1e-5)
 
@@ -81,7 +81,7 @@ def test_cross_validation_in_the_docs_keeps_within_its_budgets():
 def test_split_noise_in_the_docs_has_the_pairs_that_are_stated():
     text = (DOCS / "guides" / "secure_aggregation.md").read_text()
     scope = scope_of("guides/secure_aggregation.md")
-    assert f"{scope['plan'].guarantee.alone:.2f} for ten" in text
+    assert f"{scope['plan'].guarantee.against_all_others:.2f} for ten" in text
     mu2 = Composition().with_gaussian(scope["plan"].agents[0].noise.multiplier, 10).mu2
     for parties, name in ((3, "three agents"), (5, "five"), (50, "fifty")):
         alone = Composition(mu2=mu2 * (parties - 1)).price(1e-6).epsilon

@@ -42,7 +42,7 @@ def model(data=None, *, adjacency=None, **attributes):
     return dp.Problem(agents)
 
 
-def plan(*, release="each step", **arguments):
+def plan(*, release="each_step", **arguments):
     return model(**arguments).plan(
         dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release
     )
@@ -79,12 +79,12 @@ DECLARED = {
         dp.LinearizedADMM(), data={"load": DATA}, epsilon=-1.0, delta=0
     ),
     "partial": lambda: plan().run(data={"load": functools.partial(np.array, [CANARY, np.nan])}),
-    "check": lambda: dp.check(plan(), {"load": DATA + 9}, data={"load": DATA}),
-    "check shape": lambda: dp.check(plan(), {"load": DATA[:1]}, data={"load": DATA}),
+    "check": lambda: dp.check_sensitivity(plan(), {"load": DATA + 9}, data={"load": DATA}),
+    "check shape": lambda: dp.check_sensitivity(plan(), {"load": DATA[:1]}, data={"load": DATA}),
     "audit": lambda: dp.audit(plan(), {"load": DATA}, data={"load": DATA}, runs=20),
     "compare": lambda: model().compare(epsilon=1.0, delta=1e-6, proxy={"lead": DATA}),
     "objective": lambda: dp.not_private.objective(model(), None, {"load": DATA}),
-    "central": lambda: dp.not_private.central(model(), {"load": DATA[:1]}),
+    "central": lambda: dp.not_private.joint_problem(model(), {"load": DATA[:1]}),
     "too long": lambda: dp.not_private.too_long(model(), DATA),
 }
 
@@ -108,7 +108,7 @@ def test_frames_would_show_data():
 STOPS = [KeyboardInterrupt, MemoryError, OSError]
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 @pytest.mark.parametrize("kind", STOPS)
 @pytest.mark.parametrize(
     "where",
@@ -149,9 +149,9 @@ def test_a_run_that_stops_shows_no_data_in_its_frames(where, kind, release, monk
         lambda source: plan().run(data={"load": source}, executor=dp.Threads()),
         lambda source: plan().run(data={"load": source}, executor=dp.Processes()),
         lambda source: model(source).solve(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6),
-        lambda source: dp.check(plan(), data={"load": source}),
+        lambda source: dp.check_sensitivity(plan(), data={"load": source}),
         lambda source: dp.audit(plan(), data={"load": source}, runs=20),
-        lambda source: dp.not_private.central(model(source)),
+        lambda source: dp.not_private.joint_problem(model(source)),
         lambda source: dp.not_private.too_long(rows(), source),
         lambda source: dp.Private([Converting(source)], adjacency=dp.Within(1.0)),
     ],
@@ -210,7 +210,7 @@ def test_warnings_of_a_source_are_reported_without_their_text():
 
 REFERENCES = {
     "too_long": lambda source: dp.not_private.too_long(rows(), source),
-    "central": lambda source: dp.not_private.central(model(), {"load": source}),
+    "central": lambda source: dp.not_private.joint_problem(model(), {"load": source}),
     "objective": lambda source: dp.not_private.objective(
         model(), plan().run(data={"load": np.zeros(2)}).solution, {"load": source}
     ),
@@ -317,13 +317,13 @@ def test_objects_whose_making_was_refused_have_a_text():
 
 
 def test_refusals_of_calls_with_wrong_arguments_are_pythons():
-    for call in (dp.Within, lambda: dp.check(), lambda: plan().run(date={})):
+    for call in (dp.Within, lambda: dp.check_sensitivity(), lambda: plan().run(date={})):
         with pytest.raises(TypeError, match="argument"):
             call()
 
 
 def test_wrapped_functions_keep_their_signature_and_their_text():
-    for thing in (dp.Within, dp.Plan.run, dp.check, dp.not_private.objective):
+    for thing in (dp.Within, dp.Plan.run, dp.check_sensitivity, dp.not_private.objective):
         assert "args" not in str(inspect.signature(thing)) and thing.__doc__
     assert list(inspect.signature(dp.Within).parameters) == ["radius", "norm"]
 
@@ -332,7 +332,7 @@ def test_wrapped_functions_keep_their_signature_and_their_text():
     ("call", "text"),
     [
         (lambda: dp.ADMM(rho=1.0), r"ADMM\(\.\.\.\) takes no argument rho=\. It takes penalty="),
-        (lambda: dp.Gaussian(sigma=2.0), r"takes no argument sigma=\. It takes step_epsilon="),
+        (lambda: dp.Gaussian(sigma=2.0), r"takes no argument sigma=\. It takes release_epsilon="),
         (lambda: plan().problem.plan(eps=1.0), r"Problem\.plan\(\.\.\.\) takes no argument eps="),
     ],
 )
@@ -374,7 +374,7 @@ def told(call):
         return
     raise AssertionError("accepted")
 
-told(lambda: dp.check(plan))
+told(lambda: dp.check_sensitivity(plan))
 told(lambda: dp.audit(plan))
 told(lambda: dp.Problem([agent]))
 told(lambda: dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a"))
@@ -382,13 +382,13 @@ told(lambda: dp.Private(np.zeros(2), adjacency=d.adjacency))
 if {purged}:
     new = model(dp)[3]
     told(lambda: new.plan(epsilon=1.0, delta=1e-6, mechanism=old.Gaussian()))
-    told(lambda: old.check(new.plan(epsilon=1.0, delta=1e-6)))
+    told(lambda: old.check_sensitivity(new.plan(epsilon=1.0, delta=1e-6)))
     # The new import by itself is sound, and its refusals say what they said.
     new.plan(epsilon=1.0, delta=1e-6).run(seed=1)
     try:
-        dp.check(new)
+        dp.check_sensitivity(new)
     except dp.ModelError as error:
-        assert "dp.check takes a plan, got Problem" in str(error), error
+        assert "dp.check_sensitivity takes a plan, got Problem" in str(error), error
 """
 
 

@@ -72,7 +72,7 @@ def test_a_problem_has_the_status_of_its_last_run():
 def test_trying_mechanisms_on_stand_in_data_is_no_run_of_the_problem():
     given = power_line()
     proxy = {"load0": given.data["load0"], "load1": given.data["load1"]}
-    given.problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, seconds=0.5, verbose=False)
+    given.problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, time_limit=0.5, verbose=False)
     assert given.problem.status is None
 
 

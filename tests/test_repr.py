@@ -63,5 +63,5 @@ def test_text_is_the_report_as_before(large):
 def test_a_comparison_names_its_recommendation():
     made = objects(2, 2)["problem"]
     proxy = {"d0": np.ones(3), "d1": 2 * np.ones(3)}
-    found = made.compare(epsilon=1e3, delta=1e-6, proxy=proxy, seconds=1e-3, verbose=False)
+    found = made.compare(epsilon=1e3, delta=1e-6, proxy=proxy, time_limit=1e-3, verbose=False)
     assert repr(found) == "<Comparison: 1 candidate at (1000, 1e-6); recommended: none>"

@@ -13,7 +13,7 @@ import dpcvx as dp
 from tests.helpers import contains
 from tests.instances import power_line
 
-releases = pytest.mark.parametrize("release", ["each step", "once"])
+releases = pytest.mark.parametrize("release", ["each_step", "once"])
 
 
 @releases

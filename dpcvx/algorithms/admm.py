@@ -73,7 +73,7 @@ class Known:
 @frameless
 @dataclass(frozen=True)
 class ADMM(ConsensusMethod[AgentState]):
-    """Consensus ADMM with exact local minimisation.
+    """Consensus ADMM with exact local minimization.
 
     Parameters
     ----------
@@ -82,17 +82,17 @@ class ADMM(ConsensusMethod[AgentState]):
         `dp.penalties.ResidualBalancing`. None takes the geometric mean of a typical and the largest
         curvature of the objectives, as far as these are public, and from there, unless steps are
         noisy, residual balancing.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------
     ModelError
-        If the penalty is not positive, or `output` is unknown.
+        If the penalty is not positive, or `returned` is unknown.
     """
 
     penalty: float | PenaltyRule | None = None
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check()

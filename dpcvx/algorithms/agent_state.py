@@ -13,8 +13,8 @@ from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..sensitivity.queries.gradients import Step
-from ..sensitivity.queries.solutions import Minimiser
-from ..solvers.steps import Minimisation
+from ..sensitivity.queries.solutions import Minimizer
+from ..solvers.steps import Minimization
 from .base import Iterates, Local, Oracle
 from .program import Program
 
@@ -31,7 +31,7 @@ class AgentState(Iterates):
 State = TypeVar("State", bound=AgentState)
 
 
-def projected_step(local: Local, state: State, query: Step | Minimiser, oracle: Oracle) -> State:
+def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: Oracle) -> State:
     """After a step along a gradient, or a search near a point, with noise, back in W.
 
     What the objective has besides its gradient enters with the step's length.
@@ -45,13 +45,13 @@ def projected_step(local: Local, state: State, query: Step | Minimiser, oracle: 
 
 # True, False, and what a plan puts in the place of True.
 EXACT = Kind(
-    lambda value: isinstance(value, bool | Minimisation),
-    "True for local minimisers, or False for linearised steps",
+    lambda value: isinstance(value, bool | Minimization),
+    "True for local minimizers, or False for linearized steps",
 )
 
 
-def minimisation(program: Program, D: float, owner: str) -> Minimisation:
-    """The search with which all agents minimise ``f(x) + D/2 ||x - v||^2``.
+def minimization(program: Program, D: float, owner: str) -> Minimization:
+    """The search with which all agents minimize ``f(x) + D/2 ||x - v||^2``.
 
     Raises
     ------
@@ -80,4 +80,4 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 "exact= out."
             )
         constants.append((L * SLACK, max(0.0, round_down(min(L, strong_convexity(local.form)), L))))
-    return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))
+    return Minimization.close(D, max(L for L, _ in constants), min(m for _, m in constants))

@@ -2,7 +2,7 @@
 
 A round consists of `exchanges` exchanges. In each, the server side sends one message per agent
 (None leaves the agent idle), the agents act, and the server side receives their replies. In
-methods without a server, the server side only forwards what neighbours sent. An algorithm holds
+methods without a server, the server side only forwards what neighbors sent. An algorithm holds
 neither data nor noise; whatever it learns about private data comes out of `Oracle`.
 """
 
@@ -202,7 +202,7 @@ class Requirements:
     convex : bool
         Objectives must follow cvxpy's convexity rules.
     exact : bool or "joint"
-        Objectives are compiled into the local cone programs, and minimised by every agent, or by
+        Objectives are compiled into the local cone programs, and minimized by every agent, or by
         the server in one program; private data may then enter the gradient only through a term
         that does not depend on the point, unless they leave once.
     releases : int
@@ -248,8 +248,8 @@ class Requirements:
     limits: bool = False
     secret: SecretSums | None = None
 
-    def minimises(self, program: Program) -> bool:
-        """Return whether steps minimise all that agents have besides what has a gradient.
+    def minimizes(self, program: Program) -> bool:
+        """Return whether steps minimize all that agents have besides what has a gradient.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     Attributes
     ----------
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; tail is the average of the last half of the rounds,
         and in the weighted average later rounds count more, by eighths of the run. None takes the
         one with the smallest predicted error where the plan chooses the step size; else the
@@ -289,10 +289,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     exchanges: ClassVar[int] = 1
     fixed_rounds: ClassVar[int | None] = None
-    output: Output | None
+    returned: Output | None
 
     def check_fields(self, **kinds: Kind) -> None:
-        """Refuse parameters that are not what they must be, `output` among them.
+        """Refuse parameters that are not what they must be, `returned` among them.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """
         own = type(self).__module__.startswith("dpcvx.")
         owner = f"dp.{type(self).__name__}" if own else type(self).__name__
-        check_fields(self, owner, output=_OUTPUT, **kinds)
+        check_fields(self, owner, returned=_OUTPUT, **kinds)
 
     @property
     @abc.abstractmethod
@@ -353,7 +353,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         `send` returns the same object for all agents, or a `Batch`, of which `act` gets `whole`.
         The oracle then answers with a row per agent, so arrays of the state and of the reply may
         have rows. `receive` gets the replies as a `Batch`. Every row must have the bits that the
-        agent computes alone; `dp.conformance` compares them.
+        agent computes alone; `dp.testing.check_method` compares them.
         """
         return False
 
@@ -425,7 +425,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """The agents' results as the server side knows them; None if they know themselves."""
         return None
 
-    def missed(self, server: S) -> Mapping[str, Array]:
+    def constraint_slack(self, server: S) -> Mapping[str, Array]:
         """By how much constraints with private data may be missed by what was decided.
 
         Returns

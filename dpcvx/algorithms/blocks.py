@@ -78,7 +78,7 @@ class Blocks:
         A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
         nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
         squares = np.sum(B * B, axis=0)
-        return nearest.minimise(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
+        return nearest.minimize(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
 
     def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
         """The y step; the one before if it fails."""
@@ -86,7 +86,7 @@ class Blocks:
         slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
         if self._conic is None:
             assert self._form is not None
-            return self._form.minimise(self._curvature, slope), Outcome.SOLVED
+            return self._form.minimize(self._curvature, slope), Outcome.SOLVED
         found = self._conic.solve(np.zeros(before.size), slope, before)
         return (before if found.x is None else found.x), found.outcome
 

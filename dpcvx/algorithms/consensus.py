@@ -86,7 +86,7 @@ class Server:
 class ConsensusMethod(Algorithm[Server, A]):
     """Abstract: a method whose server averages; `act` sees a `Broadcast`, answers a `LocalCopy`.
 
-    A frozen dataclass with the fields `penalty` and `output`.
+    A frozen dataclass with the fields `penalty` and `returned`.
     """
 
     penalty: float | PenaltyRule | None
@@ -104,7 +104,7 @@ class ConsensusMethod(Algorithm[Server, A]):
             first = facts.penalty
             # Residuals that are mostly noise tell nothing.
             penalty = first if facts.noisy else ResidualBalancing(first, unit=first)
-        rule = as_penalty(penalty).resolved(facts.conditions.step_epsilon)
+        rule = as_penalty(penalty).resolved(facts.conditions.release_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> Server:

@@ -1,4 +1,4 @@
-r"""Decentralised ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 1).
+r"""Decentralized ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 1).
 
 .. math::
     x_i &\leftarrow P_i\Bigl( \tfrac{\Gamma_i}{D} x_i + \bigl(1 - \tfrac{\Gamma_i}{D}\bigr)
@@ -7,10 +7,10 @@ r"""Decentralised ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 
     \lambda_i &\leftarrow \lambda_i + \zeta \sum_{j \in N_i} (x_j - x_i)
 
 with :math:`\Gamma_i` diagonal and drawn anew by every agent in every round, so that the aggregate
-lies anywhere between the agent's point and its neighbours'. Agents keep it to themselves. The paper
+lies anywhere between the agent's point and its neighbors'. Agents keep it to themselves. The paper
 prints the multipliers' step with the other sign, with which the iterates diverge.
 
-Exact steps (3) put ``x`` at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
+Exact steps (3) put ``x`` at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
 argument of the projection without gradient and noise.
 
 Where agents have no constraints and nobody adds noise, distances to the optimum fall at a linear
@@ -39,8 +39,8 @@ two terms and of :math:`L \|d\|^2`.
 With fixed weights these are forms of what others have proposed. Noise in the multipliers (Zhang and
 Zhu, "Dynamic differential privacy for ADMM-based distributed classification learning") is noise in
 x at first order; with a D that grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy
-of ADMM-based distributed algorithms") it counts less from round to round; noise on exact minimisers
-is output perturbation (Ding et al.). The minimiser of an objective with noise in it is private only
+of ADMM-based distributed algorithms") it counts less from round to round; noise on exact minimizers
+is output perturbation (Ding et al.). The minimizer of an objective with noise in it is private only
 if the change of the Hessian is accounted for, which takes records of one product each, and if what
 it lacks of exactness is covered: the exact form of the first two is a comparator,
 `problems.census.exact_steps`.
@@ -58,13 +58,13 @@ from .._arguments import DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
-from ..sensitivity.queries.solutions import Minimiser
-from ..solvers.steps import Minimisation
-from .agent_state import EXACT, AgentState, minimisation
+from ..sensitivity.queries.solutions import Minimizer
+from ..solvers.steps import Minimization
+from .agent_state import EXACT, AgentState, minimization
 from .base import Local, Oracle, Output, Requirements
 from .curvatures import curvatures
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, numbers, shared, spread
+from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, numbers, shared, spread
 from .program import Program
 from .steps import required_smoothness
 
@@ -75,7 +75,7 @@ _LONGEST = 12
 
 _RANDOMNESS = number(
     lambda v: 0 <= v <= 1,
-    "from 0 (fixed weights) to 1 (anywhere between own point and neighbours')",
+    "from 0 (fixed weights) to 1 (anywhere between own point and neighbors')",
 )
 _GROWTH = number(lambda v: v >= 1, "of at least 1").because(
     "growing step sizes make the iterates diverge"
@@ -84,8 +84,8 @@ _GROWTH = number(lambda v: v >= 1, "of at least 1").because(
 
 @frameless
 @dataclass(frozen=True)
-class DecentralizedADMM(NeighbourMethod):
-    """ADMM over a network, with random weights between an agent and its neighbours.
+class DecentralizedADMM(NeighborMethod):
+    """ADMM over a network, with random weights between an agent and its neighbors.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ class DecentralizedADMM(NeighbourMethod):
     growth : float
         D of a round over that of the round before, of at least 1: steps become shorter by it.
     exact : bool
-        Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
+        Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -120,8 +120,8 @@ class DecentralizedADMM(NeighbourMethod):
     penalty: float | None = None
     randomness: float = 1.0
     growth: float = 1.0
-    exact: bool | Minimisation = False
-    output: Output | None = None
+    exact: bool | Minimization = False
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(
@@ -135,14 +135,14 @@ class DecentralizedADMM(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives; one release per agent and round."""
-        query = Minimiser if self.exact else Step
+        query = Minimizer if self.exact else Step
         return Requirements(
             convex=True, exact=False, releases=1, queries=(query,), proximal=not self.exact
         )
 
     @property
     def batched(self) -> bool:
-        """With linearised steps. Methods that derive from this one may do more."""
+        """With linearized steps. Methods that derive from this one may do more."""
         return not self.exact and type(self) is DecentralizedADMM
 
     def releases(self, rounds: int, program: Program) -> int:
@@ -159,7 +159,7 @@ class DecentralizedADMM(NeighbourMethod):
         """Fill in the network, the step size and the penalty."""
         program = facts.program
         graph = self.network_of(program)
-        step, output = self.step, self.output
+        step, output = self.step, self.returned
         if step is None:
             remedy = (
                 "If there is none, as for cp.abs and cp.pos, use dp.DecentralizedGradient(), whose "
@@ -175,8 +175,8 @@ class DecentralizedADMM(NeighbourMethod):
         penalty = self.penalty
         if penalty is None:
             penalty = D / (3 * graph.laplacian_norm)
-        exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
-        return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, output=output)
+        exact = minimization(program, D, "dp.DecentralizedADMM") if self.exact else False
+        return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, returned=output)
 
     def violated(self, program: Program) -> list[str]:
         """Conditions for a linear rate (see the module) that do not hold, in words.
@@ -205,7 +205,7 @@ class DecentralizedADMM(NeighbourMethod):
         if not kappa < r:
             found.append(
                 f"weights vary too much for objectives as flat as these (randomness = "
-                f"{self.randomness:.6g}, {_span(graph.degrees)} neighbours)"
+                f"{self.randomness:.6g}, {_span(graph.degrees)} neighbors)"
             )
         if not self.penalty <= r:
             found.append(f"penalty = {self.penalty:.6g} is above {r:.6g}")
@@ -243,14 +243,14 @@ class DecentralizedADMM(NeighbourMethod):
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)
         query = Step(state.x, center, 1 / D)
-        if isinstance(self.exact, Minimisation):
-            query = Minimiser(center, replace(self.exact, D=D))
+        if isinstance(self.exact, Minimization):
+            query = Minimizer(center, replace(self.exact, D=D))
         return self.projected_step(local, state, query, oracle)
 
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""
         how += f", steps shorter by {self.growth:.6g} each round" if self.growth > 1 else ""
-        return f"decentralised ADMM over {self.graph}{numbers(self, 'step', 'penalty')}{how}"
+        return f"decentralized ADMM over {self.graph}{numbers(self, 'step', 'penalty')}{how}"
 
 
 def _span(degrees: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-r"""Decentralised gradient descent (Xiao, Ye and Devadas, Algorithms 2 and 2*, Appendix J).
+r"""Decentralized gradient descent (Xiao, Ye and Devadas, Algorithms 2 and 2*, Appendix J).
 
 .. math::
     x_i \leftarrow P_i(a_i - \eta_t \nabla f_i(y_i) + \Delta_i)
@@ -13,7 +13,7 @@ aggregate    a                                                           y
 ``pair``     the mean of all, where the two that are farthest apart      the mean of all
              in l1 have random weights with sum 2/N (7)
 ``range``    per entry, uniform between the smallest and the largest     own point
-             value in the closed neighbourhood (28)
+             value in the closed neighborhood (28)
 ===========  ==========================================================  =================
 
 Of random coordinate descent (72), some entries move in a round, and the others stay where they are.
@@ -38,7 +38,7 @@ from .base import Local, Oracle, Output, Requirements
 from .divergence import too_long
 from .facts import PublicFacts, StepRule
 from .networks import Network
-from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, require_whole, shared, spread
+from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, require_whole, shared, spread
 from .program import Program
 from .steps import as_step, step_said
 
@@ -50,7 +50,7 @@ AGGREGATES: tuple[Aggregate, ...] = ("mixing", "mean", "pair", "range")
 
 @frameless
 @dataclass(frozen=True)
-class DecentralizedGradient(NeighbourMethod):
+class DecentralizedGradient(NeighborMethod):
     """Gradient descent over a network.
 
     Parameters
@@ -62,13 +62,13 @@ class DecentralizedGradient(NeighbourMethod):
         The paper's eta_t; chosen from what is public if omitted, see
         `dpcvx.defaults.predicted`. The paper's experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
-        How neighbours' points enter; see the module.
+        How neighbors' points enter; see the module.
     weights : str
         Of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -82,7 +82,7 @@ class DecentralizedGradient(NeighbourMethod):
     aggregate: Aggregate = "mixing"
     weights: str = "metropolis"
     coordinates: int | None = None
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         as_step(self.step)
@@ -113,14 +113,14 @@ class DecentralizedGradient(NeighbourMethod):
                 "and in this network not everyone hears everyone. Use graph='complete', or "
                 "aggregate='mixing' or 'range'."
             )
-        step, output = as_step(self.step), self.output
+        step, output = as_step(self.step), self.returned
         if step is None:
-            # Where neighbours' points are mixed, a constant step stops short of the optimum.
+            # Where neighbors' points are mixed, a constant step stops short of the optimum.
             exact = self.aggregate in ("mean", "pair")
             step, proposed = facts.step(exact=exact)
             output = output or proposed
-        step = step.resolved(program, facts.conditions.step_epsilon)
-        return replace(self, graph=graph, step=step, output=output)
+        step = step.resolved(program, facts.conditions.release_epsilon)
+        return replace(self, graph=graph, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
         """Where everyone steps from the mean, all is quadratic, and steps are too long."""
@@ -172,7 +172,7 @@ class DecentralizedGradient(NeighbourMethod):
         step = step_said(self.step)
         alone = isinstance(self.graph, Network) and len(self.graph.agents) == 1
         where = "by one agent" if alone else f"({self.aggregate}) over {self.graph}"
-        return f"decentralised gradient descent {where}, {step}{part}"
+        return f"decentralized gradient descent {where}, {step}{part}"
 
 
 def _alone(program: Program) -> Network:

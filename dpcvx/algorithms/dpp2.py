@@ -6,11 +6,11 @@ r"""DPP2 (Ou, Wang, Liu and Lu, Algorithm 1): nonconvex objectives over a networ
         & q_i &\leftarrow \eta q_i + \rho \textstyle\sum_j P_{ij} y_j \\
     x_i &\leftarrow x_i + w_i - \alpha (z_i - e_i) + \beta \textstyle\sum_j P_{ij} z_j
 
-Neighbours hear y and z. The x of an agent is secret: it moves along an exact gradient, and what
+Neighbors hear y and z. The x of an agent is secret: it moves along an exact gradient, and what
 leaves is x + w and the gradient at x, plus e. :math:`P = I - W` with mixing weights W.
 
 The paper calls y, which merges x and d, a first tier of privacy. It is none: :math:`\eta` is
-public, so that x + w follows from what neighbours hear, and d and q drop out of the way that x
+public, so that x + w follows from what neighbors hear, and d and q drop out of the way that x
 takes. What protects are w and e.
 
 As printed, only the curvature of the objectives damps disagreement: if all agents have curvature h,
@@ -79,14 +79,14 @@ class DPP2(SecretPointMethod[Memory]):
         Who talks to whom; see `dp.networks.build`.
     step : float, optional
         The paper's alpha, the step size; three tenths of 1 / smoothness if omitted.
-    beta : float, optional
-        Weight of the differences of z; below the step size over the largest eigenvalue of P. Half
-        of the step size if omitted, or of that.
+    neighbor_step : float, optional
+        The paper's beta, the weight of the differences of z; below the step size over the largest
+        eigenvalue of P. Half of the step size if omitted, or of that.
     penalty : float, optional
         The paper's rho, the weight of the sum of the differences of x; a tenth of 1 / step if
         omitted.
-    eta : float
-        Between 0 and 1; public, and without influence on the points.
+    memory : float
+        The paper's eta, between 0 and 1; public, and without influence on the points.
     damping : float
         Weight of the differences of x; 0 for the printed method.
     ratio : float
@@ -97,7 +97,7 @@ class DPP2(SecretPointMethod[Memory]):
         then says that it is asserted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`. Both are of points with their
         noise.
 
@@ -109,23 +109,23 @@ class DPP2(SecretPointMethod[Memory]):
 
     graph: Graph = "complete"
     step: float | None = None
-    beta: float | None = None
+    neighbor_step: float | None = None
     penalty: float | None = None
-    eta: float = 0.5
+    memory: float = 0.5
     damping: float = 0.0
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(
             step=optional(POSITIVE),
-            beta=optional(POSITIVE),
+            neighbor_step=optional(POSITIVE),
             penalty=optional(POSITIVE),
             ratio=POSITIVE,
             smoothness=optional(POSITIVE),
-            eta=number(lambda v: 0 < v < 1, "between 0 and 1"),
+            memory=number(lambda v: 0 < v < 1, "between 0 and 1"),
             damping=_DAMPING,
         )
 
@@ -134,7 +134,7 @@ class DPP2(SecretPointMethod[Memory]):
         program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
-        step, beta = self.step, self.beta
+        step, beta = self.step, self.neighbor_step
         if step is None:
             remedy = "Write dp.DPP2(step=...), or smoothness=... if you know it."
             step = 0.3 * one_over(program, self.smoothness, remedy)
@@ -143,16 +143,16 @@ class DPP2(SecretPointMethod[Memory]):
             beta = step / (2 * max(1.0, largest))
         if not beta * largest < step:
             raise ModelError(
-                f"dp.DPP2(beta={beta:g}) must be below step over the largest eigenvalue of "
-                f"P = I - W, {step / largest:.6g}, or the steps of some differences between "
+                f"dp.DPP2(neighbor_step={beta:g}) must be below step over the largest eigenvalue "
+                f"of P = I - W, {step / largest:.6g}, or the steps of some differences between "
                 "agents point the wrong way."
             )
         penalty = 0.1 / step if self.penalty is None else self.penalty
-        return replace(self, graph=graph, step=step, beta=beta, penalty=penalty)
+        return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
-        return sent if t == 1 else self.eta * server.points + sent - server.first
+        return sent if t == 1 else self.memory * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
         """At the public start; d = q = 0."""
@@ -164,25 +164,26 @@ class DPP2(SecretPointMethod[Memory]):
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
         """The new point, of which y leaves; then the gradient there, of which z leaves."""
-        assert self.step is not None and self.beta is not None and self.penalty is not None
+        assert self.step is not None and self.neighbor_step is not None and self.penalty is not None
         program = local.program
         if k == 0:
             point = LinearCombination(state.x)
             if t > 1:
                 Pz = state.z - mixed(program, state.z, message)
-                center = state.x - self.step * state.pull + self.beta * Pz
+                center = state.x - self.step * state.pull + self.neighbor_step * Pz
                 point = LinearCombination(center, gradients={_POINT: -self.step})
             oracle.store(_POINT, point)
             state = state.after(oracle.release(Stored(_POINT)))
-            y = state.x + (1 - self.eta) * state.d
-            return replace(state, y=y, d=self.eta * state.d + y), shared(y, program)
+            y = state.x + (1 - self.memory) * state.d
+            return replace(state, y=y, d=self.memory * state.d + y), shared(y, program)
         Py = state.y - mixed(program, state.y, message)
-        q = self.eta * state.q + self.penalty * Py
-        Px = Py - (1 - self.eta) * state.q / self.penalty
+        q = self.memory * state.q + self.penalty * Py
+        Px = Py - (1 - self.memory) * state.q / self.penalty
         pull = q + self.damping * Px
         z = oracle.release(StoredGradient(_POINT)) + pull
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:
         how = f", damping = {self.damping:.6g}" if self.damping else ""
-        return f"DPP2 over {self.graph}{numbers(self, 'step', 'beta', 'penalty', 'eta')}{how}"
+        steps = numbers(self, "step", "neighbor_step", "penalty", "memory")
+        return f"DPP2 over {self.graph}{steps}{how}"

@@ -26,7 +26,7 @@ class Conditions:
     slope : tuple of float
         By agent, about how far all its data move a gradient in l2, as far as that is public: half
         of what records can move it, or thirty changes of every entry; 0 where no change is derived.
-    step_epsilon : float
+    release_epsilon : float
         Budget per release that the papers' rules refer to; infinite without noise.
     split : SplitNoise or None
         Where all agents add a part of the noise to all entries of a sum.
@@ -37,7 +37,7 @@ class Conditions:
     rounds: int
     noise: tuple[float, ...]
     slope: tuple[float, ...]
-    step_epsilon: float = math.inf
+    release_epsilon: float = math.inf
     split: SplitNoise | None = None
     whole: tuple[float, ...] = ()
 
@@ -50,7 +50,7 @@ class StepRule(Protocol):
         """Average the iterates after the local updates (else before them)."""
         ...
 
-    def resolved(self, program: Program, step_epsilon: float) -> Self:
+    def resolved(self, program: Program, release_epsilon: float) -> Self:
         """The rule with its constants filled in."""
         ...
 

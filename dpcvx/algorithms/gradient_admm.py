@@ -124,11 +124,11 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     order : {"fixed", "permutation", "stopping", "sampling"}
         How users take turns: in the order of the agents; in a random order that is kept for all
         passes; in order, with a random last round in the second half of the only pass; or drawn
-        anew each round. Random orders are for ``plan(..., observer="last iterate")``, where every
+        anew each round. Random orders are for ``plan(..., observer="last_iterate")``, where every
         user has the same guarantee with them.
     x_first : bool
         Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -143,7 +143,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     strong_convexity: float | None = None
     order: Order = "fixed"
     x_first: bool = False
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(
@@ -201,7 +201,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         nu, eta = self.smoothness, self.step
         if nu is None and (eta is None or eta == "contraction"):
             nu = max(_smoothness(program.agents[k]) for k in users)
-        beta, output, norm = self.penalty, self.output, float(np.linalg.norm(rows.A, 2))
+        beta, output, norm = self.penalty, self.returned, float(np.linalg.norm(rows.A, 2))
         if eta == "contraction":
             beta = self._balanced(program, norm) if beta is None else beta
             eta = replace(self, penalty=beta)._contracting(program, nu or 0.0)
@@ -214,7 +214,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             eta, output = turns.constant_step(largest, output)
         if beta is None:
             beta = 1 / (2 * eta * norm**2)
-        return replace(self, penalty=beta, smoothness=nu or None, step=eta, output=output)
+        return replace(self, penalty=beta, smoothness=nu or None, step=eta, returned=output)
 
     def _balanced(self, program: Program, norm: float) -> float:
         """A penalty next to the convexities of f and g, so that interval (23) is wide."""
@@ -437,16 +437,16 @@ def _require_amplified(program: Program, blocks: Blocks, clipped: bool, largest:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and is "
             "solved to the solver's accuracy. Whether such a step expands differences is not "
-            "known, so observer='last iterate' promises nothing with it. Write its objective "
+            "known, so observer='last_iterate' promises nothing with it. Write its objective "
             "as a sum over single entries of y (l1, squares, bounds), with a coupling in "
             "which each equality has one of them, or observer='everyone'."
         )
     if clipped:
         raise PrivacyError(
             "Clipped gradients of records with several scores each belong to no convex "
-            "function, and a step along them may expand: observer='last iterate' promises "
+            "function, and a step along them may expand: observer='last_iterate' promises "
             "nothing. Use losses of one score A @ x per record, bound the data so that the "
-            "sensitivity is finite without clip=, or write observer='everyone'."
+            "sensitivity is finite without clip_norm=, or write observer='everyone'."
         )
     if largest == 0:
         raise PrivacyError(
@@ -455,7 +455,7 @@ def _require_amplified(program: Program, blocks: Blocks, clipped: bool, largest:
         )
     if math.isinf(largest):
         raise PrivacyError(
-            "observer='last iterate' needs one bound of what a change of the data does to the "
+            "observer='last_iterate' needs one bound of what a change of the data does to the "
             "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
             "bounded slopes, or data that enter linearly, or write observer='everyone'."
         )
@@ -463,7 +463,7 @@ def _require_amplified(program: Program, blocks: Blocks, clipped: bool, largest:
         if not convex(program.agents[k].form):
             raise PrivacyError(
                 f"The objective of agent '{program.agents[k].name}' is not convex for all "
-                "admissible data, so that a step may expand: observer='last iterate' promises "
+                "admissible data, so that a step may expand: observer='last_iterate' promises "
                 "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
                 "write observer='everyone'."
             )

@@ -44,7 +44,7 @@ class Tracker(Iterates):
     s : ndarray, shape (n,)
         The direction, with its noise.
     mean : ndarray, shape (n,)
-        Of the neighbours' points and its own, with the network's weights.
+        Of the neighbors' points and its own, with the network's weights.
     """
 
     s: Array
@@ -69,7 +69,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         then says that it is asserted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`. Both are of points with their
         noise.
 
@@ -84,7 +84,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
-    output: Output | None = None
+    returned: Output | None = None
 
     queries = (Stored,)
 

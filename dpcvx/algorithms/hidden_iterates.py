@@ -1,6 +1,6 @@
 """What a method adds to `Algorithm` to have a guarantee for its last iterate alone.
 
-An observer of ``observer="last iterate"`` learns the result and nothing else of a run. Such a plan
+An observer of ``observer="last_iterate"`` learns the result and nothing else of a run. Such a plan
 asks for two things: what the loss of the agents depends on, and results that follow from the last
 iterate only.
 """

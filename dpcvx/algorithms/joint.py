@@ -76,7 +76,7 @@ def joint_set(program: Program) -> Joint:
 
 
 def joint_rest(program: Program) -> Joint | None:
-    """The agents' sets with the terms that proximal steps minimise; None if there are none.
+    """The agents' sets with the terms that proximal steps minimize; None if there are none.
 
     Equal terms of many agents are in it once, with as many times the weight.
     """

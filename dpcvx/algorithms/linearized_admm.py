@@ -1,4 +1,4 @@
-r"""Linearised ADMM with multiple local updates (Ryu and Kim, Algorithm 1).
+r"""Linearized ADMM with multiple local updates (Ryu and Kim, Algorithm 1).
 
 .. math::
     w_i &\leftarrow \operatorname{mean}_{p \in N_i} (z_{p,i} - \lambda_{p,i} / \rho_t) && (5) \\
@@ -48,7 +48,7 @@ class AgentState(Iterates):
 
 
 _LOCAL_UPDATES = count().because("the number of noisy gradients per agent and round")
-_PERTURB = choice("objective", "output", "projected output").because(
+_PERTURB = choice("objective", "output", "projected_output").because(
     "where the noise goes. For no noise, plan with mechanism=None"
 )
 
@@ -56,7 +56,7 @@ _PERTURB = choice("objective", "output", "projected output").because(
 @frameless
 @dataclass(frozen=True)
 class LinearizedADMM(ConsensusMethod[AgentState]):
-    """Linearised consensus ADMM; every iterate lies in its agent's constraint set.
+    """Linearized consensus ADMM; every iterate lies in its agent's constraint set.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         see `dpcvx.defaults.predicted`.
     local_updates : int
         E, noisy gradients (and releases) per agent and round.
-    perturb : {"objective", "output", "projected output"}
+    perturb : {"objective", "output", "projected_output"}
         Where the noise goes: into the gradient (the paper's method), or onto the result of the
         local step (its baseline, equation 12), which is then outside the set, or projected back.
         Constraints with exponential or power cones need ``"objective"``.
@@ -76,7 +76,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         With noise on the output: a sensitivity of the local step's result that is asserted instead
         of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
         guarantee is then marked as asserted, and with local components it need not hold.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`. The convergence theorems are about
         the average.
 
@@ -89,9 +89,9 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     penalty: float | PenaltyRule | None = None
     step: float | StepRule | None = None
     local_updates: int = 1
-    perturb: Literal["objective", "output", "projected output"] = "objective"
+    perturb: Literal["objective", "output", "projected_output"] = "objective"
     output_sensitivity: float | None = None
-    output: Output | None = None
+    returned: Output | None = None
 
     # With the penalty that is chosen, half of a step arrives in what agents share.
     pull: ClassVar[float] = 0.5
@@ -105,7 +105,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         if self.perturb == "objective" and self.output_sensitivity is not None:
             raise ModelError(
                 f"dp.LinearizedADMM(output_sensitivity={self.output_sensitivity:g}) goes with "
-                "perturb='output' or 'projected output'. Leave it out to have the sensitivity "
+                "perturb='output' or 'projected_output'. Leave it out to have the sensitivity "
                 "derived."
             )
 
@@ -128,13 +128,13 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     def propose(self, facts: PublicFacts) -> LinearizedADMM:
         """Fill in the constants of both rules, and what to report where the step is chosen."""
-        step, output = as_step(self.step), self.output
+        step, output = as_step(self.step), self.returned
         if step is None:
             step, proposed = facts.step(pull=self.pull, updates=self.local_updates)
             output = output or proposed
-        step = step.resolved(facts.program, facts.conditions.step_epsilon)
+        step = step.resolved(facts.program, facts.conditions.release_epsilon)
         penalty = 1 / step.eta(1) if self.penalty is None else self.penalty
-        own = replace(self, step=step, penalty=penalty, output=output)
+        own = replace(self, step=step, penalty=penalty, returned=output)
         return super(LinearizedADMM, own).propose(facts)
 
     def noise_floor(
@@ -208,7 +208,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     def __str__(self) -> str:
         return (
-            f"linearised ADMM, {plural(self.local_updates, 'local update')}, {self.perturb} "
+            f"linearized ADMM, {plural(self.local_updates, 'local update')}, {self.perturb} "
             f"perturbation, {penalty_said(self.penalty)}, "
             f"{step_said(self.step)}"
         )

@@ -1,4 +1,4 @@
-"""Weights with which neighbours are averaged: by a rule, or as a user wrote them."""
+"""Weights with which neighbors are averaged: by a rule, or as a user wrote them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _SLACK = 1e-10
 NAMES = 8
 
 
-def ruled_weights(rule: str, neighbours: Around) -> tuple[Array, ...]:
-    """For each agent the weights of its neighbours and of itself.
+def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
+    """For each agent the weights of its neighbors and of itself.
 
     Parameters
     ----------
     rule : {"metropolis", "max degree", "lazy metropolis", "laplacian"}
-    neighbours : tuple of tuple of int
+    neighbors : tuple of tuple of int
 
     Raises
     ------
     ModelError
         If there is no such rule.
     """
-    degrees = [len(around) for around in neighbours]
+    degrees = [len(around) for around in neighbors]
     if rule == "max degree":
         largest = max(degrees)
-        return _balanced(neighbours, lambda i, j: 1 / (1 + largest))
+        return _balanced(neighbors, lambda i, j: 1 / (1 + largest))
     if rule == "laplacian":
-        step = best_step(neighbours)
-        return _balanced(neighbours, lambda i, j: step)
+        step = best_step(neighbors)
+        return _balanced(neighbors, lambda i, j: step)
     if rule in ("metropolis", "lazy metropolis"):
-        rows = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
+        rows = _balanced(neighbors, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
         return rows if rule == "metropolis" else tuple(_lazy(row) for row in rows)
     raise ModelError(
         f"There are no weights called {show(rule)}: write one of {quoted(WEIGHTS)}, or pass a "
@@ -50,12 +50,12 @@ def ruled_weights(rule: str, neighbours: Around) -> tuple[Array, ...]:
     )
 
 
-def _balanced(neighbours: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
+def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
     """Weights of the edges, and of agents' own values, with which rows sum to one.
 
     The sums are rounded once, so that they do not depend on the order of the agents.
     """
-    shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbours))
+    shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbors))
     return tuple(np.array([*row, 1 - math.fsum(row)]) for row in shares)
 
 
@@ -66,13 +66,13 @@ def _lazy(row: Array) -> Array:
     return half
 
 
-def given_weights(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array:
+def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) -> Array:
     """A mixing matrix that a user wrote, symmetric to the last bit.
 
     Parameters
     ----------
     weights : array_like, shape (N, N)
-    neighbours : tuple of tuple of int
+    neighbors : tuple of tuple of int
     names : tuple of str
         Of the agents, for messages.
 
@@ -108,11 +108,11 @@ def given_weights(weights: object, neighbours: Around, names: tuple[str, ...]) -
         )
     off = np.abs(matrix)
     np.fill_diagonal(off, 0.0)
-    for i, around in enumerate(neighbours):
+    for i, around in enumerate(neighbors):
         off[i, list(around)] = 0.0
     if off.max() > 0:
         raise ModelError(
-            f"The mixing matrix has a weight between {pair(off)}, who are no neighbours: they "
+            f"The mixing matrix has a weight between {pair(off)}, who are no neighbors: they "
             "cannot exchange values. Set it to zero, or add the edge to the graph."
         )
     sums = np.array([math.fsum(row) for row in matrix])

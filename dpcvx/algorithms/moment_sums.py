@@ -86,7 +86,7 @@ def moment_sum(program: Program) -> MomentSum:
         found[k] = own
     if not found:
         raise ModelError(
-            "dp.Central(sums='moments') sums second moments of private records, and no agent has "
+            "dp.OneShot(sums='moments') sums second moments of private records, and no agent has "
             "any. Leave sums= and sharing= out."
         )
     reader, first = max(found.items(), key=lambda pair: pair[1].weight)
@@ -98,7 +98,7 @@ def moment_sum(program: Program) -> MomentSum:
                 "their second moments says nothing of the sum of their objectives. Write the same "
                 "cp.sum_squares(X @ w - y) of the same variables for all agents, up to a factor in "
                 "front, with private objects in the same order; or use "
-                "dp.SummedGradient(sharing=...)."
+                "dp.FederatedGradient(sharing=...)."
             )
     radii = np.max([radii_of(own.private) for own in found.values()], axis=0)
     units = tuple(math.sqrt(radii.size) * float(r) for r in radii)

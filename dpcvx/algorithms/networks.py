@@ -1,4 +1,4 @@
-r"""Communication networks: who talks to whom, and the weights with which neighbours are averaged.
+r"""Communication networks: who talks to whom, and the weights with which neighbors are averaged.
 
 A mixing matrix W of a connected undirected graph is symmetric, has rows that sum to one and is zero
 off the graph and its diagonal, and I - W maps nothing but multiples of the vector of ones to zero.
@@ -6,7 +6,7 @@ With L the Laplacian of the graph, :math:`d_i` degrees, and :math:`l_1 \ge l_{n-
 the least positive eigenvalue of L,
 
 ===================  ==============================================================
-``metropolis``       :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))` for neighbours
+``metropolis``       :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))` for neighbors
 ``max degree``       :math:`I - L / (1 + \max_i d_i)`
 ``lazy metropolis``  :math:`(I + W) / 2` of the first
 ``laplacian``        :math:`I - 2 L / (l_1 + l_{n-1})`
@@ -66,19 +66,19 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """One neighbour of each agent that has so many: their first ones, their second ones, ...
+    """One neighbor of each agent that has so many: their first ones, their second ones, ...
 
     Attributes
     ----------
     agents : ndarray of int
         Increasing.
-    neighbours : ndarray of int
+    neighbors : ndarray of int
         Of each of them.
     weights : ndarray, shape (agents, 1)
     """
 
     agents: Index
-    neighbours: Index
+    neighbors: Index
     weights: Array
 
 
@@ -91,10 +91,10 @@ class Network:
     ----------
     agents : tuple of str
         Their order fixes the positions 0 to N - 1 that everything else refers to.
-    neighbours : tuple of tuple of int
-        Positions of each agent's neighbours, increasing, without its own.
+    neighbors : tuple of tuple of int
+        Positions of each agent's neighbors, increasing, without its own.
     rows : tuple of ndarray
-        For each agent the weights of its neighbours, in their order, and then its own; not
+        For each agent the weights of its neighbors, in their order, and then its own; not
         writeable.
     rule : str
         How the weights were chosen.
@@ -106,21 +106,21 @@ class Network:
     """
 
     agents: tuple[str, ...]
-    neighbours: Around
+    neighbors: Around
     rows: tuple[Array, ...] = field(repr=False)
     rule: str
 
     def __post_init__(self) -> None:
         if not (_are_names(self.agents) and is_text(self.rule) and self._fits()):
             raise ModelError(
-                "dp.networks.Network(...) got agents, neighbours, rows and a rule that are not "
+                "dp.networks.Network(...) got agents, neighbors, rows and a rule that are not "
                 "those of one network. Write dp.networks.build('ring', ['north', 'east', "
                 "'south']), which makes them from a graph."
             )
 
     def _fits(self) -> bool:
-        """Whether neighbours are mutual, and every agent has a weight for each and for itself."""
-        around, rows, n = self.neighbours, self.rows, len(self.agents)
+        """Whether neighbors are mutual, and every agent has a weight for each and for itself."""
+        around, rows, n = self.neighbors, self.rows, len(self.agents)
         if not (type(around) is type(rows) is tuple and len(around) == len(rows) == n):
             return False
         if not all(type(others) is tuple for others in around) or not all(
@@ -142,14 +142,14 @@ class Network:
     @property
     def weights(self) -> Array:
         """The mixing matrix, shape (N, N), made anew for each who asks; not writeable."""
-        matrix = matrix_on(self.neighbours, self.rows).toarray()
+        matrix = matrix_on(self.neighbors, self.rows).toarray()
         matrix.flags.writeable = False
         return matrix
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
-        """Number of neighbours of each agent."""
-        return tuple(len(around) for around in self.neighbours)
+        """Number of neighbors of each agent."""
+        return tuple(len(around) for around in self.neighbors)
 
     @cached_property
     def own_weights(self) -> Array:
@@ -158,10 +158,10 @@ class Network:
 
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:
-        """Neighbours and their weights, by their place among those of an agent."""
+        """Neighbors and their weights, by their place among those of an agent."""
         degrees = np.array(self.degrees)
         ends = np.cumsum(degrees)
-        around = np.concatenate([np.array(found, dtype=np.intp) for found in self.neighbours])
+        around = np.concatenate([np.array(found, dtype=np.intp) for found in self.neighbors])
         weights = np.concatenate([row[:-1] for row in self.rows])
         found = []
         for k in range(int(degrees.max())):
@@ -173,31 +173,31 @@ class Network:
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """Pairs of positions, the smaller one first, in increasing order."""
-        return tuple((i, j) for i, around in enumerate(self.neighbours) for j in around if i < j)
+        return tuple((i, j) for i, around in enumerate(self.neighbors) for j in around if i < j)
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is a neighbour of everyone else."""
+        """Whether everyone is a neighbor of everyone else."""
         return all(degree == len(self.agents) - 1 for degree in self.degrees)
 
     @property
     def laplacian(self) -> Array:
         """Degrees on the diagonal minus the adjacency matrix, shape (N, N)."""
-        return laplacian(self.neighbours).toarray()
+        return laplacian(self.neighbors).toarray()
 
     @property
     def laplacian_norm(self) -> float:
         """The largest eigenvalue of the Laplacian; of large sparse networks an upper bound.
 
         The bound is at most twice as large: of the number of agents, and of the largest sum of a
-        degree and the mean degree of the neighbours (Merris, 1998), the smaller one.
+        degree and the mean degree of the neighbors (Merris, 1998), the smaller one.
         """
-        return laplacian_norm(self.neighbours)
+        return laplacian_norm(self.neighbors)
 
     @property
     def lowest_eigenvalue(self) -> float:
         """The least eigenvalue of W, at least -1."""
-        return lowest_eigenvalue(self.neighbours, self.rows)
+        return lowest_eigenvalue(self.neighbors, self.rows)
 
     @property
     def second_eigenvalue(self) -> float:
@@ -205,7 +205,7 @@ class Network:
 
         The distance from consensus falls by this factor; at 1 it need not fall at all.
         """
-        return second_eigenvalue(self.neighbours, self.rows)
+        return second_eigenvalue(self.neighbors, self.rows)
 
     @property
     def spectral_gap(self) -> float:
@@ -242,12 +242,12 @@ def build(
     graph : networkx.Graph or {"complete", "ring", "star", "path", "grid"}
         Connected, undirected, without loops; its nodes are all agents' names, or all positions 0
         to N - 1. Attributes of nodes and edges are not read. By name: the first agent is the
-        centre of a star; a grid has as many rows as it can without more rows than columns.
+        center of a star; a grid has as many rows as it can without more rows than columns.
     agents : sequence of str
         Two different names or more.
     weights : {"metropolis", "max degree", "lazy metropolis", "laplacian"} or ndarray (N, N)
         A rule (see the module), or a symmetric matrix with rows that sum to one and zeros between
-        agents that are not neighbours.
+        agents that are not neighbors.
 
     Returns
     -------
@@ -267,16 +267,16 @@ def build(
     names = _names(agents)
     if isinstance(graph, str):
         graph = _shaped(graph, len(names))
-    neighbours = _neighbours(graph, names)
+    neighbors = _neighbors(graph, names)
     if isinstance(weights, str):
-        rows, rule = ruled_weights(weights, neighbours), weights
+        rows, rule = ruled_weights(weights, neighbors), weights
     else:
-        matrix = given_weights(weights, neighbours, names)
-        rows = tuple(matrix[i, [*around, i]] for i, around in enumerate(neighbours))
+        matrix = given_weights(weights, neighbors, names)
+        rows = tuple(matrix[i, [*around, i]] for i, around in enumerate(neighbors))
         rule = f"given ({hashlib.sha256(matrix.tobytes()).hexdigest()[:8]})"
     for row in rows:
         row.flags.writeable = False
-    return Network(names, neighbours, rows, rule)
+    return Network(names, neighbors, rows, rule)
 
 
 @frameless
@@ -392,7 +392,7 @@ def _shaped(shape: str, n: int) -> nx.Graph:
     )
 
 
-def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
+def _neighbors(graph: nx.Graph, names: tuple[str, ...]) -> Around:
     import networkx as nx
 
     if not isinstance(graph, nx.Graph):
@@ -403,7 +403,7 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
         )
     if graph.is_directed():
         raise ModelError(
-            "The graph is directed, but neighbours talk both ways: mixing matrices are symmetric. "
+            "The graph is directed, but neighbors talk both ways: mixing matrices are symmetric. "
             "Write graph.to_undirected() if every edge may be used in both directions."
         )
     if graph.is_multigraph():
@@ -414,7 +414,7 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
     loops = [node for node in graph if graph.has_edge(node, node)]
     if loops:
         raise ModelError(
-            f"The graph has loops at {quoted(loops)}: an agent is no neighbour of its own, its "
+            f"The graph has loops at {quoted(loops)}: an agent is no neighbor of its own, its "
             "weight follows from the others. Write "
             "graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
         )

@@ -1,7 +1,7 @@
-"""Methods without a server: agents hear their neighbours in a network, and nobody else.
+"""Methods without a server: agents hear their neighbors in a network, and nobody else.
 
 The server side only forwards messages. They are made here, from the last values of an agent's
-neighbours and nothing else, and no method can change that.
+neighbors and nothing else, and no method can change that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..sensitivity.queries.gradients import Step
-from ..sensitivity.queries.solutions import Minimiser
+from ..sensitivity.queries.solutions import Minimizer
 from .agent_state import AgentState, projected_step
 from .base import Algorithm, Batch, Local, Oracle, Residuals
 from .networks import Network, Rank, build
@@ -39,11 +39,11 @@ class Inbox:
     own : int
         Position of the agent that it is for.
     senders : tuple of int
-        Positions of its neighbours.
-    values : ndarray, shape (neighbours, m)
+        Positions of its neighbors.
+    values : ndarray, shape (neighbors, m)
         Their last values of the shared variables.
-    weights : ndarray, shape (neighbours + 1,)
-        The agent's row of the mixing matrix: its neighbours', and its own.
+    weights : ndarray, shape (neighbors + 1,)
+        The agent's row of the mixing matrix: its neighbors', and its own.
     """
 
     own: int
@@ -53,7 +53,7 @@ class Inbox:
 
     @property
     def degree(self) -> int:
-        """Number of neighbours."""
+        """Number of neighbors."""
         return len(self.senders)
 
     @property
@@ -62,21 +62,21 @@ class Inbox:
         return float(self.weights[-1])
 
     def weighted(self) -> Array:
-        """The neighbours' values, added up with their weights, shape (m,)."""
+        """The neighbors' values, added up with their weights, shape (m,)."""
         return _total(self.weights[:-1, np.newaxis] * self.values)
 
     def summed(self, own: Array | float = 0.0) -> Array:
-        """The differences of the neighbours' values from another, added up, shape (m,)."""
+        """The differences of the neighbors' values from another, added up, shape (m,)."""
         return _total(self.values - own)
 
     def extremes(self, own: Array) -> tuple[Array, Array]:
-        """The least and the largest of the neighbours' entries and its own, each of shape (m,)."""
+        """The least and the largest of the neighbors' entries and its own, each of shape (m,)."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
         return np.minimum(least, own), np.maximum(most, own)
 
     def mean_of_all(self, own: Array) -> Array:
-        """The mean over everyone, who are all its neighbours, in the order of agents."""
+        """The mean over everyone, who are all its neighbors, in the order of agents."""
         place = int(np.searchsorted(self.senders, self.own))
         return np.insert(self.values, place, own, axis=0).mean(axis=0)
 
@@ -85,7 +85,7 @@ class Inbox:
 class Inboxes:
     """What all agents hear in a round: `Inbox` for those who take their turns together.
 
-    What is added up is added in the order of neighbours, as one agent by itself does.
+    What is added up is added in the order of neighbors, as one agent by itself does.
 
     Attributes
     ----------
@@ -100,12 +100,12 @@ class Inboxes:
 
     def one(self, i: int) -> Inbox:
         """What an agent hears."""
-        around = self.network.neighbours[i]
+        around = self.network.neighbors[i]
         return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
     @property
     def degree(self) -> Array:
-        """Number of neighbours of each, shape (agents, 1)."""
+        """Number of neighbors of each, shape (agents, 1)."""
         return np.array(self.network.degrees, dtype=float)[:, np.newaxis]
 
     @property
@@ -134,11 +134,11 @@ class Inboxes:
         return np.array(np.broadcast_to(own, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
-        """What all neighbours contribute, one after the other."""
+        """What all neighbors contribute, one after the other."""
         first, *others = self.network.ranks
-        out = term(first, self.sent[first.neighbours])
+        out = term(first, self.sent[first.neighbors])
         for rank in others:
-            part = term(rank, self.sent[rank.neighbours])
+            part = term(rank, self.sent[rank.neighbors])
             if len(part) == len(out):
                 join(out, part, out=out)
             else:
@@ -172,7 +172,7 @@ class NetworkState:
 class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     """Abstract: a method whose messages go along the edges of a network.
 
-    A frozen dataclass with the fields `graph` and `output`. `act` sees an `Inbox`, or `Inboxes`
+    A frozen dataclass with the fields `graph` and `returned`. `act` sees an `Inbox`, or `Inboxes`
     where agents are in step.
     """
 
@@ -208,7 +208,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
 
     @final
     def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
-        """To every agent the last values of its neighbours."""
+        """To every agent the last values of its neighbors."""
         heard = Inboxes(server.network, server.sent)
         return server, Batch(heard, len(server.sent), heard.one)
 
@@ -245,7 +245,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
 
 
-class NeighbourMethod(NetworkMethod[AgentState]):
+class NeighborMethod(NetworkMethod[AgentState]):
     """Abstract: one that lets its new point leave."""
 
     def start_agent(self, local: Local) -> AgentState:
@@ -254,9 +254,9 @@ class NeighbourMethod(NetworkMethod[AgentState]):
         return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def projected_step(
-        self, local: Local, state: AgentState, query: Step | Minimiser, oracle: Oracle
+        self, local: Local, state: AgentState, query: Step | Minimizer, oracle: Oracle
     ) -> tuple[AgentState, Array]:
-        """The agent after `agent_state.projected_step`, and what the neighbours hear of it."""
+        """The agent after `agent_state.projected_step`, and what the neighbors hear of it."""
         after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
 
@@ -290,7 +290,7 @@ def spread(local: Local, x: Array, others: Array) -> Array:
 
 
 def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
-    """``sum_j W_ij v_j`` for what neighbours sent and the agent's own v.
+    """``sum_j W_ij v_j`` for what neighbors sent and the agent's own v.
 
     Entries that are not shared stay as they are.
     """

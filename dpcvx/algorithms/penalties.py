@@ -39,7 +39,7 @@ STEP_BUDGET = Kind(
 class PenaltyRule(Protocol):
     """rho_t, known to server and agents before round t."""
 
-    def resolved(self, step_epsilon: float) -> Self:
+    def resolved(self, release_epsilon: float) -> Self:
         """The rule with its constants filled in."""
         ...
 
@@ -64,7 +64,7 @@ class Constant:
     def __post_init__(self) -> None:
         check_fields(self, "dp.penalties.Constant", penalty=_PENALTY)
 
-    def resolved(self, step_epsilon: float) -> Constant:
+    def resolved(self, release_epsilon: float) -> Constant:
         """Nothing to fill in."""
         return self
 
@@ -104,9 +104,9 @@ class Growing:
             c=optional(STEP_BUDGET),
         )
 
-    def resolved(self, step_epsilon: float) -> Growing:
+    def resolved(self, release_epsilon: float) -> Growing:
         """Fill in c."""
-        return replace(self, c=step_epsilon) if self.c is None else self
+        return replace(self, c=release_epsilon) if self.c is None else self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
         """The schedule."""
@@ -155,7 +155,7 @@ class ResidualBalancing:
             unit=POSITIVE,
         )
 
-    def resolved(self, step_epsilon: float) -> ResidualBalancing:
+    def resolved(self, release_epsilon: float) -> ResidualBalancing:
         """Nothing to fill in."""
         return self
 

@@ -26,14 +26,14 @@ from ..sensitivity.queries.gradients import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, mixed, numbers
+from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, mixed, numbers
 
 Array = NDArray[np.float64]
 
 
 @frameless
 @dataclass(frozen=True)
-class PrimalDual(NeighbourMethod):
+class PrimalDual(NeighborMethod):
     """Primal-dual gradient method over a network.
 
     Parameters
@@ -43,12 +43,12 @@ class PrimalDual(NeighbourMethod):
     step : float, optional
         The paper's eta, the step size; chosen from what is public if omitted, with 0.3 / smoothness
         at most, see `dpcvx.defaults.predicted`.
-    gamma, omega : float, optional
-        Weights of the differences between neighbours, and of the sum of these over the rounds; 0.5
-        and 0.3 over the step size if omitted.
+    penalty, dual_step : float, optional
+        The paper's gamma and omega: weights of the differences between neighbors, and of the sum of
+        these over the rounds; 0.5 and 0.3 over the step size if omitted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -59,14 +59,14 @@ class PrimalDual(NeighbourMethod):
 
     graph: Graph = "complete"
     step: float | None = None
-    gamma: float | None = None
-    omega: float | None = None
+    penalty: float | None = None
+    dual_step: float | None = None
     weights: str = "metropolis"
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(
-            step=optional(POSITIVE), gamma=optional(POSITIVE), omega=optional(POSITIVE)
+            step=optional(POSITIVE), penalty=optional(POSITIVE), dual_step=optional(POSITIVE)
         )
 
     @property
@@ -81,14 +81,16 @@ class PrimalDual(NeighbourMethod):
 
     def propose(self, facts: PublicFacts) -> PrimalDual:
         """Fill in the network and the weights, and check that agents have all in common."""
-        graph, step, output = self.network_of(facts.program, self.weights), self.step, self.output
+        graph, step, output = self.network_of(facts.program, self.weights), self.step, self.returned
         if step is None:
             facts.require_scale()
             largest = 0.3 * (facts.longest() or min(1.0, facts.limit))
             step, output = facts.constant_step(largest, output)
-        gamma = 0.5 / step if self.gamma is None else self.gamma
-        omega = 0.3 / step if self.omega is None else self.omega
-        return replace(self, graph=graph, step=step, gamma=gamma, omega=omega, output=output)
+        gamma = 0.5 / step if self.penalty is None else self.penalty
+        omega = 0.3 / step if self.dual_step is None else self.dual_step
+        return replace(
+            self, graph=graph, step=step, penalty=gamma, dual_step=omega, returned=output
+        )
 
     def act(
         self,
@@ -100,15 +102,15 @@ class PrimalDual(NeighbourMethod):
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
         """One step; `lam` is v, of the shared variables in the agent's order."""
-        assert self.step is not None and self.gamma is not None and self.omega is not None
+        assert self.step is not None and self.penalty is not None and self.dual_step is not None
         at = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[..., at]
         center = np.array(np.broadcast_to(state.x, (*Px.shape[:-1], state.x.shape[-1])))
-        center[..., at] -= self.step * (self.gamma * Px + self.omega * state.lam)
-        state = replace(state, lam=state.lam + self.step * self.omega * Px)
+        center[..., at] -= self.step * (self.penalty * Px + self.dual_step * state.lam)
+        state = replace(state, lam=state.lam + self.step * self.dual_step * Px)
         return self.projected_step(local, state, Step(state.x, center, self.step), oracle)
 
     def __str__(self) -> str:
         return f"primal-dual gradient method over {self.graph}" + numbers(
-            self, "step", "gamma", "omega"
+            self, "step", "penalty", "dual_step"
         )

@@ -56,14 +56,14 @@ class LocalProgram:
     form : NormalForm
         Its objective, but for `rest`.
     rest : ConeData or None
-        W with the terms of the objective that proximal steps minimise: public and convex, without
+        W with the terms of the objective that proximal steps minimize: public and convex, without
         a gradient or without a Lipschitz constant of it.
     constraints : ConeData
         Its set W.
     coupling : csr_array or None, shape (m, n)
         A_i of ``sum_i A_i x_i = c``, if there is such a constraint.
     exact : ConeData or None
-        W together with the objective at zero data, for methods that minimise it exactly.
+        W together with the objective at zero data, for methods that minimize it exactly.
     shared : ndarray of int
         Positions in x of the shared components.
     slots : ndarray of int
@@ -116,7 +116,7 @@ class LocalProgram:
         return Projector(self.constraints, self.name, blocks=self.blocks)
 
     def proximal(self) -> Projector:
-        """A new one onto W, with the terms that steps minimise besides."""
+        """A new one onto W, with the terms that steps minimize besides."""
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
     ----------
     problem : Declaration
     proximal : bool
-        Whether steps are to minimise convex public terms without a Lipschitz gradient; see
+        Whether steps are to minimize convex public terms without a Lipschitz gradient; see
         `parts_of`.
 
     Raises
@@ -333,7 +333,7 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
     form, rest = sorted_out(proximal)
     if proximal and rest is not None and rest.A.nnz > _SOLVED and separable(rest) is None:
         form, rest = sorted_out(False)
-    minimised = coupling is not None and not agent.private
+    minimized = coupling is not None and not agent.private
     shared = np.flatnonzero(model.where >= 0)
     values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
     blocks = blocks_of(constraint_data, name)
@@ -363,11 +363,11 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
         rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),
-        exact=_objective(agent, layout) if minimised else None,
+        exact=_objective(agent, layout) if minimized else None,
         shared=shared,
         slots=model.where[shared],
         start=start.x,
-        clip=agent.clip,
+        clip=agent.clip_norm,
         asserted=agent.sensitivity,
         set_description=str(projector),
         limits=tuple(
@@ -424,7 +424,7 @@ def require_convex(problem: Declaration, method: str, proved: Collection[str] = 
                 f"{not_dcp(agent)}. {method[:1].upper()}{method[1:]} needs a convex one. If it is "
                 "convex, rewrite it with cvxpy's atoms (cp.sum_squares, cp.quad_form, ...); a "
                 "private factor of known sign needs dp.Private(..., nonneg=True). If it is not, "
-                "name a method for such objectives, such as dp.MeanGradient()."
+                "name a method for such objectives, such as dp.FederatedAveraging()."
             )
         _require_convex_set(agent.constraints, name, agent)
 

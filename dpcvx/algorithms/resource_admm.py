@@ -9,7 +9,7 @@ For ``minimize sum_i f_i(x_i)`` subject to ``sum_i A_i x_i = c``, x_i in W_i:
 
 which is (13) with :math:`\Gamma_i = D I - A_i' \rho_i A_i` put in. The diagonal matrix
 :math:`\rho_i` is drawn anew by every agent in every round, and kept to itself. Exact steps (12) put
-x at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v without the gradient.
+x at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v without the gradient.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, numbe
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
-from ..sensitivity.queries.solutions import Minimiser
-from ..solvers.steps import Minimisation
-from .agent_state import EXACT, minimisation, projected_step
+from ..sensitivity.queries.solutions import Minimizer
+from ..solvers.steps import Minimization
+from .agent_state import EXACT, minimization, projected_step
 from .base import Local, Oracle, Output, Requirements
 from .curvatures import curvatures
 from .facts import PublicFacts
@@ -53,8 +53,8 @@ class ResourceADMM(SummedMethod):
     penalty : float, optional
         The paper's rho, the mean penalty of the coupling's violation; if omitted, it takes half of
         1/step.
-    zeta : float, optional
-        Step of the multipliers; the penalty if omitted.
+    dual_step : float, optional
+        The paper's zeta, the step of the multipliers; the penalty if omitted.
     step : float, optional
         1/D with the paper's D; if omitted, D is the smoothness constant plus
         ``penalty (1 + randomness / 2) N ||A||^2``, or twice the smoothness constant if the penalty
@@ -63,11 +63,11 @@ class ResourceADMM(SummedMethod):
         Width of the interval around the penalty, relative to it, from which penalties are drawn;
         0 for fixed ones.
     exact : bool
-        Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
+        Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
         constant.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
-    output : {"average", "last", "tail", "weighted", None}
+    returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -77,19 +77,19 @@ class ResourceADMM(SummedMethod):
     """
 
     penalty: float | None = None
-    zeta: float | None = None
+    dual_step: float | None = None
     step: float | None = None
     randomness: float = 0.2
-    exact: bool | Minimisation = False
+    exact: bool | Minimization = False
     sharing: SecretSharing | None = None
-    output: Output | None = None
+    returned: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(
             sharing=SHARING,
             exact=EXACT,
             penalty=optional(POSITIVE),
-            zeta=optional(POSITIVE),
+            dual_step=optional(POSITIVE),
             step=optional(DIVISOR),
             randomness=_RANDOMNESS,
         )
@@ -97,7 +97,7 @@ class ResourceADMM(SummedMethod):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release per agent and round."""
-        query = Minimiser if self.exact else Step
+        query = Minimizer if self.exact else Step
         return Requirements(
             convex=True,
             exact=False,
@@ -118,7 +118,7 @@ class ResourceADMM(SummedMethod):
                 "tie them by coupling=[x == y]."
             )
         self.sums(program)  # refused before any data are read, if it is
-        step, penalty, output = self.step, self.penalty, self.output
+        step, penalty, output = self.step, self.penalty, self.returned
         # What a unit of the penalty adds to the curvature, at most.
         norm = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
         weight = (1 + self.randomness / 2) * len(program.agents) * norm**2
@@ -130,16 +130,18 @@ class ResourceADMM(SummedMethod):
             check_argument("dp.ResourceADMM", "step", step, optional(DIVISOR))
         if penalty is None:
             penalty = 1 / (2 * step * weight)
-        zeta = penalty if self.zeta is None else self.zeta
-        exact = minimisation(program, 1 / step, "dp.ResourceADMM") if self.exact else False
-        return replace(self, penalty=penalty, step=step, zeta=zeta, exact=exact, output=output)
+        zeta = penalty if self.dual_step is None else self.dual_step
+        exact = minimization(program, 1 / step, "dp.ResourceADMM") if self.exact else False
+        return replace(
+            self, penalty=penalty, step=step, dual_step=zeta, exact=exact, returned=output
+        )
 
     def violated(self, program: Program) -> list[str]:
         """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
 
         Sufficient without noise; runs converge under much weaker ones. The paper's proof of (48)
         takes M for a smoothness constant L in one place and for its square in another. What it
-        needs is D > N sigma^2 / alpha + L: a linearised step loses L/2 ||x+ - x||^2 of
+        needs is D > N sigma^2 / alpha + L: a linearized step loses L/2 ||x+ - x||^2 of
         D/2 ||x+ - x||^2. With the square, parameters for L < 1 pass that lead to infinity.
 
         Parameters
@@ -147,13 +149,13 @@ class ResourceADMM(SummedMethod):
         program : Program
             Of a plan of the resolved algorithm.
         """
-        assert self.step is not None and self.zeta is not None and self.penalty is not None
+        assert self.step is not None and self.dual_step is not None and self.penalty is not None
         bounds, N = curvatures(program), len(program.agents)
         if isinstance(bounds, str):
             return [bounds]
         most, off = self.penalty * (1 + self.randomness / 2), self.penalty * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
-        # A linearised step needs half of the convexity, and of D the smoothness, for itself.
+        # A linearized step needs half of the convexity, and of D the smoothness, for itself.
         share = 2 if self.exact else 1
         alpha = min(
             share * m / ((N * most**2 + off**2) * s)
@@ -171,9 +173,9 @@ class ResourceADMM(SummedMethod):
             found.append(
                 f"penalty = {self.penalty:.6g} is not above N / (2 alpha) = {N / (2 * alpha):.6g}"
             )
-        if not self.zeta < 2 * self.penalty - N / alpha:
+        if not self.dual_step < 2 * self.penalty - N / alpha:
             found.append(
-                f"zeta = {self.zeta:.6g} is not below 2 penalty - N / alpha = "
+                f"zeta = {self.dual_step:.6g} is not below 2 penalty - N / alpha = "
                 f"{2 * self.penalty - N / alpha:.6g}"
             )
         return found
@@ -203,17 +205,17 @@ class ResourceADMM(SummedMethod):
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """The multipliers, now that the sum of the last round is known; then x."""
-        assert self.step is not None and self.zeta is not None and self.penalty is not None
+        assert self.step is not None and self.dual_step is not None and self.penalty is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
-            lam = lam - self.zeta * r
+            lam = lam - self.dual_step * r
         D = 1 / self.step
         rho = self.penalty * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
         center = state.x + A.T @ (lam - rho * r) / D
         state = replace(state, lam=lam)
         query = Step(state.x, center, self.step)
-        if isinstance(self.exact, Minimisation):
-            query = Minimiser(center, self.exact)
+        if isinstance(self.exact, Minimization):
+            query = Minimizer(center, self.exact)
         return projected_step(local, state, query, oracle)
 
     def __str__(self) -> str:

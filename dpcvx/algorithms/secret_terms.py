@@ -51,9 +51,9 @@ def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
         check_fields(sharing, "dp.SecretSharing", **kinds)
     elif colluders != 1:
         raise ModelError(
-            f"colluders={colluders} says how many agents may pool what they see of secret sums, "
-            "and without sharing= no sum is secret: the server sees every term. Write "
-            "sharing=dp.SecretSharing(limit=...) as well, or leave out colluders=."
+            f"max_colluders={colluders} says how many agents may pool what they see of secret "
+            "sums, and without sharing= no sum is secret: the server sees every term. Write "
+            "sharing=dp.SecretSharing(limit=...) as well, or leave out max_colluders=."
         )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 Array = NDArray[np.float64]
-# Positions of each agent's neighbours.
+# Positions of each agent's neighbors.
 Around = tuple[tuple[int, ...], ...]
 
 # Eigenvalues of more agents than these are computed from sparse matrices, if they are sparse: one
@@ -33,85 +33,85 @@ _DIGITS = 9
 _ROOM = 1e-9
 
 
-def matrix_on(neighbours: Around, rows: Sequence[Array]) -> sp.csr_array:
-    """The matrix with these entries for each agent's neighbours and for itself.
+def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
+    """The matrix with these entries for each agent's neighbors and for itself.
 
     Parameters
     ----------
-    neighbours : tuple of tuple of int
+    neighbors : tuple of tuple of int
     rows : sequence of ndarray
-        For each agent the entries of its neighbours, in their order, and then its own.
+        For each agent the entries of its neighbors, in their order, and then its own.
     """
-    columns = np.concatenate([[*around, i] for i, around in enumerate(neighbours)])
+    columns = np.concatenate([[*around, i] for i, around in enumerate(neighbors)])
     ends = np.cumsum([0, *(len(row) for row in rows)])
-    n = len(neighbours)
+    n = len(neighbors)
     return sp.csr_array((np.concatenate(rows), columns, ends), shape=(n, n))
 
 
-def laplacian(neighbours: Around) -> sp.csr_array:
+def laplacian(neighbors: Around) -> sp.csr_array:
     """Degrees on the diagonal minus the adjacency matrix."""
-    return matrix_on(neighbours, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbours])
+    return matrix_on(neighbors, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbors])
 
 
-def laplacian_norm(neighbours: Around) -> float:
+def laplacian_norm(neighbors: Around) -> float:
     """The largest eigenvalue of the Laplacian, or an upper bound; see `Network.laplacian_norm`."""
-    if not _large(neighbours):
-        return float(np.linalg.eigvalsh(laplacian(neighbours).toarray())[-1])
-    return _bound_of_laplacian(neighbours)
+    if not _large(neighbors):
+        return float(np.linalg.eigvalsh(laplacian(neighbors).toarray())[-1])
+    return _bound_of_laplacian(neighbors)
 
 
-def lowest_eigenvalue(neighbours: Around, rows: Sequence[Array]) -> float:
+def lowest_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
     """The least eigenvalue of a mixing matrix.
 
     Parameters
     ----------
-    neighbours, rows
+    neighbors, rows
         As of `matrix_on`.
     """
-    W = matrix_on(neighbours, rows)
-    return _lowest(W) if _large(neighbours) else float(np.linalg.eigvalsh(W.toarray())[0])
+    W = matrix_on(neighbors, rows)
+    return _lowest(W) if _large(neighbors) else float(np.linalg.eigvalsh(W.toarray())[0])
 
 
-def second_eigenvalue(neighbours: Around, rows: Sequence[Array]) -> float:
+def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
     """The second largest modulus of an eigenvalue of a mixing matrix.
 
     Parameters
     ----------
-    neighbours, rows
+    neighbors, rows
         As of `matrix_on`.
     """
-    W, n = matrix_on(neighbours, rows), len(neighbours)
-    if not _large(neighbours):
+    W, n = matrix_on(neighbors, rows), len(neighbors)
+    if not _large(neighbors):
         # The eigenvalue 1 of the vector of ones is taken out before moduli are compared.
         return float(np.abs(np.linalg.eigvalsh(W.toarray() - np.full((n, n), 1 / n))).max())
     high = float(_ends(W, "LA", 2, 1 + _room(n)).min())  # but for the 1 of the vector of ones
     return high if high >= -_floor(W) else max(abs(high), abs(_lowest(W)))
 
 
-def best_step(neighbours: Around) -> float:
+def best_step(neighbors: Around) -> float:
     """The a with which I - a L has the smallest second eigenvalue modulus."""
-    L = laplacian(neighbours)
-    if not _large(neighbours):
+    L = laplacian(neighbors)
+    if not _large(neighbors):
         values = np.linalg.eigvalsh(L.toarray())
         return 2 / float(values[-1] + values[1])
     # The other one of the two is the 0 of the vector of ones.
-    least = float(_ends(L, "SA", 2, -_room(len(neighbours))).max())
-    beyond = _bound_of_laplacian(neighbours) * (1 + 1e-6)
+    least = float(_ends(L, "SA", 2, -_room(len(neighbors))).max())
+    beyond = _bound_of_laplacian(neighbors) * (1 + 1e-6)
     largest = float(_ends(L, "LA", 1, beyond)[0])
     return float(f"{2 / (least + largest):.{_DIGITS}g}")
 
 
-def _large(neighbours: Around) -> bool:
+def _large(neighbors: Around) -> bool:
     """Whether eigenvalues are computed from sparse matrices."""
-    n = len(neighbours)
-    return n > _DENSE and _SPARSE * sum(map(len, neighbours)) <= n * n
+    n = len(neighbors)
+    return n > _DENSE and _SPARSE * sum(map(len, neighbors)) <= n * n
 
 
-def _bound_of_laplacian(neighbours: Around) -> float:
+def _bound_of_laplacian(neighbors: Around) -> float:
     """Not below the largest eigenvalue of the Laplacian; see `Network.laplacian_norm`."""
-    degrees = [len(around) for around in neighbours]
-    sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbours)
-    return float(min(len(neighbours), max(sums)))
+    degrees = [len(around) for around in neighbors]
+    sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbors)
+    return float(min(len(neighbors), max(sums)))
 
 
 def _room(n: int) -> float:

@@ -1,4 +1,4 @@
-"""Step-size rules of the linearised methods, with the average that each rate is about.
+"""Step-size rules of the linearized methods, with the average that each rate is about.
 
 Ryu and Kim, equations (25a), (26a) and (27a).
 """
@@ -50,7 +50,7 @@ class Constant(_Uniform):
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Constant", step=optional(POSITIVE))
 
-    def resolved(self, program: Program, step_epsilon: float) -> Constant:
+    def resolved(self, program: Program, release_epsilon: float) -> Constant:
         """Fill in 1/L."""
         if self.step is not None:
             return self
@@ -90,7 +90,7 @@ class Geometric(_Uniform):
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Geometric", ratio=_RATIO, first=optional(POSITIVE))
 
-    def resolved(self, program: Program, step_epsilon: float) -> Geometric:
+    def resolved(self, program: Program, release_epsilon: float) -> Geometric:
         """Fill in the first step size."""
         if self.first is not None:
             return self
@@ -126,10 +126,10 @@ class Smooth(_Uniform):
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Smooth", L=optional(POSITIVE), c=optional(STEP_BUDGET))
 
-    def resolved(self, program: Program, step_epsilon: float) -> Smooth:
+    def resolved(self, program: Program, release_epsilon: float) -> Smooth:
         """Fill in L and c."""
         L = _largest_smoothness(program, "dp.steps.Smooth(L=...)") if self.L is None else self.L
-        return Smooth(L, step_epsilon if self.c is None else self.c)
+        return Smooth(L, release_epsilon if self.c is None else self.c)
 
     def eta(self, t: int) -> float:
         """The step of round t."""
@@ -159,7 +159,7 @@ class Sqrt(_Uniform):
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Sqrt", first=POSITIVE)
 
-    def resolved(self, program: Program, step_epsilon: float) -> Sqrt:
+    def resolved(self, program: Program, release_epsilon: float) -> Sqrt:
         """Nothing to fill in."""
         return self
 
@@ -189,7 +189,7 @@ class StronglyConvex:
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.StronglyConvex", alpha=optional(POSITIVE))
 
-    def resolved(self, program: Program, step_epsilon: float) -> StronglyConvex:
+    def resolved(self, program: Program, release_epsilon: float) -> StronglyConvex:
         """Fill in alpha, the smallest over the agents."""
         if self.alpha is not None:
             return self
@@ -209,7 +209,7 @@ class StronglyConvex:
         return 2.0 / (self.alpha * (t + 2))
 
     def weight(self, t: int) -> float:
-        """Proportional to t, so that ``2 t / (T (T + 1))`` after normalisation."""
+        """Proportional to t, so that ``2 t / (T (T + 1))`` after normalization."""
         return float(t)
 
     def __str__(self) -> str:

@@ -35,10 +35,10 @@ class SecretSharing:
     """Sums of agents' values without their terms (Xiao, Ye and Devadas, Algorithm 3).
 
     Protects messages from up to N - 2 agents together, and from a server that cannot read the
-    shares it forwards. Between owners (`dp.Owners`, `dp.loopback`) the coordinator cannot: owners
-    mask what they send by keys of their own. In one process the server side holds all shares, and
-    can take every sum apart. Secret sharing does not protect what follows from the sums, which all
-    agents learn in every round: that is what noise is for.
+    shares it forwards. Between owners (`dp.RemoteOwners`, `dp.LoopbackOwners`) the coordinator
+    cannot: owners mask what they send by keys of their own. In one process the server side holds
+    all shares, and can take every sum apart. Secret sharing does not protect what follows from the
+    sums, which all agents learn in every round: that is what noise is for.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list
 
 
 class SummedMethod(Algorithm[ServerState, Member]):
-    """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
+    """Abstract: a frozen dataclass with the fields `sharing` and `returned`."""
 
     sharing: SecretSharing | None
 

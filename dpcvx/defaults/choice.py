@@ -11,14 +11,14 @@ from typing import Any
 from .._words import plural
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
-from ..algorithms.central import Central
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.steps import smooth_constant
-from ..algorithms.summed_gradient import SummedGradient
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.curvature import curvature
@@ -47,8 +47,8 @@ _PUBLIC_ROUNDS = 1000
 _LOST = 0.5
 # How released values are estimated next to public proxy data.
 TOWARD_PROXY = (
-    "the released values of {} are moved towards their proxy (like=), at the level that fits them, "
-    "as far as noise explains the distance (James and Stein)"
+    "the released values of {} are moved towards their proxy (proxy=), at the level that fits "
+    "them, as far as noise explains the distance (James and Stein)"
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"
@@ -101,17 +101,17 @@ def choose(
         if noisy and request.epsilon is not None and known is not None and not known.linear:
             drowned = _drowned(problem, known, given, request)
             request, known = drowned or (request, known)
-    request = replace(request, release=request.release or "each step")
-    if noisy and request.epsilon is not None and not (named and request.release == "each step"):
+    request = replace(request, release=request.release or "each_step")
+    if noisy and request.epsilon is not None and not (named and request.release == "each_step"):
         known = known or study(problem)
-        if not named and request.release == "each step":
+        if not named and request.release == "each_step":
             steps = best_rounds(problem, known, request)
             clipped = None
             if steps is not None and _BIAS <= steps.share() < math.inf:  # more than clips would
                 clipped = with_clips(known, steps.scene.distance)
             if clipped is not None:
                 known = clipped.known
-                request = request.chosen("clip", clipped.why)
+                request = request.chosen("clip_norm", clipped.why)
                 steps = best_rounds(problem, known, request)
             if steps is not None:
                 request = _as_tried(request, steps)
@@ -143,7 +143,7 @@ def _method(
     convex = all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
     if not convex:
         require_convex(problem, _UNNAMED, _proved_convex(known.program))
-    once = noisy and known.releasable and request.release != "each step"
+    once = noisy and known.releasable and request.release != "each_step"
     if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known
     if convex and once and not problem.coupling:
@@ -193,8 +193,8 @@ def _check_weights(known: Study) -> None:
             f"Private '{name}' multiplies a function of the variables of agent '{local.name}' that "
             "is not affine, and with coupling= no step size is known for that. Give the function "
             f"f(x) a variable of its own: u = cp.Variable({found.private[k].size}, bounds=[...]), "
-            "the constraint u <= f(x) if its objective is maximised, or f(x) <= u if it is "
-            "minimised, and u in place of f(x) in the objective. The gradient is affine in "
+            "the constraint u <= f(x) if its objective is maximized, or f(x) <= u if it is "
+            "minimized, and u in place of f(x) in the objective. The gradient is affine in "
             f"'{name}' then, which can leave once. Or write algorithm=dp.ResourceADMM(step=...)."
         )
 
@@ -228,8 +228,8 @@ def _drowned(
     if steps is None or not steps.share() < min(_LOST, SQUARED * min(ratios) ** 2):
         return None
     why = "in each step: one release of the records' second moments would have too much noise"
-    stepwise = replace(stepwise, release="each step").chosen("release", why)
-    return stepwise.chosen("clip", clipped.why), clipped.known
+    stepwise = replace(stepwise, release="each_step").chosen("release", why)
+    return stepwise.chosen("clip_norm", clipped.why), clipped.known
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
@@ -258,7 +258,7 @@ def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
         )
     if request.rounds is not None:
         return replace(request, algorithm=ADMM())
-    return replace(request, algorithm=Central()).chosen(
+    return replace(request, algorithm=OneShot()).chosen(
         "algorithm", "one round: the server solves the whole problem for the data as they left"
     )
 
@@ -271,7 +271,7 @@ def _limited(request: Selection, noisy: bool) -> Selection:
         )
     if request.algorithm is not None:
         return request
-    return replace(request, algorithm=Central()).chosen(
+    return replace(request, algorithm=OneShot()).chosen(
         "algorithm", "one round: the server solves the whole problem for the data as they left"
     )
 
@@ -294,7 +294,7 @@ def _released(request: Selection) -> Selection:
 def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selection:
     """Where every step asks the data again; with noise and sums of gradients, if so."""
     if summed:
-        return replace(request, algorithm=SummedGradient()).chosen(
+        return replace(request, algorithm=FederatedGradient()).chosen(
             "algorithm",
             "the server adds the agents' noisy gradients up, which averages the noise at once, and "
             "steps for all of them",
@@ -307,7 +307,7 @@ def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selecti
     elif problem.coupling and public == 1:
         method = GradientADMM()
     elif not problem.is_dcp():
-        method = MeanGradient()
+        method = FederatedAveraging()
     return replace(request, algorithm=method)
 
 
@@ -342,14 +342,14 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
         asked = asked_of(problem, kind, request.epsilon)
         agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
         agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
-        if request.violation == 0:
+        if request.violation_probability == 0:
             agents = calibrated_with_limit(agents, asked, delta)
         stakes = by_agent(known.program, known.at_stand_ins.stakes)
         quiet[kind] = published(agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
-        if known.program.kept and request.violation is not None:
+        if known.program.kept and request.violation_probability is not None:
             shares = margin_shares(known.program, quiet[kind], known.at_stand_ins.stakes)
-            given = known.program, quiet[kind], request.violation, None
+            given = known.program, quiet[kind], request.violation_probability, None
             programs.append(with_margins(*given, shares))
     if programs:
         ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"

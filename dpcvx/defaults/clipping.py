@@ -37,22 +37,22 @@ _OUTPULLS = 3.0
 _NEAR = (
     "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
     "possible near the start: less noise, and a small bias if many records fit badly; "
-    "dp.Agent(..., clip=math.inf) keeps them whole"
+    "dp.Agent(..., clip_norm=math.inf) keeps them whole"
 )
 _FAR = (
     "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
     "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
-    "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
+    "a median less than a mean; dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
 )
 _STEEP = (
     "each record's contribution to a gradient is scaled down to four fifths of the largest that is "
     "possible at the start: less noise, and a fit that far-off records pull less; "
-    "dp.Agent(..., clip=math.inf) keeps contributions whole"
+    "dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
 )
 _BESIDE = (
     "each record's contribution to a gradient is scaled down as far as public terms that steps "
     "minimize exactly allow: all records together can pull three times as hard as these; "
-    "dp.Agent(..., clip=math.inf) keeps contributions whole"
+    "dp.Agent(..., clip_norm=math.inf) keeps contributions whole"
 )
 
 

@@ -49,7 +49,7 @@ def conditions(
         rounds,
         (0.0,) * len(agents),
         tuple(once_per_kind(agents, lambda agent: _slope(agent, agent.sensitivity))),
-        min((noise.step_epsilon for noise in noises), default=math.inf),
+        min((noise.release_epsilon for noise in noises), default=math.inf),
         next((noise.split for noise in noises), None),
         _whole(agents),
     )

@@ -30,7 +30,7 @@ DOUBT = "may say little or nothing about the data"
 UNTOLD = (
     "how near the optimum such steps end is not predicted: it depends on how far and how evenly "
     "the data move the gradient, which no bound tells. With public proxy data, "
-    "dp.Private(..., like=values), the plan simulates it"
+    "dp.Private(..., proxy=values), the plan simulates it"
 )
 
 
@@ -100,7 +100,7 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> str:
     if loud:
         said += f". The solution {DOUBT}"
     if not all(_given(stand_ins.get(agent.name, ())) for agent in agents):
-        said += ". With dp.Private(..., like=values), the plan predicts its accuracy"
+        said += ". With dp.Private(..., proxy=values), the plan predicts its accuracy"
     return said
 
 
@@ -132,7 +132,7 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
     for spec, text, most in zip(released.private, parts, largest, strict=True):
         kind = spec.adjacency
         size, what = (
-            (kind.bound, "the bound of a record")
+            (kind.max_norm, "the bound of a record")
             if isinstance(kind, Rows)
             else (kind.radius, "the change that it hides")
         )

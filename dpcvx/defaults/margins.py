@@ -1,4 +1,4 @@
-"""How violation= is divided over constraints, and which margins cost less, by what they cost."""
+"""How a violation probability is divided over constraints, by what the margins cost."""
 
 from __future__ import annotations
 

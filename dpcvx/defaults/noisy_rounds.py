@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..algorithms.facts import Conditions
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.program import once_per_kind
-from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.asked import asked_of
@@ -39,7 +39,7 @@ _NEARER = 0.5
 class NoisyRounds:
     """A number of noisy rounds, and what is known of them."""
 
-    algorithm: LinearizedADMM | MeanGradient | SummedGradient
+    algorithm: LinearizedADMM | FederatedAveraging | FederatedGradient
     mechanism: Mechanisms
     rounds: int
     agents: Agents  # with their noise
@@ -86,7 +86,7 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
         With a method of noisy gradient steps, its step left open.
     """
     algorithm, rounds, delta = request.algorithm, request.rounds, request.delta
-    if not isinstance(algorithm, (LinearizedADMM, MeanGradient, SummedGradient)):
+    if not isinstance(algorithm, (LinearizedADMM, FederatedAveraging, FederatedGradient)):
         return None
     agents = agents_of(problem, known.program, known.sensitivities, algorithm.requirements)
     options: list[NoisyRounds] = []

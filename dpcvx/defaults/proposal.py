@@ -146,7 +146,7 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
     else:
         given = draft.needs, draft.rounds, draft.releases, delta, draft.once
         agents = calibrated(agents, draft.asked, *given)
-        if selection.violation == 0 and draft.noisy:
+        if selection.violation_probability == 0 and draft.noisy:
             agents = calibrated_with_limit(agents, draft.asked, draft.delta)
     multipliers = [agent.noise and agent.noise.multiplier for agent in agents]
     return noisy_draft(draft, multipliers), multipliers
@@ -155,7 +155,7 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
 def _released_once(
     draft: Draft, selection: Selection
 ) -> tuple[Draft, Selection, list[list[float]] | None]:
-    """With what is released once, its estimates, and shares of violation=."""
+    """With what is released once, its estimates, and shares of violation_probability=."""
     study, program, agents = Study.of(draft.known), draft.program, draft.agents
     stakes, around, shares = study.at_stand_ins.stakes, study.responses, None
     if selection.quiet:
@@ -168,9 +168,9 @@ def _released_once(
         shares = margin_shares(program, agents, stakes)
         if by_price(stakes):
             selection = selection.chosen(
-                "violation",
-                "violation= is divided over constraints, and noise is shaped, by what margins "
-                "cost for the stand-ins (like=); it holds for all data",
+                "violation_probability",
+                "violation_probability= is divided over constraints, and noise is shaped, by what "
+                "margins cost for the stand-ins (proxy=); it holds for all data",
             )
     selection = replace(selection, forecast=of_releases(agents, stand_ins))
     if draft.algorithm.shrinks:

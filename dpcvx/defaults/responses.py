@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
-from ..model.expected import Expectation
 from ..model.matrices import without_zeros
+from ..model.prior import Expectation
 from ..model.quadratic import hessian, hessian_at
 from ..plan.agent_plan import AgentPlan, Agents
 from ..privacy.mechanism import Calibrated

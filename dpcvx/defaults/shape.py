@@ -7,7 +7,7 @@ from public numbers, as its sensitivity is derived for that K. It leaves noise o
 optimum. The best K for Gaussian noise is a root of the solution of the convex problem
 
 .. math::
-    \operatorname{minimise} \operatorname{tr}(W X^{-1}) \quad \text{subject to} \quad
+    \operatorname{minimize} \operatorname{tr}(W X^{-1}) \quad \text{subject to} \quad
     a_j' X a_j \le 1 \text{ for every change } a_j
 
 (the matrix mechanism of Li et al., 0912.4742). Its dual has one weight per change:

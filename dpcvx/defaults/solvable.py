@@ -39,9 +39,9 @@ def check_solvable(plan: Terms) -> None:
     """
     exact, noisy, once = plan.algorithm.requirements.exact, plan.noisy, plan.published
     if exact == "joint":
-        check_joint_minimiser(plan.program, plan.agents, noisy, once)
+        check_joint_minimizer(plan.program, plan.agents, noisy, once)
     elif exact:
-        once_per_kind(plan.agents, lambda agent: check_minimiser(agent, noisy, once))
+        once_per_kind(plan.agents, lambda agent: check_minimizer(agent, noisy, once))
     check_bounded(plan.problem, plan.program, plan.agents)
 
 
@@ -96,8 +96,8 @@ def _affine(agent: AgentPlan) -> bool:
     return not agent.program.form.private or (known is not None and known.constant)
 
 
-def check_minimiser(agent: AgentPlan, noisy: bool, once: bool) -> None:
-    """Refuse an exact local step that has no minimiser.
+def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
+    """Refuse an exact local step that has no minimizer.
 
     The step is tried once at the start. With noise the linear term can take any multiple of a
     generic slope, so no direction may be left in which the set is unbounded, the objective flat,
@@ -109,16 +109,16 @@ def check_minimiser(agent: AgentPlan, noisy: bool, once: bool) -> None:
     D[local.shared] = 1.0
     answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
     if answer.outcome is Outcome.UNBOUNDED:
-        raise ModelError(_unbounded(agent.name, "has no minimiser"))
+        raise ModelError(_unbounded(agent.name, "has no minimizer"))
     if noisy and known is not None and not _bounded(local).all():
         slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
         if not bounded_for_slopes(local.exact, local.shared, slope):
             raise ModelError(
-                _unbounded(agent.name, "has no minimiser for some values of the noise")
+                _unbounded(agent.name, "has no minimizer for some values of the noise")
             )
 
 
-def check_joint_minimiser(
+def check_joint_minimizer(
     program: Program, agents: Sequence[AgentPlan], noisy: bool, once: bool
 ) -> None:
     """Refuse a problem that has no optimum, for some values of the noise if there is noise.

@@ -93,7 +93,7 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
     """Public values of the same kind as the private objects, by agent."""
     return {
         name: [
-            None if private.like is None else private.spec.kept(as_array(private.like))
+            None if private.proxy is None else private.spec.kept(as_array(private.proxy))
             for private in agent.private
         ]
         for name, agent in problem.named.items()

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.expected import Expectation
 from ..model.matrices import without_zeros
+from ..model.prior import Expectation
 from ..model.spec import PrivateSpec
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.estimates import (
@@ -118,15 +118,15 @@ def publication(
             if one is not None
         )
         raise PrivacyError(
-            f"expected= has a value for '{name}', but it is not known how to use expectations "
+            f"prior= has a value for '{name}', but it is not known how to use expectations "
             f"where the gradient is not affine in the data with a constant Jacobian, as that of "
-            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of expected=."
+            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of prior=."
         )
     if whole and informs:
         raise PrivacyError(
-            f"expected= has values for data of agent '{owner}', whose constraints contain private "
+            f"prior= has values for data of agent '{owner}', whose constraints contain private "
             "data. Their margins are proved for the data as they left, not for estimates of them. "
-            "Leave the agent's data out of expected=. As dp.Private(..., like=mean), public values "
+            "Leave the agent's data out of prior=. As dp.Private(..., proxy=mean), public values "
             "shape the noise to the constraints."
         )
     if whole and not sensitivity.linear:
@@ -146,10 +146,10 @@ def publication(
             raise PrivacyError(
                 "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
                 "d, or second moments of records: cp.sum_squares(X @ w - y), "
-                "scaled or not, with whole private X and y and without clip=. The objective of "
-                f"agent '{owner}' has neither: {sensitivity.obstacle}"
+                "scaled or not, with whole private X and y and without clip_norm=. The objective "
+                f"of agent '{owner}' has neither: {sensitivity.obstacle}"
                 f"{_INTERCEPT if added else ''}. Write it like that, or use "
-                "release='each step'."
+                "release='each_step'."
             )
         return found
     found = _statistics(sensitivity, p, owner, response.curvature)

@@ -27,14 +27,14 @@ from .matrices import BLOCK, Data, sparse_row_norms
 Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
 _RADIUS = POSITIVE.because(
-    "how far the data of one neighbour may lie from the other's, in their own unit. Write for "
+    "how far the data of one neighbor may lie from the other's, in their own unit. Write for "
     "example dp.Within(0.01)"
 )
 _BOUND = POSITIVE.because(
     "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
     "dp.Rows(1.0)"
 )
-_CHANGE, _LABEL = choice("replace", "add or remove"), optional(TEXT)
+_CHANGE, _LABEL = choice("replace_one", "add_or_remove_one"), optional(TEXT)
 
 
 def _store_norm(declared: Within | Rows) -> None:
@@ -47,7 +47,7 @@ def _store_norm(declared: Within | Rows) -> None:
 @frameless
 @dataclass(frozen=True)
 class Within:
-    """Neighbouring data: the difference lies in a ball of radius `radius`.
+    """Neighboring data: the difference lies in a ball of radius `radius`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Within:
             )
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two data are neighbours; rounding is forgiven."""
+        """Whether two data are neighbors; rounding is forgiven."""
         change = one - other
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
@@ -109,7 +109,7 @@ class MirroredWithin(Within):
     """
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two symmetric matrices are neighbours; rounding is forgiven."""
+        """Whether two symmetric matrices are neighbors; rounding is forgiven."""
         if self.norm == "entry":
             one, other = np.triu(one), np.triu(other)
         return super().allows(one, other)
@@ -128,7 +128,7 @@ class MirroredWithin(Within):
 @frameless
 @dataclass(frozen=True)
 class Rows:
-    """Neighbouring data: one row differs, and every row has a bounded norm.
+    """Neighboring data: one row differs, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
     the same records, such as features and labels: row k of each changes together. One
@@ -137,14 +137,14 @@ class Rows:
 
     Parameters
     ----------
-    bound : float
+    max_norm : float
         Largest norm of a row, enforced when the data are read. Of a vector, each entry is a row.
     norm : {2, 1, "inf"}
         Norm of the rows; ``numpy.inf`` is ``"inf"``.
-    change : {"replace", "add or remove"}
+    relation : {"replace_one", "add_or_remove_one"}
         A row is replaced by any other admissible one, or it is added or removed, an absent row
         counting as zeros; the number of rows is public either way.
-    clip : bool
+    clip_rows : bool
         Scale rows that are too long down to the bound instead of refusing the data.
     records : str, optional
         Label of what one row stands for; "record" if omitted, without saying anything about other
@@ -156,14 +156,16 @@ class Rows:
         If an argument is none of these.
     """
 
-    bound: float
+    max_norm: float
     norm: Literal[1, 2, "inf"] | float = 2
-    change: Literal["replace", "add or remove"] = "replace"
-    clip: bool = False
+    relation: Literal["replace_one", "add_or_remove_one"] = "replace_one"
+    clip_rows: bool = False
     records: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "dp.Rows", bound=_BOUND, change=_CHANGE, clip=FLAG, records=_LABEL)
+        check_fields(
+            self, "dp.Rows", max_norm=_BOUND, relation=_CHANGE, clip_rows=FLAG, records=_LABEL
+        )
         _store_norm(self)
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):
@@ -182,7 +184,7 @@ class Rows:
     @property
     def radius(self) -> float:
         """Largest norm of a row's change."""
-        return 2 * self.bound if self.change == "replace" else self.bound
+        return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
         """Largest lp norm among rows of so many entries whose own norm is one."""
@@ -194,14 +196,14 @@ class Rows:
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
             with np.errstate(all="ignore"):
-                return (peak > 0) & (self.bound / peak / norms < 1 - 1e-12)
+                return (peak > 0) & (self.max_norm / peak / norms < 1 - 1e-12)
         long = np.empty(rows.shape[0], dtype=bool)
         count = max(1, BLOCK // max(1, rows.shape[1]))
         for start in range(0, rows.shape[0], count):
             block = rows[start : start + count]
             with np.errstate(all="ignore"):  # a warning would tell something about the data
                 peak, norms = self._norms(block)
-                found = (self.bound / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
+                found = (self.max_norm / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
             long[start : start + count] = found
         return long
 
@@ -210,16 +212,16 @@ class Rows:
         long = self.too_long(rows)
         if not long.any():
             return rows
-        if not self.clip:
+        if not self.clip_rows:
             return None
         if not isinstance(rows, np.ndarray):
             peak, norms = (np.where(long, part, 1.0) for part in sparse_row_norms(rows, self.order))
-            share = np.where(long, self.bound / norms, 1.0)
+            share = np.where(long, self.max_norm / norms, 1.0)
             peak, share = (np.repeat(part, np.diff(rows.indptr)) for part in (peak, share))
             return sp.csr_array((rows.data / peak * share, rows.indices, rows.indptr), rows.shape)
         with np.errstate(all="ignore"):
             peak, norms = self._norms(rows)
-            clipped = rows / peak[:, None] * (self.bound / norms)[:, None]
+            clipped = rows / peak[:, None] * (self.max_norm / norms)[:, None]
         return np.where(long[:, None], clipped, rows)
 
     def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -230,9 +232,9 @@ class Rows:
         return peak, np.where(norms > 0, norms, 1.0)
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two data of rows within the bound are neighbours."""
+        """Whether two data of rows within the bound are neighbors."""
         moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
-        if self.change == "replace" or not moved.size:
+        if self.relation == "replace_one" or not moved.size:
             return moved.size <= 1
         absent = [not data[moved[0]].any() for data in (one, other)]
         return moved.size == 1 and any(absent)
@@ -243,12 +245,12 @@ class Rows:
     @property
     def in_full(self) -> str:
         """The same with every digit: adjacencies are alike where these are."""
-        return f"one {self.label} ({self._row(repr(self.bound))}) is {self._verb}"
+        return f"one {self.label} ({self._row(repr(self.max_norm))}) is {self._verb}"
 
     @property
     def row(self) -> str:
         """What bounds a row, in words."""
-        return self._row(f"{self.bound:g}")
+        return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
         name = "inf" if self.norm == math.inf else f"{self.norm:g}"
@@ -256,7 +258,7 @@ class Rows:
 
     @property
     def _verb(self) -> str:
-        return "replaced" if self.change == "replace" else "added or removed"
+        return "replaced" if self.relation == "replace_one" else "added or removed"
 
 
 Adjacency = Within | Rows

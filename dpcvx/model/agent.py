@@ -53,7 +53,7 @@ class Agent:
         May use variables of several agents, private and public parameters.
     constraints : sequence of cvxpy constraints
         Inequalities may use private parameters, alone or times variables: ``plan(...,
-        violation=0.01)`` keeps them for the true data up to that probability.
+        violation_probability=0.01)`` keeps them for the true data up to that probability.
     name : str, optional
         Used in banners and errors; ``agent 1``, ... by position if omitted.
     clip : float, optional
@@ -65,36 +65,36 @@ class Agent:
         A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
     own : sequence of cvxpy constraints, optional
         On variables that no other agent uses, convex; private parameters may be in them. A run
-        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly,
-        with shared variables and the agent's share of every ``coupling=`` as agreed.
+        knows nothing of them, so they cost no privacy: ``result.recourse(name)`` keeps them,
+        exactly, with shared variables and the agent's share of every ``coupling=`` as agreed.
 
     Attributes
     ----------
     private : tuple of Private
         Those in the objective and the constraints.
     kept : tuple of Private
-        Those in ``own=`` alone: nothing that follows from them ever leaves.
+        Those in ``recourse=`` alone: nothing that follows from them ever leaves.
 
     Raises
     ------
     ModelError
         If objective, constraints or variables are of a kind that cannot be used.
     PrivacyError
-        If an equality outside ``own=``, or a bound of a variable, uses a private parameter.
+        If an equality outside ``recourse=``, or a bound of a variable, uses a private parameter.
     """
 
     objective: cp.Minimize | cp.Maximize
     constraints: Sequence[cp.Constraint] = ()
     name: str | None = None
-    clip: float | None = None
+    clip_norm: float | None = None
     sensitivity: Asserted | None = None
-    own: Sequence[cp.Constraint] = ()
+    recourse: Sequence[cp.Constraint] = ()
     layout: Layout = field(init=False, repr=False)
     private: tuple[Private, ...] = field(init=False, repr=False)
     kept: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_fields(self, "dp.Agent", name=_NAME, clip=_CLIP)
+        check_fields(self, "dp.Agent", name=_NAME, clip_norm=_CLIP)
         label = self.name or "unnamed"
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
             raise ModelError(
@@ -108,7 +108,7 @@ class Agent:
             )
         constraints = _constraints(self.constraints, "", label)
         _check_private(constraints, label)
-        own = _constraints(self.own, "in own= ", label)
+        own = _constraints(self.recourse, "in recourse= ", label)
         _check_own(own, label)
         for tree in (self.objective, *constraints, *own):
             require_one_import(tree.parameters())
@@ -119,7 +119,7 @@ class Agent:
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
         object.__setattr__(self, "constraints", constraints)
-        object.__setattr__(self, "own", own)
+        object.__setattr__(self, "recourse", own)
         object.__setattr__(self, "layout", layout)
         for variable in self.variables:
             _check_variable(variable, label)
@@ -141,7 +141,9 @@ class Agent:
             return understood(lambda: tree.tree_copy(places), label)
 
         object.__setattr__(twin, "objective", emptied(self.objective))
-        object.__setattr__(twin, "own", tuple(emptied(constraint) for constraint in self.own))
+        object.__setattr__(
+            twin, "recourse", tuple(emptied(constraint) for constraint in self.recourse)
+        )
         constraints = (emptied(c) if private_in(c) else c for c in self.constraints)
         object.__setattr__(twin, "constraints", tuple(constraints))
         for name in ("private", "kept"):
@@ -169,19 +171,19 @@ class Agent:
 
     @property
     def cost(self) -> cp.Expression:
-        """The objective as an expression to be minimised."""
+        """The objective as an expression to be minimized."""
         expression = self.objective.args[0]
         return expression if isinstance(self.objective, cp.Minimize) else -expression
 
     def specs(self, name: str) -> dict[Private, PrivateSpec]:
-        """What is public of every private object, those of ``own=`` last.
+        """What is public of every private object, those of ``recourse=`` last.
 
         Parameters
         ----------
         name : str
             Of the agent in its problem, for objects without a name of their own.
         """
-        named = [*specs_of(self.private, name), *specs_of(self.kept, f"own= of {name}")]
+        named = [*specs_of(self.private, name), *specs_of(self.kept, f"recourse= of {name}")]
         return dict(zip((*self.private, *self.kept), named, strict=True))
 
     def is_dcp(self) -> bool:
@@ -195,7 +197,7 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
     if single or not isinstance(given, Iterable):
         raise ModelError(
             f"The constraints {where}of agent '{label}' are a {type(given).__name__}; write a "
-            f"list, as in dp.Agent(cp.Minimize(...), {'[], own=' if where else ''}[x >= 0])."
+            f"list, as in dp.Agent(cp.Minimize(...), {'[], recourse=' if where else ''}[x >= 0])."
         )
     found = understood(lambda: tuple(given), label)
     for position, constraint in enumerate(found):
@@ -239,9 +241,9 @@ def _check_own(own: Sequence[cp.Constraint], label: str) -> None:
     for position, constraint in enumerate(own):
         if not understood(constraint.is_dcp, label):
             raise ModelError(
-                f"Constraint {position} in own= of agent '{label}' does not follow cvxpy's "
-                "convexity rules (DCP), and result.own(...) solves with it exactly. Rewrite it "
-                "as convex <= concave, or as an affine equality; a private factor of known "
+                f"Constraint {position} in recourse= of agent '{label}' does not follow cvxpy's "
+                "convexity rules (DCP), and result.recourse(...) solves with it exactly. Rewrite "
+                "it as convex <= concave, or as an affine equality; a private factor of known "
                 "sign needs dp.Private(..., nonneg=True)."
             )
 

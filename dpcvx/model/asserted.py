@@ -21,7 +21,7 @@ class Asserted:
     Parameters
     ----------
     l2 : float
-        Bound of ``||g - g'||_2`` between neighbours, over all data and points.
+        Bound of ``||g - g'||_2`` between neighbors, over all data and points.
     l1 : float, optional
         The same in l1, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
     """

@@ -43,7 +43,7 @@ class Cones:
     power : tuple of float
         Exponents of the three-dimensional power cones.
     power_nd : tuple of tuple of float
-        Exponents of the generalised power cones.
+        Exponents of the generalized power cones.
     """
 
     zero: int = 0

@@ -60,7 +60,7 @@ def normal_form(
     *,
     largest: float = math.inf,
 ) -> NormalForm:
-    """Collapse a scalar cvxpy expression, to be minimised, into its normal form.
+    """Collapse a scalar cvxpy expression, to be minimized, into its normal form.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class _Builder:
             return _image(expr.shape, zeros(m), [(_summation(expr), args[0])])
         if kind in ("multiply", "MulExpression", "DivExpression"):
             return _scaled(expr, args)
-        if kind == "cumsum":  # cvxpy would canonicalise it with an auxiliary variable
+        if kind == "cumsum":  # cvxpy would canonicalize it with an auxiliary variable
             return _image(expr.shape, zeros(m), [(_running_sum(expr), args[0])])
         fresh = [cp.Variable(a.shape) for a in args]
         mixed = [

@@ -296,7 +296,7 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
             widest = float(np.abs(own.values).max(initial=0.0))
         elif not isinstance(own, Identity):
             widest = float(np.abs(csr(own)).sum(axis=1).max(initial=0.0))
-        total += widest * adjacency.bound
+        total += widest * adjacency.max_norm
     return total
 
 
@@ -313,7 +313,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
         if not isinstance(spec.adjacency, Rows):
             return None
         rows = spec.shape[0]
-        longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
+        longest = spec.adjacency.max_norm * spec.adjacency.stretch(2, spec.size // rows).item()
         total += _below(G) * math.sqrt(1 if single else rows) * longest
     return total
 

@@ -156,7 +156,8 @@ class Declaration:
     def parameter_values(self) -> tuple[tuple[cp.Parameter, Values], ...]:
         """The public parameters of all agents and of the coupling, with copies of their values.
 
-        Those in ``own=`` are not among them: their values are read when an agent decides alone.
+        Those in ``recourse=`` are not among them: their values are read when an agent decides
+        alone.
         """
         trees = [
             *(a.objective for a in self.agents),
@@ -166,6 +167,27 @@ class Declaration:
         found = {p.id: p for tree in trees for p in tree.parameters()}
         public = (p for p in found.values() if not isinstance(p, Private))
         return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
+
+    def require_public_objectives(self, written: str) -> None:
+        """Refuse to show objectives without noise.
+
+        Parameters
+        ----------
+        written : str
+            What users write, for the message.
+
+        Raises
+        ------
+        PrivacyError
+            If an objective has private data.
+        """
+        for name, agent in self.named.items():
+            if agent.private:
+                raise PrivacyError(
+                    f"{written} would show the objective without noise, and that of agent '{name}' "
+                    "depends on private data. In tests and studies write "
+                    "dp.not_private.objective(problem, result.solution), which has no guarantee."
+                )
 
     def is_dcp(self) -> bool:
         """Whether every agent's part follows cvxpy's convexity rules."""
@@ -254,9 +276,10 @@ class Declaration:
                 constraint.parameters(),
                 f"Element {position} of coupling=",
                 "Write it as an inequality among the constraints of the agent whose data they are, "
-                "such as dp.Agent(cost, [x + y >= need]), which problem.plan(..., violation=0.01) "
-                "keeps, with a reserve in place of an equality; variables of others in it are "
-                "then shared. Or declare the data public with cp.Parameter.",
+                "such as dp.Agent(cost, [x + y >= need]), which problem.plan(..., "
+                "violation_probability=0.01) keeps, with a reserve in place of an equality; "
+                "variables of others in it are then shared. Or declare the data public with "
+                "cp.Parameter.",
             )
             for piece in layout_of([constraint]).pieces:
                 if piece.variable not in held or not held[piece.variable][piece.entries].all():
@@ -325,12 +348,12 @@ class Declaration:
                 )
 
     def _check_own(self) -> None:
-        """Refuse constraints in own= that would bind what others decide as well."""
+        """Refuse constraints in recourse= that would bind what others decide as well."""
         holders = self.holders()
         for name, agent in self.named.items():
             held = {piece.variable: piece.entries for piece in agent.layout.pieces}
-            for position, constraint in enumerate(agent.own):
-                what = f"Constraint {position} in own= of agent '{name}'"
+            for position, constraint in enumerate(agent.recourse):
+                what = f"Constraint {position} in recourse= of agent '{name}'"
                 for piece in layout_of([constraint]).pieces:
                     used = f"{what} uses variable '{piece.name}', or entries of it, that"
                     its = np.isin(piece.entries, held.get(piece.variable, ()))
@@ -338,9 +361,9 @@ class Declaration:
                     if (everyone[piece.entries] > its).any():
                         raise ModelError(
                             f"{used} other agents use as well. These are agreed on in the open "
-                            "before own= is looked at, so it may only constrain variables of this "
-                            "agent alone. Write the constraint with those, or as a public one in "
-                            "dp.Agent(objective, [...])."
+                            "before recourse= is looked at, so it may only constrain variables of "
+                            "this agent alone. Write the constraint with those, or as a public one "
+                            "in dp.Agent(objective, [...])."
                         )
                     if not its.all():
                         raise ModelError(

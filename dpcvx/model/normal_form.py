@@ -211,7 +211,7 @@ def row_lengths(rows: Data | SparseMatrices) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class NormalForm:
-    """An agent's objective f(x; d), to be minimised.
+    """An agent's objective f(x; d), to be minimized.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ class NormalForm:
             if not isinstance(spec.adjacency, Rows):
                 return None
             count = spec.size // spec.shape[0]
-            length = spec.adjacency.bound * spec.adjacency.stretch(2, count).item()
+            length = spec.adjacency.max_norm * spec.adjacency.stretch(2, count).item()
             side = {"nonneg": 1.0, "nonpos": -1.0, None: sign}[spec.sign]
             entry = 0.0 if k in features else side * length / math.sqrt(count)
             data.append(np.broadcast_to(entry, spec.size))

@@ -110,7 +110,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     name : str, optional
         Used in banners, errors and ledgers.
     shape : int or tuple of int, optional
-        Needed without `data` and with a callable, unless `like` is given.
+        Needed without `data` and with a callable, unless `proxy` is given.
     nonneg, nonpos : bool
         Sign of the data, for cvxpy's convexity rules; checked when the data are read.
     symmetric, PSD : bool
@@ -125,7 +125,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     Notes
     -----
     The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
-    drops them; `like` stays. In one Python process this is discipline, not isolation.
+    drops them; `proxy` stays. In one Python process this is discipline, not isolation.
 
     A sparse matrix of scipy stays sparse where it is multiplied with variables as it is,
     ``X @ w``, and gradients are asked for. Which entries are zero is as private as the others: no
@@ -136,7 +136,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     ModelError
         If shape, data or adjacency are missing or ambiguous.
     DataError
-        If array data, or `like`, do not fit the declaration.
+        If array data, or `proxy`, do not fit the declaration.
     """
 
     @frameless
@@ -151,11 +151,11 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         nonpos: bool = False,
         symmetric: bool = False,
         PSD: bool = False,
-        like: ArrayLike | None = None,
+        proxy: ArrayLike | None = None,
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
-        same = like is not None and _same(like, data)
+        same = proxy is not None and _same(proxy, data)
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, _NAME)
         self._named, self._called = bool(name), name or _UNNAMED
@@ -193,11 +193,12 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             )
         if same:
             raise PrivacyError(
-                f"Private '{label}' was given its own data as like=. Settings that are chosen with "
-                "like= are not charged, so it must be public: pass values that do not depend on "
-                "the data, such as nominal loads or last year's published figures, or leave it out."
+                f"Private '{label}' was given its own data as proxy=. Settings that are chosen "
+                "with proxy= are not charged, so it must be public: pass values that do not depend "
+                "on the data, such as nominal loads or last year's published figures, or leave it "
+                "out."
             )
-        public = None if like is None else real_data(like)
+        public = None if proxy is None else real_data(proxy)
         if shape is None and public is not None and (fetches or source is None):
             shape = public.shape
         sizes = _declared_shape(None if fetches else source, shape, label)
@@ -220,8 +221,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
         self._adjacency = adjacency
         self._like: Data | None = None
-        if like is not None:
-            flat = self.spec.checked(public, "The values in like=")
+        if proxy is not None:
+            flat = self.spec.checked(public, "The values in proxy=")
             self._like = read_only(flat if sp.issparse(flat) else self.spec.shaped(flat))
         if source is not None:
             self._seal = source if fetches else Sealed(source, self.spec)
@@ -243,7 +244,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         return self._adjacency
 
     @property
-    def like(self) -> Data | None:
+    def proxy(self) -> Data | None:
         """Public values of the same kind, read-only; None if none were declared."""
         return self._like
 

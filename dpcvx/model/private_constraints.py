@@ -234,8 +234,8 @@ def equality(what: str, name: str) -> PrivacyError:
         f"{what} is an equality with private '{name}'. What is decided from noisy data cannot meet "
         "it exactly. Write an inequality with a reserve that covers the rest, such as "
         f"cp.sum(p) + reserve >= cp.sum({name}), and price the reserve in the objective. Or, if no "
-        "other agent uses the variables, leave it to dp.Agent(..., own=[constraint]), which "
-        "result.own(...) keeps."
+        "other agent uses the variables, leave it to dp.Agent(..., recourse=[constraint]), which "
+        "result.recourse(...) keeps."
     )
 
 
@@ -249,9 +249,9 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
     """Refuse data that are changed as they are read: the constraint is about the true ones."""
-    if isinstance(spec.adjacency, Rows) and spec.adjacency.clip:
+    if isinstance(spec.adjacency, Rows) and spec.adjacency.clip_rows:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', whose rows are scaled down when they are too "
-            "long, so the constraint would be kept for other data than yours. Drop clip=True in "
-            "dp.Rows(...) and declare a bound that all rows keep."
+            "long, so the constraint would be kept for other data than yours. Drop clip_rows=True "
+            "in dp.Rows(...) and declare a bound that all rows keep."
         )

@@ -2,7 +2,7 @@
 
 Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
 ``-cp.log_det(X)``, stay whole where they are convex and hold no private data: they are compiled
-into a cone program, and steps minimise them exactly (`dpcvx.solvers.projector`).
+into a cone program, and steps minimize them exactly (`dpcvx.solvers.projector`).
 
 So do public convex terms whose gradient has no Lipschitz constant, such as ``cp.norm1(x)``. A step
 along the gradient of the other terms then has the length 1 / L of these, whatever the unit of the

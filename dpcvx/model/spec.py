@@ -17,7 +17,7 @@ from .matrices import BLOCK, Data, Identity
 
 UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
-    "data and like= may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
+    "data and proxy= may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
 )
 # Symmetry and eigenvalues of data may be off by this, relative to their size.
 _ROUNDED = 1e-9
@@ -64,7 +64,7 @@ class PrivateSpec:
     def half(self) -> bool:
         """Whether rows of one sign are replaced by rows of the same sign."""
         adjacency = self.adjacency
-        replaced = isinstance(adjacency, Rows) and adjacency.change == "replace"
+        replaced = isinstance(adjacency, Rows) and adjacency.relation == "replace_one"
         return replaced and self.sign is not None
 
     def row_reach(self, p: int) -> float:
@@ -78,7 +78,7 @@ class PrivateSpec:
         if not self.half:
             return adjacency.radius * float(adjacency.stretch(p, width))
         parts = [adjacency.stretch(p, n) for n in (width // 2, width - width // 2) if n]
-        return adjacency.bound * float(np.linalg.norm(parts, p))
+        return adjacency.max_norm * float(np.linalg.norm(parts, p))
 
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """The entries that are kept, column by column, in the declared shape."""
@@ -130,8 +130,8 @@ class PrivateSpec:
             assert isinstance(adjacency, Rows)
             fault = (
                 f"have rows whose l{adjacency.norm:g} norm exceeds the declared bound "
-                f"{adjacency.bound:g}. The sensitivity rests on it: scale the data, declare a "
-                "larger bound, or write dp.Rows(..., clip=True) to have such rows scaled down."
+                f"{adjacency.max_norm:g}. The sensitivity rests on it: scale the data, declare a "
+                "larger bound, or write dp.Rows(..., clip_rows=True) to have such rows scaled down."
             )
         del array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"{what} of private '{self.name}' {fault}")

@@ -85,5 +85,5 @@ class Model:
             *((piece.shape, piece.entries.tobytes()) for piece in pieces),
             *(None if start is None else start.tobytes() for start in starts),
             (self.where >= 0).tobytes(),
-            (agent.clip, agent.sensitivity),
+            (agent.clip_norm, agent.sensitivity),
         )

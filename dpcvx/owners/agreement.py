@@ -101,7 +101,7 @@ class Agreement:
 def _partners(noise: Calibrated | None) -> str:
     """Of how many others the noise is protection, whatever they pool."""
     split = None if noise is None else noise.split
-    return "all others" if split is None else f"any {plural(split.colluders, 'other')}"
+    return "all others" if split is None else f"any {plural(split.max_colluders, 'other')}"
 
 
 def _shown_noise(offer: Offer) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _shown_noise(offer: Offer) -> dict[str, str]:
     split = None if noise is None else noise.split
     if noise is None or split is None:
         return {}
-    count, left = split.parties, split.parties - split.colluders
+    count, left = split.parties, split.parties - split.max_colluders
     held, last = _held(offer, split), noise.at(offer.rounds).split
     assert last is not None
     falls = last.scale / split.scale
@@ -134,7 +134,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
     others = [line for k, line in enumerate(offer.lines) if k != offer.place]
     parts = [None if line.noise is None else line.noise.split for line in others]
     scales = [0.0 if part is None else part.scale for part in parts]
-    honest = sorted(scales)[: len(offer.lines) - split.colluders - 1]
+    honest = sorted(scales)[: len(offer.lines) - split.max_colluders - 1]
     return math.hypot(split.scale, *honest)
 
 
@@ -347,7 +347,7 @@ def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
         raise refused("malformed", "noise that is split")
     if max(offer.share, policy.share) > 1:
         raise refused("method", "data of one person with several agents of a secret sum")
-    if policy.colluders is None or split.colluders < policy.colluders:
+    if policy.max_colluders is None or split.max_colluders < policy.max_colluders:
         raise refused("colluders", "noise that is split over the owners")
 
 
@@ -359,8 +359,8 @@ def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
         secret is not None
         and type(noise.mechanism) is Gaussian
         and split.scale < math.inf
-        and (split.parties, split.colluders) == (parties, secret.colluders)
-        and 1 <= split.colluders <= parties - 2
+        and (split.parties, split.max_colluders) == (parties, secret.colluders)
+        and 1 <= split.max_colluders <= parties - 2
         and type(sharing) is SplitSharing
         and sharing.resolution == split.width
     )

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.base import Algorithm, Answer
-from ..algorithms.central import Central, Found, Left, LeftInShares, MomentsQuestion
 from ..algorithms.consensus import Broadcast, LocalCopy
+from ..algorithms.federated_gradient import Moved
 from ..algorithms.on_networks import Inbox
+from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.program import LocalProgram
 from ..algorithms.secret_terms import Delivery, Question, Shared
 from ..algorithms.summed import Heard
-from ..algorithms.summed_gradient import Moved
 from ..privacy.entries import Entry
 from ..privacy.mechanism import MECHANISMS
 from ..privacy.secret_sharing import Partial, SecretSum
@@ -128,7 +128,7 @@ def _is_charge(entry: Entry, t: int) -> bool:
 def _replies(
     said: object, asked: object, algorithm: Algorithm[Any, Any], local: LocalProgram, t: int
 ) -> bool:
-    n, central = local.n, isinstance(algorithm, Central)
+    n, central = local.n, isinstance(algorithm, OneShot)
     match asked, said:
         case Broadcast(w=w), LocalCopy(z=z, lam=lam):
             return _is_vector(z, w.size) and _is_vector(lam, w.size)

@@ -17,7 +17,7 @@ from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .coordinator import Remote
 from .keys import fingerprint_of, make_authority, make_request, sign_request
-from .owner import Owner, Owners
+from .owner import Owner, RemoteOwners
 from .policy_file import model_plan, read_policy
 from .refusal import refused
 
@@ -77,7 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     log = "what owners reply, with which a stopped run goes on; a new one for a new run"
     _option(coordinate, "--log", Path, "run.dpx", "FILE", log)
     _option(
-        coordinate, "--wait", float, "600", "SECONDS", "for an owner to come, answer, or come back"
+        coordinate,
+        "--timeout",
+        float,
+        "600",
+        "SECONDS",
+        "for an owner to come, answer, or come back",
     )
     coordinate.add_argument("--out", type=_output, metavar="FILE.npz", help="for shared variables")
     coordinate.set_defaults(do=_coordinate)
@@ -93,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("--connect", required=True, metavar="wss://HOST:PORT", help=where)
     _option(
         join,
-        "--wait",
+        "--timeout",
         float,
         "600",
         "SECONDS",
@@ -168,7 +173,7 @@ def _fingerprint(asked: argparse.Namespace) -> None:
 
 
 def _coordinate(asked: argparse.Namespace) -> None:
-    executor = Owners(asked.listen, keys=asked.keys, log=asked.log, patience=asked.wait)
+    executor = RemoteOwners(asked.listen, keys=asked.keys, log=asked.log, timeout=asked.timeout)
     lead(asked.model, executor, asked.out)
 
 
@@ -218,7 +223,7 @@ def _check(asked: argparse.Namespace) -> None:
 
 def _join(asked: argparse.Namespace) -> None:
     result = Owner(asked.policy).join(
-        asked.connect, consent=_consent, seed=asked.seed, patience=asked.wait
+        asked.connect, consent=_consent, seed=asked.seed, timeout=asked.timeout
     )
     _say(f"the run is over: {result.status} after {result.rounds} rounds")
     if asked.out is not None and result.last:

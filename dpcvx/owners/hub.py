@@ -28,14 +28,14 @@ class RequestHub:
     ask : callable
         Takes an agent's name and a frame, and gives its answer, or None if there is none in time.
         `GREETING` is answered by the owner's `Hello`.
-    patience : float
+    timeout : float
         Seconds to wait for an owner to come, and to come back.
     """
 
     def __init__(
-        self, names: Sequence[str], ask: Callable[[str, bytes], bytes | None], patience: float
+        self, names: Sequence[str], ask: Callable[[str, bytes], bytes | None], timeout: float
     ) -> None:
-        self._names, self._ask, self._patience = tuple(names), ask, patience
+        self._names, self._ask, self._patience = tuple(names), ask, timeout
         self._met: list[str] = []
         self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
 

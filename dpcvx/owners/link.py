@@ -56,7 +56,7 @@ class SocketHub:
     host, port : str, int
     identity : Identity
         The coordinator's.
-    patience : float
+    timeout : float
         Seconds to wait for an owner to come, to answer, and to come back.
     tell : callable
         Is told, in a line each, who came and who left.
@@ -73,10 +73,10 @@ class SocketHub:
         host: str,
         port: int,
         identity: Identity,
-        patience: float,
+        timeout: float,
         tell: Callable[[str], None],
     ) -> None:
-        self._names, self._patience, self._tell = tuple(names), patience, tell
+        self._names, self._patience, self._tell = tuple(names), timeout, tell
         self._live: dict[str, ServerConnection] = {}
         # Of owners that were waited for: one that came back unnoticed may know nothing of the run.
         self._met: dict[str, ServerConnection] = {}
@@ -93,8 +93,8 @@ class SocketHub:
         if self._fault is not None:
             self._thread.join()
             raise ModelError(
-                f"dp.Owners cannot listen on {host}:{port}: {self._fault.strerror}. Name a free "
-                "port of this machine."
+                f"dp.RemoteOwners cannot listen on {host}:{port}: {self._fault.strerror}. Name a "
+                "free port of this machine."
             )
         self._place = f"{host}:{port}"
 
@@ -261,7 +261,7 @@ def dial(
     handle: Callable[[bytes], bytes],
     over: Callable[[], bool],
     *,
-    patience: float,
+    timeout: float,
     tell: Callable[[str], None],
 ) -> None:
     """An owner's end: answer frames until the run is over, and come back after losses.
@@ -277,7 +277,7 @@ def dial(
     hello, handle, over : callable
         The first frame, the answer to a frame, and whether no more are due: the connection ends
         with the last answer.
-    patience : float
+    timeout : float
         Seconds to try to reach the coordinator.
     tell : callable
         Is told, in a line each, what happens.
@@ -290,7 +290,7 @@ def dial(
         If the coordinator is a stranger, or cannot be reached in time.
     """
     _check_address(address)
-    context, deadline = identity.context(server=False), time.monotonic() + patience
+    context, deadline = identity.context(server=False), time.monotonic() + timeout
     whom = f"no coordinator at {address}"
     while not over():
         why, here = "", False
@@ -307,7 +307,7 @@ def dial(
                         busy.clear()
                         with suppress(ConnectionClosed):  # what was said before is heard still
                             socket.send(answer)
-                        deadline = time.monotonic() + patience
+                        deadline = time.monotonic() + timeout
                         if over():
                             break
         except (OSError, WebSocketException, TimeoutError) as error:
@@ -325,14 +325,14 @@ def dial(
         if over():
             return
         if here:  # whoever is kept waiting for others has not lost the coordinator
-            deadline = max(deadline, time.monotonic() + patience)
+            deadline = max(deadline, time.monotonic() + timeout)
         if whom:  # once, not with every attempt
-            looking = f"looking for it for up to {patience:g} s"
+            looking = f"looking for it for up to {timeout:g} s"
             tell(f"{whom}: {why}; {looking}" if why else f"{whom}; {looking}")
         whom = ""
         if time.monotonic() > deadline:
             last = f": {why}" if why else ""
-            raise refused("away", f"no coordinator at {address} for {patience:g} s{last}")
+            raise refused("away", f"no coordinator at {address} for {timeout:g} s{last}")
         time.sleep(_AGAIN)
 
 

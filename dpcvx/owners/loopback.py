@@ -50,54 +50,14 @@ class _Direct:
         self._held.close()
 
 
-class Loopback(Remote):
-    """Owners of a plan in this process; made by `loopback`.
-
-    Attributes
-    ----------
-    sessions : dict of str to Session
-        The owners' side of the last run, by agent; empty before the first one.
-        ``sessions["north"].result`` is what its owner has in the end, and ``.refusal`` why it took
-        no part.
-    """
-
-    def __init__(
-        self, policies: Sequence[Policy], folder: Path | None, seed: int | None, record: bool
-    ) -> None:
-        self.sessions: dict[str, Session] = {}
-        self._policies, self._folder = policies, folder
-        self._seed, self._record = seed, record
-        super().__init__(self._joined, lambda: Log(None), lambda: uuid.uuid4().hex)
-
-    def _joined(self, names: Sequence[str]) -> _Direct:
-        """The owners of one run, with their ledgers in the folder or in one that goes with them."""
-        with ExitStack() as held:
-            place = self._folder
-            if place is None:
-                place = Path(held.enter_context(TemporaryDirectory(prefix="dpcvx-")))
-            self.sessions = {}
-            for policy in self._policies:
-                own = replace(policy, ledger=place / policy.ledger)
-                session = Session(own, seed=self._seed, record=self._record)
-                held.callback(session.close)
-                self.sessions[policy.agent] = session
-            return _Direct(self.sessions, held.pop_all())
-
-
 @frameless
-def loopback(
-    plan: Terms,
-    *,
-    data: Mapping[Private | str, DataSource] | None = None,
-    folder: str | Path | None = None,
-    seed: int | None = None,
-    record: bool = False,
-) -> Loopback:
+class LoopbackOwners(Remote):
     """Owners of all agents in this process, for tests and first contact.
 
     Everything is as between machines: offers are bytes, each owner checks its own and prices it
-    against a ledger of its own, and errors cross as codes. ``plan.run(executor=dp.loopback(plan))``
-    gives what ``plan.run()`` does in shared entries; what agents keep to themselves is nan.
+    against a ledger of its own, and errors cross as codes.
+    ``plan.run(executor=dp.LoopbackOwners(plan))`` gives what ``plan.run()`` does in shared entries;
+    the entries that an agent keeps to itself are nan.
 
     Parameters
     ----------
@@ -109,33 +69,63 @@ def loopback(
         temporary folder that is removed when the run ends, however it ends, and the next run does
         not count what this one spent.
     seed : int, optional
-        Of the noise, for studies: who knows it can subtract the noise.
+        Noise seed, for studies on synthetic data only: anyone who knows it can subtract the noise.
     record : bool
-        Keep what left in ``sessions[agent].result.releases``.
+        Keep the released values in ``sessions[agent].result.releases``.
 
-    Returns
-    -------
-    Loopback
-        An executor.
+    Attributes
+    ----------
+    sessions : dict of str to Session
+        The owners' side of the last run, by agent; empty before the first one.
+        ``sessions["north"].result`` is the final result of its owner, and ``.refusal`` says why it
+        took no part.
 
     Raises
     ------
     ModelError
         If a private object has no data, or the folder does not exist.
     """
-    sealed = seal_all(data)  # first, so that no frame holds the data themselves
-    del data
-    require_plan(plan, "dp.loopback")
-    check_argument("dp.loopback", "folder", folder, optional(PATH))
-    check_argument("", "seed", seed, optional(integer(0)))
-    check_argument("dp.loopback", "record", record, FLAG)
-    place = None if folder is None else Path(folder)
-    if place is not None and not os.path.isdir(place):  # of names that are too long as well
-        raise ModelError(
-            f"dp.loopback(folder=...) needs a folder for the owners' ledgers, and '{place.name}' "
-            "is none. Create it."
-        )
-    return Loopback(policies_of(plan, Path(), sealed), place, seed, record)
+
+    @frameless
+    def __init__(
+        self,
+        plan: Terms,
+        *,
+        data: Mapping[Private | str, DataSource] | None = None,
+        folder: str | Path | None = None,
+        seed: int | None = None,
+        record: bool = False,
+    ) -> None:
+        sealed = seal_all(data)  # first, so that no frame holds the data themselves
+        del data
+        require_plan(plan, "dp.LoopbackOwners")
+        check_argument("dp.LoopbackOwners", "folder", folder, optional(PATH))
+        check_argument("", "seed", seed, optional(integer(0)))
+        check_argument("dp.LoopbackOwners", "record", record, FLAG)
+        ledgers = None if folder is None else Path(folder)
+        if ledgers is not None and not os.path.isdir(ledgers):  # of names that are too long as well
+            raise ModelError(
+                f"dp.LoopbackOwners(folder=...) needs a folder for the owners' ledgers, and "
+                f"'{ledgers.name}' is none. Create it."
+            )
+        self.sessions: dict[str, Session] = {}
+        self._policies, self._folder = policies_of(plan, Path(), sealed), ledgers
+        self._seed, self._record = seed, record
+        super().__init__(self._joined, lambda: Log(None), lambda: uuid.uuid4().hex)
+
+    def _joined(self, names: Sequence[str]) -> _Direct:
+        """Return the owners of one run, with ledgers in the folder or in a temporary one."""
+        with ExitStack() as held:
+            folder = self._folder
+            if folder is None:
+                folder = Path(held.enter_context(TemporaryDirectory(prefix="dpcvx-")))
+            self.sessions = {}
+            for policy in self._policies:
+                local = replace(policy, ledger=folder / policy.ledger)
+                session = Session(local, seed=self._seed, record=self._record)
+                held.callback(session.close)
+                self.sessions[policy.agent] = session
+            return _Direct(self.sessions, held.pop_all())
 
 
 def policies_of(
@@ -167,7 +157,9 @@ def policies_of(
                 delta=delta,
                 data=held,
                 share=agent.share,
-                colluders=None if noise is None or noise.split is None else noise.split.colluders,
+                max_colluders=None
+                if noise is None or noise.split is None
+                else noise.split.max_colluders,
             )
         )
     return found

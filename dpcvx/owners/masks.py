@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..algorithms.central import LeftInShares
+from ..algorithms.one_shot import LeftInShares
 from ..algorithms.secret_terms import Shared
 from ..errors import LedgerError
 from ..privacy.secret_sharing import Partial, SecretSum, Share, combine

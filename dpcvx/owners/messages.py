@@ -72,8 +72,8 @@ class Offer:
     noise : Calibrated or None
         None for an agent without private data.
     rounds : int
-    release : {"each step", "once"}
-    observer : {"everyone", "last iterate"}
+    release : {"each_step", "once"}
+    observer : {"everyone", "last_iterate"}
     delta : float
     share : int
         Among how many agents one person's data may be spread.
@@ -95,8 +95,8 @@ class Offer:
     revision: int
     noise: Calibrated | None
     rounds: int
-    release: Literal["each step", "once"]
-    observer: Literal["everyone", "last iterate"]
+    release: Literal["each_step", "once"]
+    observer: Literal["everyone", "last_iterate"]
     delta: float
     share: int
     parts: tuple[tuple[str, str], ...]

@@ -7,17 +7,17 @@ from typing import Any
 
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
-from ..algorithms.central import Central
 from ..algorithms.decentralized_admm import DecentralizedADMM
 from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.dpp2 import DPP2
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.gradient_tracking import GradientTracking
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.one_shot import OneShot
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
-from ..algorithms.summed_gradient import SummedGradient
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
 from ..sensitivity.queries.gradients import Gradient, Step, Summand
 from ..sensitivity.queries.solutions import LocalSolution
@@ -27,9 +27,9 @@ from ..sensitivity.queries.solutions import LocalSolution
 REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
     LinearizedADMM: 1,
     ADMM: 1,
-    MeanGradient: 1,
-    SummedGradient: 1,
-    Central: 1,
+    FederatedAveraging: 1,
+    FederatedGradient: 1,
+    OneShot: 1,
     DecentralizedGradient: 1,
     PrimalDual: 1,
 }
@@ -58,7 +58,7 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
     kind = type(algorithm)
     if observer != "everyone":
         return (
-            "observer='last iterate' is a guarantee against those who see the result only, and "
+            "observer='last_iterate' is a guarantee against those who see the result only, and "
             "the coordinator sees every message"
         )
     if kind not in REVISIONS:

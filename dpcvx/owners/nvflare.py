@@ -85,14 +85,14 @@ class Rounds(Controller):
 
     Parameters
     ----------
-    patience : float
+    timeout : float
         Seconds to wait for a site to come, to answer, and to come back.
     """
 
-    def __init__(self, patience: float = 600.0) -> None:
+    def __init__(self, timeout: float = 600.0) -> None:
         super().__init__()
-        check_argument("Rounds", "patience", patience, POSITIVE)
-        self._patience = float(patience)
+        check_argument("Rounds", "timeout", timeout, POSITIVE)
+        self._patience = float(timeout)
 
     def start_controller(self, fl_ctx: Any) -> None:
         """Nothing to prepare."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 
-from ..algorithms.central import Central
+from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.joint import size_of
+from ..algorithms.one_shot import OneShot
 from ..algorithms.program import LocalProgram
-from ..algorithms.summed_gradient import SummedGradient
 from ..errors import ModelError, RefusedError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan
@@ -94,10 +94,10 @@ def _require_possible(plan: Terms) -> None:
     if why:
         raise ModelError(
             f"dp.{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
-            "dp.SummedGradient() or dp.Central(), with observer='everyone'."
+            "dp.FederatedGradient() or dp.OneShot(), with observer='everyone'."
         )
     count = size_of(plan.program)
-    if isinstance(plan.algorithm, (Central, SummedGradient)) and count > MOST_SUMMED:
+    if isinstance(plan.algorithm, (OneShot, FederatedGradient)) and count > MOST_SUMMED:
         raise RefusedError(
             "large",
             f"dp.{name} sums {count} components over all agents, and owners take part in sums of "
@@ -110,13 +110,13 @@ def _require_possible(plan: Terms) -> None:
         if local.asserted is not None:
             raise ModelError(
                 f"Agent '{agent.name}' asserts a sensitivity, which its owner could not check. "
-                "Leave out dp.Agent(..., sensitivity=...), or clip its records by clip=."
+                "Leave out dp.Agent(..., sensitivity=...), or clip its records by clip_norm=."
             )
         if local.limits:
             raise ModelError(
                 f"Agent '{agent.name}' has private data in its constraints, and their margins "
                 "follow from the whole problem, which no owner sees. Run it with agents in one "
-                "place, or keep such constraints in own=."
+                "place, or keep such constraints in recourse=."
             )
         if local.form.private and agent.noise is None:
             raise ModelError(
@@ -125,8 +125,8 @@ def _require_possible(plan: Terms) -> None:
             )
         if any(one is not None for one in agent.expected):
             raise ModelError(
-                f"expected= has values for data of agent '{agent.name}', which cannot be sent to "
-                "owners yet. Plan without expected=."
+                f"prior= has values for data of agent '{agent.name}', which cannot be sent to "
+                "owners yet. Plan without prior=."
             )
 
 
@@ -171,7 +171,7 @@ def _once(agent: AgentPlan) -> Once | None:
     if found.kind == "shaped data":  # only next to private data in constraints
         raise ModelError(
             f"Agent '{agent.name}' releases its data by a shape that no offer can name. Run it "
-            "with agents in one place, plan.run(), or plan with release='each step'."
+            "with agents in one place, plan.run(), or plan with release='each_step'."
         )
     targets, moves = found.told_moves()
     return replace(Once.of(found), targets=targets, moves=moves)

@@ -1,4 +1,4 @@
-"""What users write on either side: `Owners` at the coordinator, `Owner` at an owner."""
+"""What users write on either side: `RemoteOwners` at the coordinator, `Owner` at an owner."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .session import Session
 from .shown import Shown, telling
 
 
-class Owners(Remote):
-    """Owners on machines of their own, which dial in: ``plan.run(executor=dp.Owners(...))``.
+class RemoteOwners(Remote):
+    """Owners on machines of their own, which dial in: ``plan.run(executor=dp.RemoteOwners(...))``.
 
     The model needs no data here: declare private objects by shape, ``dp.Private(shape=...)``. Every
     agent is asked by a document what it would take part in, and its owner decides. Owners keep
@@ -46,7 +46,7 @@ class Owners(Remote):
     log : str or Path, optional
         A file for what owners reply, with which an interrupted run goes on. It holds nothing that
         was not released.
-    patience : float
+    timeout : float
         Seconds to wait for an owner to come, to answer, and to come back.
     verbose : bool
         Write a line to standard error when an owner comes or leaves, and whom the run waits for.
@@ -64,19 +64,19 @@ class Owners(Remote):
         *,
         keys: str | Path,
         log: str | Path | None = None,
-        patience: float = 600.0,
+        timeout: float = 600.0,
         verbose: bool = True,
     ) -> None:
-        check_argument("dp.Owners", "patience", patience, POSITIVE)
-        check_argument("dp.Owners", "verbose", verbose, FLAG)
-        check_argument("dp.Owners", "keys", keys, PATH)
-        check_argument("dp.Owners", "log", log, optional(PATH))
-        check_argument("dp.Owners", "listen", listen, TEXT)
+        check_argument("dp.RemoteOwners", "timeout", timeout, POSITIVE)
+        check_argument("dp.RemoteOwners", "verbose", verbose, FLAG)
+        check_argument("dp.RemoteOwners", "keys", keys, PATH)
+        check_argument("dp.RemoteOwners", "log", log, optional(PATH))
+        check_argument("dp.RemoteOwners", "listen", listen, TEXT)
         host, port = _address(listen)
         identity = Identity.of(Path(keys), COORDINATOR)
         tell = telling(verbose)
         super().__init__(
-            lambda names: SocketHub(names, host, port, identity, float(patience), tell),
+            lambda names: SocketHub(names, host, port, identity, float(timeout), tell),
             lambda: Log(None if log is None else Path(log)),
             lambda: uuid.uuid4().hex,
             tell,
@@ -144,7 +144,7 @@ class Owner:
         *,
         consent: Callable[[Agreement], bool] | None = None,
         seed: int | None = None,
-        patience: float = 600.0,
+        timeout: float = 600.0,
         verbose: bool = True,
     ) -> OwnResult:
         """Take part in one run of a coordinator, to its end.
@@ -158,7 +158,7 @@ class Owner:
             where the policy says ``ask = true``.
         seed : int, optional
             Of the noise, for studies on made-up data: who knows it can subtract the noise.
-        patience : float
+        timeout : float
             Seconds to try to reach the coordinator, at first and after a loss.
         verbose : bool
             Write a line to standard error when the connection comes or goes and when all have
@@ -179,7 +179,7 @@ class Owner:
             while a run is open, or before the first one.
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
-        check_argument("", "patience", patience, POSITIVE)
+        check_argument("", "timeout", timeout, POSITIVE)
         # One thread of BLAS: its number of threads changes the rounding of its results.
         one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
         with Shown(verbose) as shown, one_thread:
@@ -193,7 +193,7 @@ class Owner:
                     session.hello,
                     session.reply,
                     lambda: session.over,
-                    patience=float(patience),
+                    timeout=float(timeout),
                     tell=shown.tell,
                 )
             except RefusedError as error:
@@ -203,7 +203,7 @@ class Owner:
                     raise (going_on(error) if self.policy.ledger.exists() else error) from None
                 heard = False
                 shown.tell(
-                    f"nobody answered for {patience:g} s; the last run in the ledger is over, and "
+                    f"nobody answered for {timeout:g} s; the last run in the ledger is over, and "
                     "nothing is open"
                 )
             finally:
@@ -256,7 +256,8 @@ def _address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise ModelError(
-            f"dp.Owners(listen={show(listen)}) is no place to listen: write host and port, such as "
+            f"dp.RemoteOwners(listen={show(listen)}) is no place to listen: write host and port, "
+            "such as "
             '"0.0.0.0:8443".'
         )
     return host, int(port)

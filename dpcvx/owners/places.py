@@ -6,17 +6,17 @@ from typing import Any
 
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
-from ..algorithms.central import Central, Found, MomentsQuestion
 from ..algorithms.consensus import Broadcast
 from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import Moved
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.on_networks import Inbox
+from ..algorithms.one_shot import Found, MomentsQuestion, OneShot
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
 from ..algorithms.secret_terms import Delivery, Question
 from ..algorithms.summed import Heard
-from ..algorithms.summed_gradient import Moved
 from ..privacy.secret_sharing import SecretSum
 from .numbers import HUGE, are_numbers
 from .refusal import refused
@@ -63,13 +63,13 @@ def _sensible(
         return 1 / HUGE < message.rho < HUGE
     if isinstance(algorithm, (DecentralizedGradient, PrimalDual)):
         return isinstance(message, Inbox) and _inbox(message, shared, parties)
-    if isinstance(algorithm, MeanGradient):
+    if isinstance(algorithm, FederatedAveraging):
         return isinstance(message, tuple) and len(message) == 2 and _heard(*message, k, parties)
     if isinstance(message, Question):
         return k == 0 and _question(message, local.n, parties)
     if isinstance(message, Delivery):
         return k == 1 and len(message.shares) <= parties and _sum(message.sums, parties)
-    if isinstance(algorithm, Central):
+    if isinstance(algorithm, OneShot):
         if isinstance(message, MomentsQuestion):
             return k == 0 and _sum(message.sums, parties)
         kind: type[Moved] | type[Found] = Found

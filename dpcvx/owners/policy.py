@@ -11,8 +11,8 @@ from ..model.spec import PrivateSpec
 
 # Methods that an owner takes part in unless its policy names others.
 METHODS = (
-    "ADMM", "Central", "DecentralizedGradient", "LinearizedADMM", "MeanGradient", "PrimalDual",
-    "SummedGradient",
+    "ADMM", "DecentralizedGradient", "FederatedAveraging", "FederatedGradient", "LinearizedADMM",
+    "OneShot", "PrimalDual",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ class Policy:
         Among how many agents one person's data may be spread.
     partners : int
         At least so many others must take part.
-    colluders : int or None
+    max_colluders : int or None
         Under secret sums, against so many partners that pool what they see with the coordinator
         the budget has to hold; None for all of them, who leave no room for noise that is split.
         Partners that the coordinator plays, or that add no noise, count among them.
@@ -74,7 +74,7 @@ class Policy:
     methods: tuple[str, ...] = METHODS
     share: int = 1
     partners: int = 0
-    colluders: int | None = None
+    max_colluders: int | None = None
     ask: bool = False
     reply_after: float = 0.0
     keys: Path | None = None

@@ -23,7 +23,7 @@ from . import wire
 from .policy import METHODS, Held, Policy
 
 _KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
-_ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "colluders"}
+_ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
 _DATA = {
     "file", "shape", "within", "norm", "rows", "nonneg", "nonpos", "symmetric", "PSD",
 }  # fmt: skip
@@ -74,7 +74,9 @@ class _File:
             methods=tuple(methods),
             share=self._count(accept, "share", 1, 1),
             partners=self._count(accept, "partners", 0, 0),
-            colluders=None if "colluders" not in accept else self._count(accept, "colluders", 1, 1),
+            max_colluders=None
+            if "max_colluders" not in accept
+            else self._count(accept, "max_colluders", 1, 1),
             ask=self._flag(accept, "ask", True),
             reply_after=self._number(accept, "reply_after", "accept.", 0.0),
             keys=self._folder / self._text(said, "keys") if "keys" in said else None,
@@ -91,10 +93,11 @@ class _File:
         if not isinstance(shape, list) or not all(is_int(n, 1) for n in shape):
             raise self._wrong(f"{where}.shape", "is a list of whole numbers, such as [39, 2]")
         if ("within" in said) == ("rows" in said):
-            what = (
-                "has either within = 0.01, how far one entry may change, or rows = { bound = 1.0 }"
+            raise self._wrong(
+                where,
+                "has either within = 0.01, how far one entry may change, or rows = "
+                "{ max_norm = 1.0 }, for records",
             )
-            raise self._wrong(where, f"{what}, for records")
         try:
             if "within" in said:
                 norm = {"norm": said["norm"]} if "norm" in said else {}

@@ -12,21 +12,21 @@ from typing import Any
 from ..algorithms import penalties, steps
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm, Answer
-from ..algorithms.central import Central, Found, Left, LeftInShares, MomentsQuestion
 from ..algorithms.consensus import Broadcast, LocalCopy
 from ..algorithms.data_terms import DataTerms
 from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.facts import StepRule
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import FederatedGradient, Moved
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.networks import Network
 from ..algorithms.on_networks import Inbox
+from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.penalties import PenaltyRule
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
 from ..algorithms.secret_terms import Delivery, Question, Shared
 from ..algorithms.summed import Heard, SecretSharing, SplitSharing
-from ..algorithms.summed_gradient import Moved, SummedGradient
 from ..model.adjacency import MirroredWithin, Rows, Within
 from ..model.asserted import Asserted
 from ..model.canonical import ConeData, Cones
@@ -72,9 +72,9 @@ RECORDS: Mapping[str, type] = {
     # Methods, and what they are made of.
     "LinearizedADMM": LinearizedADMM,
     "ADMM": ADMM,
-    "MeanGradient": MeanGradient,
-    "SummedGradient": SummedGradient,
-    "Central": Central,
+    "FederatedAveraging": FederatedAveraging,
+    "FederatedGradient": FederatedGradient,
+    "OneShot": OneShot,
     "DecentralizedGradient": DecentralizedGradient,
     "PrimalDual": PrimalDual,
     "network": Network,

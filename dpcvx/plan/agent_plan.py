@@ -11,8 +11,8 @@ import numpy as np
 from ..algorithms.base import Requirements
 from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..model.declaration import Declaration
-from ..model.expected import Expectation, Expectations
 from ..model.normal_form import NormalForm
+from ..model.prior import Expectation, Expectations
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated

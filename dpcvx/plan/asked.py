@@ -147,7 +147,7 @@ def _one(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declared:
         raise PrivacyError(
             f"The plan has no privacy budget for agent '{agent}'. Write problem.plan(..., "
             "epsilon=1.0, delta=1e-6) for a total budget, give the mechanism a level per release "
-            "such as mechanism=dp.Laplace(step_epsilon=0.1), or pass mechanism=None for a run "
+            "such as mechanism=dp.Laplace(release_epsilon=0.1), or pass mechanism=None for a run "
             "without noise and without guarantee."
         )
     if epsilon is None:

@@ -70,7 +70,7 @@ def banner(
 def _choices(plan: Terms) -> list[str]:
     """What the plan chose, and the iterate to report where its method was left to it as well."""
     reasons = [choice.why for choice in plan.choices]
-    output = plan.algorithm.output
+    output = plan.algorithm.returned
     if output is None or plan.published or plan.rounds == 1:
         return reasons
     if all(choice.what != "algorithm" for choice in plan.choices):
@@ -101,12 +101,12 @@ def _problem_rows(plan: Terms) -> list[str]:
 
 
 def own_rows(problem: Declaration) -> list[str]:
-    """Which agents have ``own=``, and what keeps it."""
+    """Which agents have ``recourse=``, and what keeps it."""
     pairs = problem.named.items()
-    deciding = [name for name, agent in pairs if agent.own]
+    deciding = [name for name, agent in pairs if agent.recourse]
     if not deciding:
         return []
-    return [row("", f"only result.own(...) keeps the own= of {together(deciding)}")]
+    return [row("", f"only result.recourse(...) keeps the recourse= of {together(deciding)}")]
 
 
 def _delta_rows(plan: Terms) -> list[str]:
@@ -193,5 +193,5 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
 
 
 def row(label: str, text: str) -> str:
-    """A labelled paragraph; lines below the first are indented."""
+    """A labeled paragraph; lines below the first are indented."""
     return paragraph(f"{label + ':' if label else '':<{_LABEL}}", text, WIDTH)

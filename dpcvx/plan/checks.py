@@ -19,7 +19,7 @@ from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
-from ..model.expected import Expectations
+from ..model.prior import Expectations
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
@@ -59,7 +59,7 @@ def check_request(request: Request) -> None:
         "",
         "release",
         release,
-        optional(choice("each step", "once")).because(
+        optional(choice("each_step", "once")).because(
             "noise in every local step, or the data once, with noise, and any number of rounds on "
             "that"
         ),
@@ -79,12 +79,12 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
         return
     if not noisy:
         raise ModelError(
-            "expected= helps to estimate data that leave with noise, and nothing leaves with noise "
-            "in this plan. Leave expected= out."
+            "prior= helps to estimate data that leave with noise, and nothing leaves with noise "
+            "in this plan. Leave prior= out."
         )
     raise ModelError(
-        "expected= is used where the data leave once, and this plan adds noise in each step. Write "
-        "release='once', which takes gradients that are affine in the data, or leave expected= out."
+        "prior= is used where the data leave once, and this plan adds noise in each step. Write "
+        "release='once', which takes gradients that are affine in the data, or leave prior= out."
     )
 
 
@@ -179,7 +179,7 @@ def _coupled_methods(problem: Declaration) -> str:
     """The methods that take the coupling of a problem, and what they take besides."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
-    found = ["dp.Central(), where data enter by linear terms or leave once"]
+    found = ["dp.OneShot(), where data enter by linear terms or leave once"]
     if public == 1 and (shared or len(problem.agents) == 2):
         found.append(
             "dp.GradientADMM(), which takes f(x) + g(y) with A x + B y = c, g without private data"
@@ -202,14 +202,14 @@ def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
         raise ModelError(
             f"The objective of agent '{held}' has a term of which dpcvx knows no gradient, such as "
             f"cp.log_det or cp.normNuc, and dp.{name}, with the options that it has here, follows "
-            "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimise them."
+            "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimize them."
         )
 
 
 def check_affine(
     agents: Sequence[AgentPlan], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
 ) -> None:
-    """Refuse private data that an exact minimisation would take into the curvature.
+    """Refuse private data that an exact minimization would take into the curvature.
 
     Methods that ask for that curvature take data, or second moments of records, which left once,
     and quadratics where nothing is hidden.
@@ -241,7 +241,7 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."
         if agent.program.coupling is None:
-            return "Use dp.SummedGradient(sharing=...), which needs gradients only."
+            return "Use dp.FederatedGradient(sharing=...), which needs gradients only."
     if squares:
         return "Its data, or second moments of its records, can leave once: write release='once'."
     return (
@@ -299,6 +299,6 @@ def check_start(agent: AgentPlan, once: bool) -> None:
                 "one change can move the gradient arbitrarily far, even at the starting point. A "
                 "term may leave its domain for some admissible data (log or sqrt of a negative "
                 "number), or have an infinite slope. Bound the variables, declare signs "
-                "(nonneg=True), or write dp.Agent(..., clip=1.0)."
+                "(nonneg=True), or write dp.Agent(..., clip_norm=1.0)."
             )
     rehearse(local.form, public, known, p, level, local.start, agent.name)

@@ -20,7 +20,7 @@ from ..algorithms.program import (
 )
 from ..model.curvature import curvature, record_smoothness, smoothness
 from ..model.declaration import Declaration
-from ..model.expected import expectations
+from ..model.prior import expectations
 from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
@@ -73,7 +73,7 @@ class Draft:
     @property
     def steps_first(self) -> bool:
         """Whether the noise follows from the steps, and nothing in the steps from the noise."""
-        return self.request.observer == "last iterate" or len(self.needs.weights) > 1
+        return self.request.observer == "last_iterate" or len(self.needs.weights) > 1
 
     @property
     def rounds(self) -> int:
@@ -132,7 +132,7 @@ def make_terms(
         last=draft.last,
         guarantee=guarantee,
         fingerprint=fingerprint_of(problem, program, draft.agents, draft.asked, request),
-        violation=request.violation,
+        violation_probability=request.violation_probability,
         parameters=draft.known.parameters,
     )
 
@@ -162,9 +162,9 @@ def checked(problem: Declaration, request: R) -> R:
     return replace(
         request,
         algorithm=as_python_number(request.algorithm),
-        violation=as_python_number(request.violation),
-        slack_price=as_python_number(request.slack_price),
-        expectations=expectations(problem, request.expected),
+        violation_probability=as_python_number(request.violation_probability),
+        slack_penalty=as_python_number(request.slack_penalty),
+        expectations=expectations(problem, request.prior),
     )
 
 
@@ -184,7 +184,7 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     noisy = any(one is not None for one in asked.values())
     every = noisy or bool(needs.exact)
     known = known or _compiled(problem, needs, every)
-    if not needs.minimises(known.program):
+    if not needs.minimizes(known.program):
         known = _compiled(problem, needs, every, proximal=False)
     if isinstance(request, CompleteRequest):
         known = known.clipped(request.clips)
@@ -237,7 +237,7 @@ def before_noise(draft: Draft) -> Draft:
     if draft.noisy and not draft.once:
         agents = _smooth(agents, needs)
         checks.check_queries(agents)
-    if draft.noisy and draft.request.observer == "last iterate":
+    if draft.noisy and draft.request.observer == "last_iterate":
         last = last_iterate.constants(draft.algorithm, draft.program, agents, draft.rounds)
     return replace(draft, agents=agents, last=last)
 
@@ -261,7 +261,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         agents = tuple(
             replace(a, noise=a.noise and replace(a.noise, level=last.level)) for a in agents
         )
-    elif request.violation == 0 and draft.noisy:
+    elif request.violation_probability == 0 and draft.noisy:
         agents = truncated(agents, draft.delta)
     if draft.noisy and needs.secret is not None:
         agents = _split(agents, needs.secret, draft.program, draft.rounds)
@@ -272,9 +272,9 @@ def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
     """With what is released once, and with margins for the noise in it."""
     program, agents = draft.program, released(draft.agents, request.once, request.estimates)
     if program.kept:
-        assert request.violation is not None
+        assert request.violation_probability is not None
         program = limits.with_margins(
-            program, agents, request.violation, request.slack_price, request.shares
+            program, agents, request.violation_probability, request.slack_penalty, request.shares
         )
     program = replace(program, noise=request.slope_noise)
     return replace(draft, program=program, agents=agents)
@@ -294,8 +294,8 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
     guarantee = make_guarantee(
         agents, releases=draft.releases, once=draft.once, groups=problem.group_names
     )
-    if draft.program.kept and request.violation is not None:
-        promise = limits.promise(request.violation, request.slack_price)
+    if draft.program.kept and request.violation_probability is not None:
+        promise = limits.promise(request.violation_probability, request.slack_penalty)
         guarantee = replace(guarantee, kept=promise)
     if last is not None and amplification is not None:
         guarantee = last_iterate.guaranteed(guarantee, agents, last, amplification)
@@ -307,7 +307,7 @@ def _why_none(problem: Declaration) -> str:
     if any(agent.private for agent in problem.agents):
         return "noise is off"
     if any(agent.kept for agent in problem.agents):
-        return "none is needed, private data are in own= alone and nothing of them leaves"
+        return "none is needed, private data are in recourse= alone and nothing of them leaves"
     return "the model declares nothing private"
 
 

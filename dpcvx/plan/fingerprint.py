@@ -49,7 +49,7 @@ def fingerprint_of(
     delta = request.delta or 0.0 if None in levels else 0.0
     noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
-    kept = (request.violation, request.slack_price)
+    kept = (request.violation_probability, request.slack_penalty)
     for part in (
         terms,
         kept,
@@ -60,19 +60,19 @@ def fingerprint_of(
         digest.update(digest_of(part))
     order = {v.id: k for k, v in enumerate(problem.variables())}
     each = zip(program.agents, problem.agents, agents, program.written, strict=True)
-    labelled = functools.cache(_labelled)
+    labeled = functools.cache(_labeled)
     for local, agent, plan, written in each:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [
-            (s.shape, labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
+            (s.shape, labeled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
             for s in local.form.private
         ]
-        chosen = local.clip is not None if agent.clip is None else agent.clip
+        chosen = local.clip is not None if agent.clip_norm is None else agent.clip_norm
         pieces = [(order[p.variable], p.entries) for p in local.layout.pieces]
         told = None if plan.publication is None else plan.publication.kind
         expected = [None if one is None else (one.mean, one.spread) for one in plan.expected]
         facts = (local.name, private, chosen, agent.sensitivity, pieces, told, expected)
-        stand_ins = [p.like for p in agent.private]
+        stand_ins = [p.proxy for p in agent.private]
         used = local.limits or plan.moved
         if used and any(one is not None for one in stand_ins):
             facts = (*facts, stand_ins)  # noise, margins and estimates follow from them
@@ -123,7 +123,7 @@ def _methods(given: Any, resolved: Any) -> Iterator[Any]:
         yield field.name, value
 
 
-def _labelled(adjacency: Adjacency) -> Adjacency:
+def _labeled(adjacency: Adjacency) -> Adjacency:
     """With the label that stands for none: whether it was written down changes no release."""
     return (
         adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)

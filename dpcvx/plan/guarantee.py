@@ -95,7 +95,7 @@ class AgentGuarantee:
         Of the gradient, in this norm.
         Infinite if it is bounded at each point only.
     tight : bool
-        Whether some neighbouring pair attains the sensitivity.
+        Whether some neighboring pair attains the sensitivity.
     certificate : {"derived", "asserted"}
     scale : float
         Noise scale per component of what is released; infinite if it differs from step to step.
@@ -148,9 +148,9 @@ class Guarantee:
         epsilon.
     kept : str
         What is promised of constraints with private data; empty if there are none.
-    colluders : int or None
+    max_colluders : int or None
         How many other agents may pool what they see with the server; None for any number.
-    alone : float or None
+    against_all_others : float or None
         Epsilon at the same delta against all other agents together, of the agent that loses most;
         None where it is the same.
     """
@@ -169,8 +169,8 @@ class Guarantee:
     claimed_by_paper: Claim | None
     amplification: Amplification | None = None
     kept: str = ""
-    colluders: int | None = None
-    alone: float | None = None
+    max_colluders: int | None = None
+    against_all_others: float | None = None
 
     @property
     def headline(self) -> str:
@@ -183,9 +183,9 @@ class Guarantee:
         sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
         budget = f"({at_most(self.epsilon)}, {number(self.delta)})-DP"
-        if self.colluders is not None and self.alone is not None:
+        if self.max_colluders is not None and self.against_all_others is not None:
             budget += (
-                f" against {coalition(self.colluders)}, ({at_most(self.alone)}, "
+                f" against {coalition(self.max_colluders)}, ({at_most(self.against_all_others)}, "
                 f"{number(self.delta)})-DP against all other agents together,"
             )
         return f"{budget} for one change in {whose}, {sort}{seeded}"
@@ -323,5 +323,5 @@ def no_guarantee(reason: str) -> Guarantee:
 
 
 def _row(label: str, text: str) -> str:
-    """A labelled paragraph, or a point of a list; lines below the first are indented."""
+    """A labeled paragraph, or a point of a list; lines below the first are indented."""
     return paragraph(f"{label:<{_LABEL}}", text, _WIDTH)

@@ -35,7 +35,7 @@ CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "
     "proves them."
 )
-_OBSERVER = choice("everyone", "last iterate").because(
+_OBSERVER = choice("everyone", "last_iterate").because(
     "who sees every released value, or who sees the result and nothing else of the run"
 )
 
@@ -70,7 +70,7 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
     noises = {noise for noise in asked.values() if noise is not None}
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
-            "observer='last iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
+            "observer='last_iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
             "observer='everyone'."
         )
     if request.release == "once":
@@ -80,19 +80,19 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         )
     if problem.group_names:
         raise PrivacyError(
-            "observer='last iterate' is proved for a change of one user's data, and groups= say "
+            "observer='last_iterate' is proved for a change of one user's data, and groups= say "
             "that one person's data may be with several users. Drop groups=, or write "
             "observer='everyone'."
         )
-    if algorithm.output not in (None, "last"):
+    if algorithm.returned not in (None, "last"):
         raise PrivacyError(
-            f"output='{algorithm.output}' shows a mean over many iterates, and observer="
-            "'last iterate' lets only the last one be seen. Drop output=, or write "
+            f"returned='{algorithm.returned}' shows a mean over many iterates, and observer="
+            "'last_iterate' lets only the last one be seen. Drop returned=, or write "
             "observer='everyone'."
         )
     if len(noises) > 1:
         raise PrivacyError(
-            "observer='last iterate' is proved for the same noise in every turn. Give one "
+            "observer='last_iterate' is proved for the same noise in every turn. Give one "
             "mechanism= and one epsilon= for all agents, or write observer='everyone'."
         )
 
@@ -109,7 +109,7 @@ def constants(
     """
     if not isinstance(algorithm, HiddenIterates):
         raise PrivacyError(
-            "observer='last iterate' promises less loss for methods whose steps bring neighbouring "
+            "observer='last_iterate' promises less loss for methods whose steps bring neighboring "
             f"runs no further apart. That is proved for dp.GradientADMM and not for "
             f"dp.{type(algorithm).__name__}. Write observer='everyone'."
         )

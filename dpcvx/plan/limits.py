@@ -22,7 +22,7 @@ from .request import Request
 _VIOLATION = Kind(
     lambda value: finite(value) and 0 <= float(value) < 1,  # type: ignore[arg-type]
     "at least 0 and below 1: the probability with which the true data may break a constraint. "
-    "Write for example violation=0.01",
+    "Write for example violation_probability=0.01",
 )
 _PRICE = Kind(
     positive_finite,
@@ -45,8 +45,8 @@ def first_limit(problem: Declaration) -> str | None:
 
 def check_given(violation: object, price: object) -> None:
     """Refuse what is no probability and no price."""
-    check_argument("", "violation", violation, optional(_VIOLATION))
-    check_argument("", "slack_price", price, optional(_PRICE))
+    check_argument("", "violation_probability", violation, optional(_VIOLATION))
+    check_argument("", "slack_penalty", price, optional(_PRICE))
 
 
 def check_violation(problem: Declaration, request: Request, noisy: bool) -> None:
@@ -64,15 +64,16 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
     ModelError
         If the method takes no such constraints.
     PrivacyError
-        If violation= is missing, or stands where nothing is kept, or is 0 without a delta.
+        If violation_probability= is missing, or stands where nothing is kept, or is 0 without a
+        delta.
     """
-    violation, price, delta = request.violation, request.slack_price, request.delta
+    violation, price, delta = request.violation_probability, request.slack_penalty, request.delta
     check_given(violation, price)
     what = first_limit(problem)
     if what is None or not noisy:
         if violation is not None or price is not None:
             why = "no constraint contains private data" if what is None else "there is no noise"
-            given = "violation" if violation is not None else "slack_price"
+            given = "violation_probability" if violation is not None else "slack_penalty"
             raise PrivacyError(
                 f"{given}= is about constraints with private data, kept for noisy ones, and {why}. "
                 f"Leave out {given}=."
@@ -80,19 +81,20 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
     elif violation is None:
         raise PrivacyError(
             f"{what} contains private data, and a decision from noisy data can break it. Say how "
-            "often that may happen: problem.plan(..., violation=0.01) keeps all such constraints "
-            "for the true data, except with probability 0.01."
+            "often that may happen: problem.plan(..., violation_probability=0.01) keeps all such "
+            "constraints for the true data, except with probability 0.01."
         )
-    elif request.release == "each step":
+    elif request.release == "each_step":
         raise PrivacyError(
             f"{what} contains private data, which have to leave once for it to be kept. Write "
             "release='once', or leave it out."
         )
     elif violation == 0 and (delta is None or (finite(delta) and delta == 0)):
         raise PrivacyError(
-            "violation=0 needs noise with a limit, and such noise has no guarantee without a "
-            "delta: data near the limit can be told apart for certain, with a small probability. "
-            "Write problem.plan(..., violation=0, delta=1e-6), or a violation= above 0."
+            "violation_probability=0 needs noise with a limit, and such noise has no guarantee "
+            "without a delta: data near the limit can be told apart for certain, with a small "
+            "probability. Write problem.plan(..., violation_probability=0, delta=1e-6), or a "
+            "violation_probability= above 0."
         )
     if what is None:
         return
@@ -102,7 +104,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"
         raise ModelError(
             f"{what} contains private data, and dp.{type(algorithm).__name__}, with the options "
-            f"that it has here, keeps public constraints only. {drop} dp.Central(), which solves "
+            f"that it has here, keeps public constraints only. {drop} dp.OneShot(), which solves "
             "the problem for data as they left, or leave the method to the plan."
         )
     for name, agent in problem.named.items():
@@ -145,8 +147,9 @@ def with_margins(
         positive = all(share > 0 for own in shares for share in own)
         if not (fits and positive and total <= 1 + _SLACK):
             raise PrivacyError(
-                "violation= is divided over constraints in shares that are not positive, or add up "
-                f"to {total:.6g} instead of 1. Make the plan by problem.plan(...)."
+                "violation_probability= is divided over constraints in shares that are not "
+                f"positive, or add up to {total:.6g} instead of 1. Make the plan by "
+                "problem.plan(...)."
             )
     spreads = spreads_of(program, agents)
     holders = [kept.agent for kept in program.kept]

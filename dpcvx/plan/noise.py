@@ -119,8 +119,9 @@ def truncated(agents: Agents, delta: float) -> Agents:
 def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     if agent.share > 1:
         raise PrivacyError(
-            "violation=0 needs noise with a limit, and what a group loses by several such releases "
-            "is not accounted for. Drop groups=, or write a violation= above 0."
+            "violation_probability=0 needs noise with a limit, and what a group loses by several "
+            "such releases is not accounted for. Drop groups=, or write a violation_probability= "
+            "above 0."
         )
     mechanism, spent = noise.mechanism, delta / 2
     price = mechanism.compose(Composition(), noise.multiplier, 1).price(spent)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..algorithms.base import Algorithm
 from ..algorithms.toward_start import SlopeNoise
 from ..model.agent import Agent
-from ..model.expected import Expectations, Expected
+from ..model.prior import Expectations, Prior
 from ..model.private import Private
 from ..privacy.mechanism import Mechanism
 from ..sensitivity.estimates import Estimate
@@ -18,8 +18,8 @@ from ..sensitivity.release_once import Once
 Asked = Mechanism | str | None
 # For all agents alike, or by agent or its name.
 Mechanisms = Asked | Mapping[Agent | str, Asked]
-Release = Literal["each step", "once"]
-Observer = Literal["everyone", "last iterate"]
+Release = Literal["each_step", "once"]
+Observer = Literal["everyone", "last_iterate"]
 AUTO = "auto"
 KINDS = ("gaussian", "laplace")
 Estimates = tuple[tuple[slice, Estimate], ...]
@@ -58,9 +58,11 @@ class Request:
     delta: float | None = None
     release: Release | None = None
     observer: Observer = "everyone"
-    violation: float | None = None  # probability that constraints with private data are broken
-    slack_price: float | None = None  # what a unit of that costs
-    expected: Mapping[Private | str, Expected] | None = None  # as given
+    violation_probability: float | None = (
+        None  # probability that constraints with private data are broken
+    )
+    slack_penalty: float | None = None  # what a unit of that costs
+    prior: Mapping[Private | str, Prior] | None = None  # as given
     expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
 
     @property
@@ -94,5 +96,7 @@ class CompleteRequest(Request):
     multipliers: Sequence[float | None]  # of the noise in the first round; None without noise
     once: Sequence[Once | None] = ()  # statistics that are released once
     estimates: Sequence[Estimates] = ()  # of their components: post-processing
-    shares: Sequence[Sequence[float]] | None = None  # of violation=, by part of each constraint
+    shares: Sequence[Sequence[float]] | None = (
+        None  # of violation_probability=, by part of each constraint
+    )
     slope_noise: SlopeNoise | None = None  # for solutions that stay near the start

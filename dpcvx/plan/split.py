@@ -26,9 +26,9 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
     most = len(agents) - 2
     if secret.colluders > most:
         raise ModelError(
-            f"colluders={secret.colluders} leaves fewer than two of the {len(agents)} agents to "
-            f"hide in a sum, so there is no noise to save. Write colluders={most} or fewer, or "
-            "drop sharing=."
+            f"max_colluders={secret.colluders} leaves fewer than two of the {len(agents)} agents "
+            f"to hide in a sum, so there is no noise to save. Write max_colluders={most} or fewer, "
+            "or drop sharing=."
         )
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(

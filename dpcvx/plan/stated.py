@@ -20,8 +20,8 @@ _NO_NOISE = "none needed"
 TRUSTED = (
     "Every agent adds its part of the noise, and the agents that pool what they see are among "
     "those counted here: who adds none counts as one of them.",
-    "Shares travel encrypted from agent to agent, as they do between owners (dp.Owners) and not in "
-    "one process. Transcripts "
+    "Shares travel encrypted from agent to agent, as they do between owners (dp.RemoteOwners) and "
+    "not in one process. Transcripts "
     "and ledger files of a run hold the terms of its sums: keep them with the agents.",
 )
 ASSUMPTIONS = (
@@ -46,12 +46,12 @@ GROUPED = (
 CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
 # Where agents with private data have variables that they may decide about with `Result.own`.
 OWN = (
-    "Own solutions (result.own) stay with their agents: all this is with respect to what others "
-    "see."
+    "Own solutions (result.recourse) stay with their agents: all this is with respect to what "
+    "others see."
 )
 OWN_GROUPED = (
-    "Own solutions (result.own) stay with the agents of their group: all this is with respect to "
-    "what others see."
+    "Own solutions (result.recourse) stay with the agents of their group: all this is with respect "
+    "to what others see."
 )
 
 
@@ -102,7 +102,7 @@ def make_guarantee(
         rho=max(a.loss.rho for a in agents),
         mechanism=mechanism,
         accountant=" or ".join(dict.fromkeys(accountants)),
-        observer=OBSERVER if split is None else _pooled(split.colluders),
+        observer=OBSERVER if split is None else _pooled(split.max_colluders),
         certificate="asserted" if claims else "derived",
         agents=tuple(stated),
         groups=tuple(groups),
@@ -111,8 +111,10 @@ def make_guarantee(
             *_assumptions(agents, trusting=split is not None, grouped=bool(groups)),
         ),
         claimed_by_paper=claim,
-        colluders=None if split is None else split.colluders,
-        alone=max((a.alone.epsilon for a in agents if a.alone is not None), default=None),
+        max_colluders=None if split is None else split.max_colluders,
+        against_all_others=max(
+            (a.alone.epsilon for a in agents if a.alone is not None), default=None
+        ),
     )
 
 
@@ -136,7 +138,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
         said += (
             f"; split: each of {split.parties} agents adds a part with standard deviation "
             f"{split.scale:.6g}, and the sum of those of any "
-            f"{split.parties - split.colluders} has this scale"
+            f"{split.parties - split.max_colluders} has this scale"
         )
     limits = dict.fromkeys(f"{n.truncation.reach:.4g}" for n in noises if n.truncation is not None)
     if limits:
@@ -217,10 +219,10 @@ def _fading(calibrated: Calibrated, once: bool) -> str:
 
 
 def _claim(declared: Gaussian, releases: int) -> Claim | None:
-    if not declared.step_epsilon or not declared.step_delta:
+    if not declared.release_epsilon or not declared.release_delta:
         return None
-    epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
-    return Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+    epsilon = ryu_kim_claim(releases, declared.release_epsilon, declared.release_delta)
+    return Claim(epsilon, declared.release_delta, "Ryu and Kim, Theorem 4.9")
 
 
 def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:

@@ -40,7 +40,7 @@ class Terms:
     choices: tuple[Choice, ...] = ()
     warnings: str = ""  # of steps that diverge, and of objectives that are not convex
     beside: str = ""  # noise beside the data
-    violation: float | None = None
+    violation_probability: float | None = None
     # Live objects of the user, with the values that the plan was made with.
     parameters: tuple[tuple[cp.Parameter, Values], ...] = field(default=(), repr=False)
 
@@ -92,7 +92,7 @@ class Terms:
     def reported(self) -> str:
         """Which iterate the result reports: the algorithm's choice, or by the noise."""
         noisy = self.noisy and not self.published and not self.hidden
-        return self.algorithm.output or ("average" if noisy else "last")
+        return self.algorithm.returned or ("average" if noisy else "last")
 
     @frameless
     def agent(self, name: str) -> AgentPlan:
@@ -123,7 +123,7 @@ class Terms:
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property
-    def slack_price(self) -> float:
+    def slack_penalty(self) -> float:
         """What a unit costs by which a private constraint is missed; 0 if none may be missed."""
         return next((kept.tightened.price or 0.0 for kept in self.program.kept), 0.0)
 
@@ -135,7 +135,7 @@ class Terms:
     @property
     def hidden(self) -> bool:
         """Whether nothing but the last iterate leaves."""
-        return self.observer == "last iterate"
+        return self.observer == "last_iterate"
 
     @property
     def prepaid(self) -> bool:

@@ -34,7 +34,7 @@ _UP = 1 + 1e-11
 _SMALLEST = 1e-100
 # Relative accuracy of calibrated Laplace noise.
 _CLOSE = 1e-6
-# Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
+# Discretization of privacy loss distributions: bounds stay valid, finer is tighter and slower.
 _GRID = 1e-4
 # On a wider grid, whose steps are factors of e^100, a loss distribution says less than a bound, and
 # from e^709 on its numbers overflow.
@@ -326,7 +326,7 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
-        raise PrivacyError("The classical Gaussian calibration needs step_delta > 0.")
+        raise PrivacyError("The classical Gaussian calibration needs release_delta > 0.")
     return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 

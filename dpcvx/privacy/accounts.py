@@ -139,8 +139,8 @@ class Account:
                 f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
                 "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
                 "rule is proved by which both could share a delta. Put such a run first in its "
-                "ledger, or write order='fixed' where users come in random order, and a violation= "
-                "above 0 where it is 0."
+                "ledger, or write order='fixed' where users come in random order, and a "
+                "violation_probability= above 0 where it is 0."
             )
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:

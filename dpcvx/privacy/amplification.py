@@ -7,7 +7,7 @@ while the sum of 1 / (np - jn) grows like log(p) / n. Proved are
 
 * composition, as if the iterate before the user's next use were released: every use is amplified
   by the iterations up to the next one;
-* the chain over neighbours that differ in one use, all amplified up to the end, in which the roots
+* the chain over neighbors that differ in one use, all amplified up to the end, in which the roots
   of the bounds add up; and the former for the first uses with the latter for the rest.
 
 The paper has one use per user only.
@@ -73,7 +73,7 @@ def profile(
     ----------
     block : TwoBlock
     sensitivity : float
-        Bound of the change of every user's gradient between neighbouring data.
+        Bound of the change of every user's gradient between neighboring data.
     sigma : float
         Standard deviation of the noise in each component of x.
     users : int

@@ -134,7 +134,7 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
     :math:`1 - \Phi(h(s) - \mu)` with :math:`h = \Phi^{-1} \circ F`. So mu has to be the largest
     :math:`h(s) - h(s - \epsilon)`. The derivative of h is even, and to the right of 0, where
     :math:`F' = 1 - F`, it is the Mills ratio at h and falls: the largest difference is that over
-    the window centred at 0, :math:`2 h(\epsilon / 2)`.
+    the window centered at 0, :math:`2 h(\epsilon / 2)`.
     """
     half = np.asarray(epsilon, dtype=np.float64) / 2
     with np.errstate(all="ignore"):  # branches that do not apply

@@ -51,50 +51,50 @@ class Gaussian:
 
     Parameters
     ----------
-    step_epsilon, step_delta : float, optional
+    release_epsilon, release_delta : float, optional
         Privacy level of a single release (give both). Leave out to calibrate to a total budget.
     calibration : {"analytic", "classical"}
-        How `step_epsilon` and `step_delta` become a multiplier: exactly (Balle and Wang, 2018) or
-        by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
-    multiplier : float, optional
+        How `release_epsilon` and `release_delta` become a multiplier: exactly (Balle and Wang,
+        2018) or by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
+    noise_multiplier : float, optional
         Noise standard deviation over l2 sensitivity, instead of the above.
     decay : float
         Factor, at most one, by which the multiplier falls from round to round; all other arguments
         are then about the first round.
     """
 
-    step_epsilon: float | None = None
-    step_delta: float | None = None
+    release_epsilon: float | None = None
+    release_delta: float | None = None
     calibration: Literal["analytic", "classical"] = "analytic"
-    multiplier: float | None = None
+    noise_multiplier: float | None = None
     decay: float = 1.0
 
     norm = 2
 
     def __post_init__(self) -> None:
-        if (self.step_epsilon is None) != (self.step_delta is None):
+        if (self.release_epsilon is None) != (self.release_delta is None):
             raise PrivacyError(
-                "dp.Gaussian needs step_epsilon and step_delta together: a Gaussian release has no "
-                "epsilon without a delta. Write dp.Gaussian(step_epsilon=1, step_delta=1e-2), or "
-                "leave both out and give plan(..., epsilon=, delta=)."
+                "dp.Gaussian needs release_epsilon and release_delta together: a Gaussian release "
+                "has no epsilon without a delta. Write dp.Gaussian(release_epsilon=1, "
+                "release_delta=1e-2), or leave both out and give plan(..., epsilon=, delta=)."
             )
         _check_level(self, calibration=choice("analytic", "classical"))
-        if self.step_delta is not None:
-            check_delta(self.step_delta)
-        _make_floats(self, "step_epsilon", "step_delta", "multiplier", "decay")
-        if self.calibration == "classical" and self.step_epsilon is None:
+        if self.release_delta is not None:
+            check_delta(self.release_delta)
+        _make_floats(self, "release_epsilon", "release_delta", "noise_multiplier", "decay")
+        if self.calibration == "classical" and self.release_epsilon is None:
             raise PrivacyError(
                 "dp.Gaussian(calibration='classical') calibrates a single release: give it "
-                "step_epsilon and step_delta. A total budget is always calibrated exactly."
+                "release_epsilon and release_delta. A total budget is always calibrated exactly."
             )
 
     def per_step(self) -> float | None:
         """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
-        if self.step_epsilon is None or self.step_delta is None:
-            return self.multiplier
+        if self.release_epsilon is None or self.release_delta is None:
+            return self.noise_multiplier
         if self.calibration == "classical":
-            return classical_gaussian_multiplier(self.step_epsilon, self.step_delta)
-        return gaussian_multiplier(1, self.step_epsilon, self.step_delta)
+            return classical_gaussian_multiplier(self.release_epsilon, self.release_delta)
+        return gaussian_multiplier(1, self.release_epsilon, self.release_delta)
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
@@ -121,28 +121,28 @@ class Laplace:
 
     Parameters
     ----------
-    step_epsilon : float, optional
+    release_epsilon : float, optional
         Pure epsilon of a single release. Leave out to calibrate to a total budget.
-    multiplier : float, optional
+    noise_multiplier : float, optional
         Noise scale over l1 sensitivity, instead.
     decay : float
         Factor, at most one, by which the multiplier falls from round to round; all other arguments
         are then about the first round.
     """
 
-    step_epsilon: float | None = None
-    multiplier: float | None = None
+    release_epsilon: float | None = None
+    noise_multiplier: float | None = None
     decay: float = 1.0
 
     norm = 1
 
     def __post_init__(self) -> None:
         _check_level(self)
-        _make_floats(self, "step_epsilon", "multiplier", "decay")
+        _make_floats(self, "release_epsilon", "noise_multiplier", "decay")
 
     def per_step(self) -> float | None:
         """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
-        return self.multiplier if self.step_epsilon is None else 1.0 / self.step_epsilon
+        return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
@@ -209,7 +209,7 @@ class Calibrated:
         """Code for a mechanism with this noise, to six digits; empty where none has just it."""
         if not self.steady or self.split or self.truncation or self.prepaid:
             return ""
-        return f"dp.{type(self.mechanism).__name__}(multiplier={self.multiplier:.6g})"
+        return f"dp.{type(self.mechanism).__name__}(noise_multiplier={self.multiplier:.6g})"
 
     def at(self, t: int, step: int = 1) -> Calibrated:
         """With the multiplier of a release of round t (both from 1; 0 is before the first)."""
@@ -246,13 +246,13 @@ class Calibrated:
         return reduce(lambda total, one: compose(total, *one), found, Composition())
 
     @property
-    def step_epsilon(self) -> float:
+    def release_epsilon(self) -> float:
         """The budget per release that step-size and penalty rules of the papers refer to.
 
         The declared one; with a total budget or an explicit multiplier, 1 / multiplier, which is
         the pure epsilon of a Laplace release with that noise.
         """
-        declared = self.mechanism.step_epsilon
+        declared = self.mechanism.release_epsilon
         return 1.0 / self.multiplier if declared is None else declared
 
     def variance(self, sensitivity: float) -> float:
@@ -359,9 +359,9 @@ _DECAY = Kind(
 
 def _check_level(mechanism: Gaussian | Laplace, **kinds: Kind) -> None:
     name = f"dp.{type(mechanism).__name__}"
-    if mechanism.step_epsilon is not None and mechanism.multiplier is not None:
-        raise PrivacyError(f"{name} takes step_epsilon or multiplier, not both; drop one.")
-    levels = {"step_epsilon": _LEVEL, "multiplier": _LEVEL, "decay": _DECAY}
+    if mechanism.release_epsilon is not None and mechanism.noise_multiplier is not None:
+        raise PrivacyError(f"{name} takes release_epsilon or noise_multiplier, not both; drop one.")
+    levels = {"release_epsilon": _LEVEL, "noise_multiplier": _LEVEL, "decay": _DECAY}
     check_fields(mechanism, name, PrivacyError, **levels, **kinds)
 
 

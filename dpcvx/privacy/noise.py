@@ -57,10 +57,10 @@ class Grid:
     Attributes
     ----------
     width : float
-        Distance of neighbouring grid points, a power of two.
+        Distance of neighboring grid points, a power of two.
     sensitivity : float
         Of the value after rounding: each component moves by at most half a width, so the
-        difference of two neighbours grows by at most ``width * sqrt(n)`` in l2, ``width * n`` in
+        difference of two neighbors grows by at most ``width * sqrt(n)`` in l2, ``width * n`` in
         l1.
     scale : float
         Of the noise: multiplier times that sensitivity.

@@ -62,7 +62,7 @@ class Encoding:
     limit : float
         Largest absolute value of an entry, of one agent.
     resolution : float
-        Distance of neighbouring numbers, a power of two, so that encoding is exact but for one
+        Distance of neighboring numbers, a power of two, so that encoding is exact but for one
         rounding to the nearest and sums are exact.
     parties : int
         Number of agents whose values are added up.
@@ -300,10 +300,10 @@ class SecretSum:
     one it kept and those that arrived, and broadcasts that; `total` of all broadcasts is the sum.
     The object is public and the same for all agents.
 
-    On other than complete networks shares could go to neighbours only. An agent's value is then as
-    safe as its neighbours are honest: together they know all of its shares but the one it kept,
-    which its broadcast gives away, so that N - 2 becomes its number of neighbours minus one, and
-    nothing for an agent with one neighbour.
+    On other than complete networks shares could go to neighbors only. An agent's value is then as
+    safe as its neighbors are honest: together they know all of its shares but the one it kept,
+    which its broadcast gives away, so that N - 2 becomes its number of neighbors minus one, and
+    nothing for an agent with one neighbor.
 
     Parameters
     ----------

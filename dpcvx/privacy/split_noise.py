@@ -81,7 +81,7 @@ class SplitNoise:
     """
 
     parties: int
-    colluders: int
+    max_colluders: int
     width: float
     scale: float
 
@@ -102,11 +102,11 @@ class SplitNoise:
     @property
     def together(self) -> float:
         """Standard deviation of the noise in what a coalition sees: of all but c agents."""
-        return self.scale * math.sqrt(self.parties - self.colluders)
+        return self.scale * math.sqrt(self.parties - self.max_colluders)
 
     def alone(self, multiplier: float) -> float:
         """The multiplier against all others together, where it is this against c of them."""
-        return multiplier / math.sqrt(self.parties - self.colluders)
+        return multiplier / math.sqrt(self.parties - self.max_colluders)
 
     def times(self, factor: float) -> SplitNoise:
         """Noise that is wider by a factor, on the same grid."""

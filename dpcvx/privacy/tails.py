@@ -23,7 +23,7 @@ _UP = 1 + 1e-9
 # Sums of so many terms are inverted; beyond, and for smaller probabilities, Chernoff's bound does.
 _TERMS = 2**18
 _LEAST = 1e-10
-# What discretisation and truncation may add to a probability, relative to it.
+# What discretization and truncation may add to a probability, relative to it.
 _SHARE = 1e-3
 # Points of the grid on which squares are added up.
 _POINTS = 2**15
@@ -103,7 +103,7 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
 
 
 def _laplace_sum(weights: Array, alpha: float) -> float:
-    r"""By inversion of the characteristic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
+    r"""By inversion of the characteriztic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
 
     With a step h and K terms (Davies, 1973),
 

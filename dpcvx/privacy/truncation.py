@@ -3,7 +3,7 @@ r"""Noise without tails: drawn again until no entry exceeds a limit, and what th
 Let M be a release with noise of all lengths, (epsilon, delta_0)-DP, and M' the same with its noise
 conditioned on being within the limit, which it is but for a probability tau. Conditioning moves the
 probability of any event by at most tau: :math:`P(A \mid B) - P(A) = P(B^c) (P(A \mid B) - P(A \mid
-B^c))`. So, for neighbours d and d',
+B^c))`. So, for neighbors d and d',
 
 .. math:: P(M'(d) \in S) \le P(M(d) \in S) + \tau
     \le e^\epsilon P(M(d') \in S) + \delta_0 + \tau
@@ -76,6 +76,6 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
         raise PrivacyError(
             f"At epsilon={epsilon:.6g} and delta={delta:.6g}, no limit of the noise can be "
             "computed that costs so little. Choose a smaller epsilon or a larger delta, or a "
-            "violation= above 0, which leaves the noise as it is."
+            "violation_probability= above 0, which leaves the noise as it is."
         )
     return Truncation(length_quantile(norm, 1, alpha), size, epsilon, delta)

@@ -8,7 +8,7 @@ Chan, Xie and Zhao (arXiv 2312.08685). One iteration uses the gradient of one us
     x^+ = (I + \eta \beta A'A)^{-1} (x - \eta [\nabla f(x) + A'(\beta (B y - c) - \lambda^+)])
         + N(0, \sigma^2 I),
 
-and neighbouring functions have gradients that differ by at most :math:`\Delta` everywhere. In the
+and neighboring functions have gradients that differ by at most :math:`\Delta` everywhere. In the
 unit :math:`\eta^2 \Delta^2 / (2 \sigma^2)`, a user followed by k more iterations whose outputs
 :math:`(x, \lambda)` stay hidden until the last one loses at most, with ``T = (k + 1) // 2``,
 
@@ -42,7 +42,7 @@ first hides :math:`\lambda - \beta A x` as a Gaussian mechanism with shift
 at most :math:`q (\|dx\| + b)`: as the paper, for any A of full row rank. Together at most
 :math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R \|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the
 square of the sum by twice the sum of squares. A pair may also consist of the user's own noise and
-the next iteration. The coupling argument over T pairs, minimised over the intermediate points,
+the next iteration. The coupling argument over T pairs, minimized over the intermediate points,
 gives the harmonic sum. Only the data processing inequality, adaptive composition of Gaussian
 mechanisms and mixtures with known index are used, all of which hold for trade-off functions: a
 bound rho is also one by a Gaussian mechanism of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
@@ -334,7 +334,7 @@ def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.
     ----------
     block : TwoBlock
     sensitivity : float
-        Bound of the change of a user's gradient between neighbouring data.
+        Bound of the change of a user's gradient between neighboring data.
     sigma : float
         Standard deviation of the noise in each component of x.
     after : ndarray of int, shape (K,)

@@ -53,10 +53,10 @@ def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[
 def own_sources(
     problem: Declaration, k: int, data: Mapping[Private | str, DataSource | Sealed] | None
 ) -> list[Sealed]:
-    """The same for every private object of agent k, those of ``own=`` last."""
+    """The same for every private object of agent k, those of ``recourse=`` last."""
     agent, given = problem.agents[k], dict(matching(problem, seal_all(data)))
     name, specs = problem.names[k], agent.specs(problem.names[k])
-    asked = f"result.own('{name}', data={{private: array}})"
+    asked = f"result.recourse('{name}', data={{private: array}})"
     private = (*agent.private, *agent.kept)
     return [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in private]
 
@@ -69,7 +69,7 @@ def source_for(private: Private, data: DataSource | None = None) -> Sealed:
 def stand_ins(
     problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, own: bool = False
 ) -> dict[Private | str, Sealed]:
-    """Public values for every private object: those of `proxy`, else what ``like=`` declares.
+    """Public values for every private object: those of `proxy`, else what ``proxy=`` declares.
 
     Functions among them are called here, once; no private data are read.
 
@@ -81,7 +81,7 @@ def stand_ins(
     verb : str
         What asks for them, for messages, such as ``problem.tune``.
     own : bool
-        Also for those that are in ``own=`` alone.
+        Also for those that are in ``recourse=`` alone.
 
     Raises
     ------
@@ -96,12 +96,12 @@ def stand_ins(
         specs = agent.specs(name)
         for private in (*agent.private, *(agent.kept if own else ())):
             spec = specs[private]
-            value = given.get(private, None if private.like is None else Sealed(private.like))
+            value = given.get(private, None if private.proxy is None else Sealed(private.proxy))
             if value is None:
                 raise ModelError(
                     f"Private '{spec.name}' has no stand-in, and {verb} may not look at the data. "
                     "Declare public values of the same kind, such as nominal loads or last year's "
-                    "published figures: dp.Private(..., like=values), or "
+                    "published figures: dp.Private(..., proxy=values), or "
                     f"{verb}(..., proxy={{'{spec.name}': values}})."
                 )
             found[private] = Sealed(value, spec)

@@ -336,7 +336,7 @@ def entry_on(
         certificate=certificate,
         released=released,
         stated=None if cut is None else (cut.epsilon, cut.delta),
-        colluders=None if split is None else split.colluders,
+        colluders=None if split is None else split.max_colluders,
         alone=None if split is None else split.alone(calibrated.multiplier),
     )
 

@@ -142,7 +142,7 @@ def drive(
         solution=reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
-        missed=algorithm.missed(server),
+        constraint_slack=algorithm.constraint_slack(server),
         notes=algorithm.notes(server),
         problem=plan.problem,
     )

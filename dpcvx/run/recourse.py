@@ -2,12 +2,12 @@ r"""Private recourse: what an agent decides for itself once all have agreed, and
 
 With w the agreed values of what agents share, agent p solves, on its exact data and without noise,
 
-.. math:: \operatorname{minimise} f_p(x; d_p) \quad \text{subject to} \quad x \in W_p \cap O_p(d_p),
+.. math:: \operatorname{minimize} f_p(x; d_p) \quad \text{subject to} \quad x \in W_p \cap O_p(d_p),
     \quad x = w \text{ where shared}, \quad A_p x = A_p x_p^{\text{agreed}},
 
-with :math:`O_p` what ``own=`` says. Let V be all that leaves, :math:`(\varepsilon, \delta)`-DP in
-the data of agent p. What the others decide is a function of V and of data that are the same for
-both neighbours, so V together with it is post-processing of V (the billboard lemma; Hsu, Huang,
+with :math:`O_p` what ``recourse=`` says. Let V be all that leaves, :math:`(\varepsilon, \delta)`-DP
+in the data of agent p. What the others decide is a function of V and of data that are the same for
+both neighbors, so V together with it is post-processing of V (the billboard lemma; Hsu, Huang,
 Roth, Roughgarden and Wu, 2014): p's guarantee holds against all others with all that they decide.
 It does not hold against who sees what p decides.
 """
@@ -61,7 +61,7 @@ class _Held:
     value: float
 
 
-class OwnSolution:
+class RecourseSolution:
     """What one agent decided for itself, from its exact data; nothing of it is covered.
 
     ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
@@ -97,12 +97,12 @@ class OwnSolution:
         ModelError
             If the agent does not hold the variable, or the name stands for several variables.
         """
-        written = f"result.own('{self.agent}')[x]"
+        written = f"result.recourse('{self.agent}')[x]"
         return self._held().solution.copy_of(self.agent, variable, written)
 
     @property
     def value(self) -> float:
-        """The agent's true objective (to be minimised) there: as private as the data."""
+        """The agent's true objective (to be minimized) there: as private as the data."""
         return self._held().value
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class OwnSolution:
         return "\n".join([head, *shown])
 
     def __repr__(self) -> str:
-        return f"<OwnSolution: known to '{self.agent}' only; not covered if published>"
+        return f"<RecourseSolution: known to '{self.agent}' only; not covered if published>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise self._kept()
@@ -131,7 +131,7 @@ class OwnSolution:
         return PrivacyError(
             f"The own solution of agent '{self.agent}' is neither pickled nor copied: it follows "
             "from private data without noise, and no guarantee covers it once it leaves. Call "
-            f"result.own('{self.agent}') where it is needed."
+            f"result.recourse('{self.agent}') where it is needed."
         )
 
 
@@ -140,7 +140,7 @@ def own_solution(
     solution: Solution,
     name: object,
     data: Mapping[Private | str, Sealed],
-) -> OwnSolution:
+) -> RecourseSolution:
     """See `Result.own`; the solution is one at which all agree.
 
     Parameters
@@ -157,7 +157,7 @@ def own_solution(
     if k is None:
         names = ", ".join(f"'{known}'" for known in problem.names)
         raise ModelError(
-            f"result.own({show(name)}) names no agent of the problem. The agents are {names}."
+            f"result.recourse({show(name)}) names no agent of the problem. The agents are {names}."
         )
     agent, local = problem.agents[k], solution.program.agents[k]
     if not local.decides:
@@ -174,9 +174,9 @@ def require_convex_agent(agent: Agent, name: str) -> None:
     """Refuse an agent whose own problem is not known to be convex."""
     if not understood(agent.is_dcp, name):
         raise ModelError(
-            f"result.own('{name}') minimises exactly, and the agent's objective or a constraint "
-            "does not follow cvxpy's convexity rules (DCP), so a solver could not tell its "
-            "minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
+            f"result.recourse('{name}') minimizes exactly, and the agent's objective or a "
+            "constraint does not follow cvxpy's convexity rules (DCP), so a solver could not tell "
+            "its minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
             "sign needs dp.Private(..., nonneg=True)."
         )
 
@@ -188,7 +188,9 @@ def _refusal(name: str) -> Callable[[str], SolverError]:
     )
 
 
-def _decided(agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]) -> OwnSolution:
+def _decided(
+    agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]
+) -> RecourseSolution:
     """Behind the door: everything here is as private as the data."""
     local, x = solution.program.agents[k], solution.vectors[k]
     values = read(list(agent.specs(local.name).values()), sources)
@@ -207,7 +209,7 @@ def _decided(agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]
     value = guarded(
         lambda: _value(agent, local.name, decided, values), _refusal(local.name), foreign=True
     )
-    return OwnSolution(local.name, _Held(decided, tuple(agent.variables), value))
+    return RecourseSolution(local.name, _Held(decided, tuple(agent.variables), value))
 
 
 _STUCK = (
@@ -218,7 +220,7 @@ _WHY = {
     Outcome.FAILED: _STUCK,
     Outcome.INFEASIBLE: (
         "with the agreed values, none of its variables' values keep all its constraints and those "
-        "in own=. Loosen own=, or add a variable for what is missing, with a price."
+        "in recourse=. Loosen recourse=, or add a variable for what is missing, with a price."
     ),
     Outcome.UNBOUNDED: (
         "with the agreed values, its own objective falls without end. Bound its variables, for "
@@ -228,22 +230,22 @@ _WHY = {
 
 
 def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) -> ConeData:
-    """An agent's set, what ``own=`` adds, and its true objective: as private as the data.
+    """An agent's set, what ``recourse=`` adds, and its true objective: as private as the data.
 
     Parameters
     ----------
     agent : Agent
     local : LocalProgram
     values : sequence of ndarray
-        Of its private objects, those of ``own=`` last.
+        Of its private objects, those of ``recourse=`` last.
     """
     bound = _with_values(agent, local.name, values)
-    constraints = [bound(constraint) for constraint in (*agent.constraints, *agent.own)]
+    constraints = [bound(constraint) for constraint in (*agent.constraints, *agent.recourse)]
     return cone_data(bound(agent.cost), constraints, agent.variables, local.layout)
 
 
 def decision(exact: ConeData, local: LocalProgram, x: Array) -> Answer:
-    """The exact minimiser with shared components, and shares of couplings, as they are in x.
+    """The exact minimizer with shared components, and shares of couplings, as they are in x.
 
     Parameters
     ----------

@@ -223,7 +223,7 @@ def planned_entries(part: Part) -> Iterator[Entry]:
             part.agent.sensitivity.certificate,
             released,
             stated=None if cut is None else (cut.epsilon, cut.delta),
-            colluders=None if split is None else split.colluders,
+            colluders=None if split is None else split.max_colluders,
             alone=None if of.split is None else of.split.alone(of.multiplier),
         )
 

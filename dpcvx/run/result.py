@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +27,7 @@ from .data import DataSource
 from .gate import Release
 from .history import History
 from .plot import convergence, returned
-from .recourse import OwnSolution, own_solution
+from .recourse import RecourseSolution, own_solution
 from .solution import Iterate, Solution
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Result:
         Whether such a point was found, and keeps every public constraint as it is written in
         cvxpy, to 1e-5 of the size of what it compares. Between owners, where nobody has all
         variables: whether own variables that keep all constraints exist for the shared values.
-    excess : float
+    max_violation : float
         Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
         returned; nan if unknown.
     owners : bool
@@ -149,10 +150,11 @@ class Result:
         Only if the run was recorded.
     iterates : tuple of Iterate
         One per round, if the run was asked to keep them. Functions of released values.
-    missed : dict of str to ndarray
-        With ``slack_price=``, by how much the decision pays to miss constraints with private data,
-        by what they are called, such as "Constraint 0 of agent 'grid'": one number per row, or per
-        cone, in which data occur. What is promised is kept for constraints loosened by that much.
+    constraint_slack : dict of str to ndarray
+        With ``slack_penalty=``, by how much the decision pays to miss constraints with private
+        data, by what they are called, such as "Constraint 0 of agent 'grid'": one number per row,
+        or per cone, in which data occur. What is promised is kept for constraints loosened by that
+        much.
     notes : tuple of str
         How the run continued its ledger, where it did, and what the method says of its answer.
     problem : Problem or None
@@ -174,23 +176,84 @@ class Result:
     violation: Mapping[str, float]
     transcript: Transcript | None = field(repr=False)
     feasible: bool = False
-    excess: float = math.nan
+    max_violation: float = math.nan
     owners: bool = False
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
-    missed: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    constraint_slack: Mapping[str, Array] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     problem: Declaration | None = field(default=None, repr=False)
 
     @frameless
-    def own(
+    def __getitem__(self, variable: cp.Variable | str) -> Array:
+        """Return ``solution[variable]``: what the run returns for a variable or its name.
+
+        Raises
+        ------
+        ModelError
+            If no agent holds the variable, or the name stands for several variables.
+        """
+        return self.solution[variable]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.solution)
+
+    def __len__(self) -> int:
+        return len(self.solution)
+
+    def __contains__(self, variable: object) -> bool:
+        return variable in self.solution
+
+    def keys(self) -> list[str]:
+        """Return the names of all variables, so that ``dict(result)`` works."""
+        return self.solution.keys()
+
+    def to_dict(self) -> dict[str, Array]:
+        """Return the value of every variable by its name, as ``result[name]`` gives it.
+
+        Raises
+        ------
+        ModelError
+            If several variables have one name.
+        """
+        return self.solution.to_dict()
+
+    @property
+    @frameless
+    def value(self) -> float:
+        """The sum of the agents' objectives (to be minimized) at `solution`, if all are public.
+
+        Raises
+        ------
+        PrivacyError
+            If an objective has private data.
+        ModelError
+            If the result was copied or unpickled, which drops the agents' models.
+        """
+        if self.problem is None:
+            raise ModelError(
+                "This result was copied or unpickled, which drops the agents' models. Read "
+                "result.value of what plan.run(...) or plan.replay(...) returned."
+            )
+        self.problem.require_public_objectives("result.value")
+        current = [(x, x.value) for x in self.problem.variables()]
+        try:
+            for x, _ in current:
+                x.save_value(self.solution[x])
+            return sum(float(np.asarray(agent.cost.value)) for agent in self.problem.agents)
+        finally:
+            for x, value in current:
+                x.save_value(value)
+
+    @frameless
+    def recourse(
         self, agent: Agent | str, *, data: Mapping[Private | str, DataSource] | None = None
-    ) -> OwnSolution:
+    ) -> RecourseSolution:
         """What an agent decides for itself, for its owner alone.
 
-        Its exact objective, on its exact data and without noise, minimised over the variables that
+        Its exact objective, on its exact data and without noise, minimized over the variables that
         no other agent uses; shared ones stay as agreed, and so does its share of every
         ``coupling=``, of inequalities too (docs/guides/recourse.md says how to share out limits
-        instead). ``dp.Agent(own=[...])`` is kept. The run's guarantee holds with respect to
+        instead). ``dp.Agent(recourse=[...])`` is kept. The run's guarantee holds with respect to
         what others see, if the own solution and all that is done with it stay with the agent (with
         the agents of its group, where there are ``groups=``). It costs no
         privacy, and nothing in result, ledger or ``variable.value`` changes.
@@ -205,7 +268,7 @@ class Result:
 
         Returns
         -------
-        OwnSolution
+        RecourseSolution
             ``mine["gen"]`` or ``mine[gen]`` is an array; ``print(mine)`` shows all.
 
         Raises
@@ -253,7 +316,7 @@ class Result:
         return getattr(self, self.reported)
 
     @property
-    def moved(self) -> float:
+    def projection_distance(self) -> float:
         """How far `solution` is from the mean of the reported iterates, in its largest entry."""
         pairs = zip(self.solution.vectors, self.raw.common, strict=True)
         # Owners keep their own variables, which are nan here.
@@ -261,7 +324,7 @@ class Result:
         return float(np.max(far, initial=0.0))
 
     @property
-    def max_violation(self) -> float:
+    def max_iterate_violation(self) -> float:
         """Largest violation over the agents' last iterates; nan if one is unknown."""
         return float(np.max(list(self.violation.values())))
 
@@ -350,8 +413,8 @@ def _ended(result: Result) -> str:
     return (
         "infeasible: the margins for noise in constraints with private data leave no room: no "
         "values keep these and all other constraints, so there is no solution. Plan with "
-        "slack_price=, so that a decision may miss them at a price, a larger violation=, or a "
-        "larger epsilon"
+        "slack_penalty=, so that a decision may miss them at a price, a larger "
+        "violation_probability=, or a larger epsilon"
     )
 
 
@@ -363,19 +426,19 @@ def _reported_rows(result: Result) -> list[str]:
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
         return [row("reported", f"the {which}: {why}")]
-    if result.moved == 0:
+    if result.projection_distance == 0:
         return [row("reported", f"the {which}")]
     closest = f"at which all agents agree and {_every(result)} holds"
     if result.owners:
         closest = f"for which every owner has own variables that keep {_every(result)}"
-    away = f"in no entry more than {result.moved:.3e} away"
+    away = f"in no entry more than {result.projection_distance:.3e} away"
     return [row("reported", f"the point closest to the {which} {closest}; {away}")]
 
 
 def _every(result: Result) -> str:
     """What a point keeps for certain: whether it keeps others depends on private data."""
     which = "every public constraint" if result.raw.program.kept else "every constraint"
-    return f"{which} outside own=" if _own_rows(result) else which
+    return f"{which} outside recourse=" if _own_rows(result) else which
 
 
 def _own_rows(result: Result) -> list[str]:
@@ -406,7 +469,7 @@ def _feasibility_rows(result: Result) -> list[str]:
     which = "public constraints" if result.raw.program.kept else "constraints"
     return [
         row("feasibility", _values_kept(result, every)),
-        row("", _kept(result.max_violation, "the last iterates", f"every agent's {which}")),
+        row("", _kept(result.max_iterate_violation, "the last iterates", f"every agent's {which}")),
         *([row("promise", result.guarantee.kept)] if result.guarantee.kept else []),
         *_missed_rows(result),
         *_own_rows(result),
@@ -416,7 +479,7 @@ def _feasibility_rows(result: Result) -> list[str]:
 def _values_kept(result: Result, every: str) -> str:
     """What is known of the returned values: of owners, shared ones alone."""
     if not result.owners:
-        return _kept(result.excess, "the values returned", every)
+        return _kept(result.max_violation, "the values returned", every)
     if result.feasible:
         return f"own variables that keep {every} exist for the shared values returned"
     return f"no own variables were found that keep {every} for the shared values returned"
@@ -424,9 +487,9 @@ def _values_kept(result: Result, every: str) -> str:
 
 def _missed_rows(result: Result) -> list[str]:
     """What was paid for, from released values."""
-    if not result.missed:
+    if not result.constraint_slack:
         return []
-    largest = {what: float(by.max()) for what, by in result.missed.items()}
+    largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
     found = [
         f"{what} may be missed by up to {by:.3g}, which the decision pays for"
         for what, by in largest.items()

@@ -35,11 +35,13 @@ def returned(result: Result) -> Result:
     common = replace(raw, vectors=point.vectors)
     if result.owners:
         solution = common if point.found else raw
-        return replace(result, solution=solution, feasible=point.found, excess=point.excess)
+        return replace(result, solution=solution, feasible=point.found, max_violation=point.excess)
     missed, holds = _written(result, common) if result.problem is not None else (0.0, True)
     feasible = point.found and holds
     excess = max(point.excess, common.coupling_residual, missed)
-    return replace(result, solution=common if feasible else raw, feasible=feasible, excess=excess)
+    return replace(
+        result, solution=common if feasible else raw, feasible=feasible, max_violation=excess
+    )
 
 
 def _written(result: Result, solution: Solution) -> tuple[float, bool]:

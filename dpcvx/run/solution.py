@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -117,6 +118,49 @@ class Solution:
             If no agent holds the variable, or the name stands for several variables.
         """
         return self._mean(self._found(variable, "solution[x]")[0])
+
+    def keys(self) -> list[str]:
+        """Return the names of all variables, so that ``dict(solution)`` works.
+
+        Raises
+        ------
+        ModelError
+            If several variables have one name.
+        """
+        repeated = [name for name, count in Counter(self._names.values()).items() if count > 1]
+        if repeated:
+            raise ModelError(
+                f"Several variables are called {show(repeated[0])}, so names do not tell them "
+                "apart. Give each a name of its own, as in cp.Variable(name='power'), or write "
+                "solution[x] with the cvxpy variable x."
+            )
+        return list(self._names.values())
+
+    @frameless
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, variable: object) -> bool:
+        known = self._names
+        return (
+            variable.id in known
+            if isinstance(variable, cp.Variable)
+            else variable in known.values()
+        )
+
+    @frameless
+    def to_dict(self) -> dict[str, Array]:
+        """Return the value of every variable by its name, as ``solution[name]`` gives it.
+
+        Raises
+        ------
+        ModelError
+            If several variables have one name.
+        """
+        return {name: self[name] for name in self.keys()}
 
     def dual(self, constraint: cp.Constraint) -> NoReturn:
         """Refused: a run has no dual values of constraints. ``constraint.dual_value`` is None.

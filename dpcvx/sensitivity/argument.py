@@ -78,7 +78,7 @@ def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
 
 
 def _bounded_by(found: Sensitivity, k: int) -> str:
-    replaced = found.adjacency_of(found.records[k]).change == "replace"
+    replaced = found.adjacency_of(found.records[k]).relation == "replace_one"
     verb = "replacing" if replaced else "adding or removing"
     if found.clips:
         task, clip = found.records[k], found.clips[k]
@@ -89,7 +89,7 @@ def _bounded_by(found: Sensitivity, k: int) -> str:
         if alone <= clip.bound:
             return (
                 f"Its contribution to the gradient has an l2 norm of {alone:.6g} at most, of which "
-                f"clip={clip.bound:.6g} cuts nothing off, so {verb} one moves the gradient by "
+                f"clip_norm={clip.bound:.6g} cuts nothing off, so {verb} one moves the gradient by "
                 f"{most}that."
             )
         return (

@@ -1,4 +1,4 @@
-"""How far one agent's gradient moves between neighbouring data, once its terms are sorted."""
+"""How far one agent's gradient moves between neighboring data, once its terms are sorted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LADDER = np.array(
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """How far the gradient of one agent can move between neighbouring data.
+    """How far the gradient of one agent can move between neighboring data.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class Sensitivity:
         return "derived" if self.asserted is None else "asserted"
 
     def bound(self, p: int, scale: Array | None = None, x: Array | None = None) -> Bound:
-        """Bound of ``||scale * (g - g')||_p`` over neighbours.
+        """Bound of ``||scale * (g - g')||_p`` over neighbors.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class Sensitivity:
             )
 
     def mapped(self, K: Array, p: int) -> float:
-        """Bound of ``||K (g - g')||_p`` over neighbours, at every point.
+        """Bound of ``||K (g - g')||_p`` over neighbors, at every point.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class Sensitivity:
         return self.moved([sp.csr_array(K @ J.toarray()) for J in self.jacobians], p)
 
     def moved(self, maps: Sequence[sp.csr_array], p: int) -> float:
-        """Bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbours.
+        """Bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbors.
 
         Parameters
         ----------
@@ -409,7 +409,7 @@ class Sensitivity:
         where : Extent, optional
             Where the point lies; in the agent's set if omitted.
         """
-        removed = self.adjacency_of(task).change != "replace"
+        removed = self.adjacency_of(task).relation != "replace_one"
         if self.clips:
             return self._clipped_change(task, p, scale, where, removed)
         try:
@@ -427,7 +427,7 @@ class Sensitivity:
         """The largest of `record_change` over all records; parameters as there."""
         if self.clips:
             return largest_of(self.record_change(task, p, scale, where))
-        removed = self.adjacency_of(task).change != "replace"
+        removed = self.adjacency_of(task).relation != "replace_one"
         try:
             return task.largest_change(p, where or self.extent, scale, removed=removed)
         except Unbounded:

@@ -5,7 +5,7 @@ nor the point,
 
 .. math:: \nabla f(x; d) = h(x) + \sum_k J_k d_k ,
 
-are bounded exactly: for neighbours that differ in private parameter k the change is
+are bounded exactly: for neighbors that differ in private parameter k the change is
 :math:`J_k (d_k - d_k')`, and the sensitivity is a norm of :math:`J_k` over the adjacency ball.
 Other terms are covered where the data are records: see `dpcvx.sensitivity.records`. Whatever is not
 covered is refused with the atom that stands in the way, unless the agent clips the contributions of
@@ -66,8 +66,8 @@ def derive(
     clip = None if clip == math.inf else clip
     if clip is not None and asserted is not None:
         raise PrivacyError(
-            f"Agent '{owner}' has both clip= and sensitivity=, but clipping already gives a proved "
-            "bound, which the asserted one would replace. Keep one of the two."
+            f"Agent '{owner}' has both clip_norm= and sensitivity=, but clipping already gives a "
+            "proved bound, which the asserted one would replace. Keep one of the two."
         )
     private, names = form.private, [spec.name for spec in form.private]
     free = np.full(form.n, np.inf)
@@ -79,8 +79,9 @@ def derive(
     )
     if clip is not None and not records:
         raise PrivacyError(
-            f"Agent '{owner}' has clip={clip:g}, but its objective holds no loss of records whose "
-            "contributions could be clipped; its gradient is bounded without. Drop clip=."
+            f"Agent '{owner}' has clip_norm={clip:g}, but its objective holds no loss of records "
+            "whose contributions could be clipped; its gradient is bounded without. Drop "
+            "clip_norm=."
         )
     where = extent() if records and clip is None else anywhere
     try:
@@ -99,9 +100,10 @@ def derive(
         )
         if clip is not None:
             raise PrivacyError(
-                f"clip={clip:g} cannot be used for agent '{owner}': {what}, and only contributions "
-                "that a product tells apart are clipped. Drop clip=, without which bounds may "
-                f"follow from the records' own. Or: {losses[0].lower()}{losses[1:]}"
+                f"clip_norm={clip:g} cannot be used for agent '{owner}': {what}, and only "
+                "contributions that a product tells apart are clipped. Drop clip_norm=, without "
+                f"which bounds may follow from the records' own. Or: "
+                f"{losses[0].lower()}{losses[1:]}"
             ) from None
         raise PrivacyError(
             f"No sensitivity can be derived for agent '{owner}': {what}. {losses} {_CLIP}"
@@ -250,7 +252,7 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
 
 
 _ASSERT = "assert a bound that you can prove: dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
-_CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip=1.0), or {_ASSERT}"
+_CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip_norm=1.0), or {_ASSERT}"
 
 
 def _check_records(form: NormalForm, owner: str) -> None:
@@ -261,10 +263,10 @@ def _check_records(form: NormalForm, owner: str) -> None:
             continue
         first = known.setdefault(spec.adjacency.label, spec)
         assert isinstance(first.adjacency, Rows)
-        if first.shape[0] != spec.shape[0] or first.adjacency.change != spec.adjacency.change:
+        if first.shape[0] != spec.shape[0] or first.adjacency.relation != spec.adjacency.relation:
             raise PrivacyError(
                 f"Private '{first.name}' and '{spec.name}' of agent '{owner}' hold parts of the "
                 f"same records ('{spec.adjacency.label}'), but differ in their number of rows or "
-                "in change=. Make them agree, or give them different records= labels if they "
+                "in relation=. Make them agree, or give them different records= labels if they "
                 "describe different things."
             )

@@ -122,7 +122,7 @@ class Known:
                 f"change of its data does to the gradient: {self.sensitivity.obstacle}, and for "
                 "some admissible data a term leaves its domain or has an infinite slope there. "
                 "Keep its variables away from such points by constraints, or write "
-                "dp.Agent(..., clip=1.0)."
+                "dp.Agent(..., clip_norm=1.0)."
             )
         norm = self.norm if p is None else p
         if 0 < value and self.sensitivity.bound(norm).value == math.inf:

@@ -49,7 +49,7 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
     m = spec.shape[0]
     if len(spec.shape) == 1 or spec.shape[1] == 1:
         # A number of known sign cannot change by more than its bound.
-        reach = spec.adjacency.bound if spec.half else spec.adjacency.radius
+        reach = spec.adjacency.max_norm if spec.half else spec.adjacency.radius
         if isinstance(J, sp.csc_array):
             return reach * row_sizes(sp.csr_array(J.T), p)
         peak = float(np.abs(J.data).max(initial=0.0)) or 1.0
@@ -87,7 +87,7 @@ def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
     assert isinstance(adjacency, Rows)
     sizes = row_sizes(sp.csr_array(J.T), p).reshape((-1, spec.shape[0]))
     if spec.half and adjacency.norm == 1:  # see `_row_norm`
-        return adjacency.bound * _joined(np.sort(sizes, axis=0)[-2:], p)
+        return adjacency.max_norm * _joined(np.sort(sizes, axis=0)[-2:], p)
     if adjacency.norm == 1 or (adjacency.norm, p) == (2, 2):
         return _reach(spec) * sizes.max(axis=0)
     # The largest over the ball of l2 or of the largest entry, by the inequality of Cauchy-Schwarz.
@@ -114,7 +114,7 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
         peak = float(np.abs(J.data).max())
         corners = np.vstack([np.zeros(J.shape[0]), J.T.toarray() / peak])
         apart = pdist(corners, ("cityblock", "euclidean")[p - 1])
-        return adjacency.bound * peak * float(apart.max())
+        return adjacency.max_norm * peak * float(apart.max())
     return _reach(spec) * ball_norm(J, adjacency.norm, p).value
 
 
@@ -123,7 +123,7 @@ def _reach(spec: PrivateSpec) -> float:
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
     if spec.half and adjacency.norm != 1:
-        return adjacency.bound * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
+        return adjacency.max_norm * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
     return adjacency.radius
 
 

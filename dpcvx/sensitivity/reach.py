@@ -1,6 +1,6 @@
 r"""How far one change of the data moves vectors that are made of gradients at secret points.
 
-Two neighbours f and f' of M-smooth objectives differ in their gradients by e, :math:`\|e\| \le
+Two neighbors f and f' of M-smooth objectives differ in their gradients by e, :math:`\|e\| \le
 \Delta` at every point. While everything that left an agent stays the same, a vector u that it keeps
 moves by some :math:`\delta u`, and the gradient there by
 

@@ -74,7 +74,7 @@ class Site:
 
 
 def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
-    """The affine part that is taken next to a product; None if it is not simply its neighbour.
+    """The affine part that is taken next to a product; None if it is not simply its neighbor.
 
     Parameters
     ----------

@@ -153,7 +153,7 @@ class Ranges:
         return self.form.private[k]
 
     def _radius(self, spec: PrivateSpec) -> float:
-        return 0.0 if self.absent else _rows(spec).bound
+        return 0.0 if self.absent else _rows(spec).max_norm
 
     def _reach(self, spec: PrivateSpec, G: sp.csr_array) -> Array:
         """Largest ``G_e d`` for a nonnegative G and rows of bounded norm."""

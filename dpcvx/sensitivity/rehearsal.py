@@ -1,4 +1,4 @@
-"""A derived sensitivity against gradients on made-up neighbours, before a plan rests on it.
+"""A derived sensitivity against gradients on made-up neighbors, before a plan rests on it.
 
 The proof is in `dpcvx.sensitivity.derivation`. This finds what a proof cannot: an implementation
 that strays from it, or a version of numpy, scipy or cvxpy that computes otherwise.
@@ -42,7 +42,7 @@ def rehearse(
     ----------
     form : NormalForm
     public : Evaluator
-        The objective at data of zeros, one of the two neighbours; it is not asked if records are
+        The objective at data of zeros, one of the two neighbors; it is not asked if records are
         clipped, as those of zeros may be too.
     sensitivity : Sensitivity
         Derived from the form.
@@ -145,7 +145,7 @@ def _only(spec: PrivateSpec, record: int) -> Array:
     assert isinstance(spec.adjacency, Rows)
     own = np.arange(record, spec.size, spec.shape[0])
     row = np.sin(1.0 + np.arange(own.size))
-    row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.order))
+    row *= spec.adjacency.max_norm / float(np.linalg.norm(row, spec.adjacency.order))
     if spec.sign is not None:
         row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
     data = np.zeros(spec.size)

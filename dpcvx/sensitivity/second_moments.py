@@ -127,7 +127,7 @@ def _moved(private: Sequence[PrivateSpec]) -> float:
     adjacency = private[0].adjacency
     assert isinstance(adjacency, Rows)
     # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one.
-    return (math.sqrt(2) if adjacency.change == "replace" else 1.0) * (1 + 1e-9)
+    return (math.sqrt(2) if adjacency.relation == "replace_one" else 1.0) * (1 + 1e-9)
 
 
 def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
@@ -135,7 +135,7 @@ def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
     found: list[float] = []
     for spec in private:
         assert isinstance(spec.adjacency, Rows)
-        found.append(spec.adjacency.bound * float(spec.adjacency.stretch(2, _width(spec))))
+        found.append(spec.adjacency.max_norm * float(spec.adjacency.stretch(2, _width(spec))))
     return tuple(found)
 
 
@@ -288,10 +288,10 @@ class Scaled:
 def more_than_moments(name: str) -> PrivacyError:
     """The refusal of an agent whose objective reads more of its records than second moments."""
     return PrivacyError(
-        "dp.Central(sums='moments') needs objectives that read their records through second "
+        "dp.OneShot(sums='moments') needs objectives that read their records through second "
         "moments alone: cp.sum_squares(X @ w - y), scaled or not, with whole private X and y and "
-        f"without clip=. That of agent '{name}' does not. Write it like that, or use "
-        "dp.SummedGradient(sharing=...)."
+        f"without clip_norm=. That of agent '{name}' does not. Write it like that, or use "
+        "dp.FederatedGradient(sharing=...)."
     )
 
 

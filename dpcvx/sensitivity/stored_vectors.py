@@ -51,7 +51,7 @@ class Smoothness:
     curvature : Curvature or None
         What is known of second derivatives beyond that.
     turn : float
-        M of the difference of two neighbours' objectives; infinite if none is known.
+        M of the difference of two neighbors' objectives; infinite if none is known.
     """
 
     value: float

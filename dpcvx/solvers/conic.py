@@ -73,7 +73,7 @@ class Outcome(enum.Enum):
 
 
 class Answer(NamedTuple):
-    """Minimiser of a conic program and how it was found.
+    """Minimizer of a conic program and how it was found.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class ConicProgram:
     Parameters
     ----------
     data : ConeData
-        P, q and the constraints; auxiliary columns are minimised over as well.
+        P, q and the constraints; auxiliary columns are minimized over as well.
     kernel : str
         What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
     """
@@ -149,7 +149,7 @@ class ConicProgram:
         self._violated = ConeTest(data.cones)
         self._sizes = abs(sp.csr_array(data.A))
         near = _without_distant(data)
-        # A minimiser over a larger set that lies in the smaller one is its minimiser.
+        # A minimizer over a larger set that lies in the smaller one is its minimizer.
         self._wider = None if near is None else ConicProgram(near[0], kernel)
         self._distant = _EMPTY if near is None else near[1]
         self._active_set = None

@@ -1,4 +1,4 @@
-"""Directions in which constraints hold for ever: whether objectives have minimisers over them."""
+"""Directions in which constraints hold for ever: whether objectives have minimizers over them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Index = NDArray[np.intp]
 
 
 def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
-    """Whether the program has a minimiser in x for every linear term of a linear space.
+    """Whether the program has a minimizer in x for every linear term of a linear space.
 
     It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
-    curvature changes any of these terms. A generic one and its negative are minimised over these
+    curvature changes any of these terms. A generic one and its negative are minimized over these
     directions, cut off at |x| <= 1: one of the two falls below 0 if there is such a direction.
 
     Parameters

@@ -3,7 +3,7 @@
 Every inequality and every cone is one convex function with one multiplier. From the projection onto
 the equalities, steps solve the conditions of optimality of the functions that seem active, with one
 factor of a fixed pattern each. Where these do not end, augmented Lagrangians with growing penalties
-do, which are convex, so that a line search leads to their minimisers from anywhere. No answer that
+do, which are convex, so that a line search leads to their minimizers from anywhere. No answer that
 is not certified leaves: it is the interior point's then (`dpcvx.solvers.conic`).
 """
 
@@ -41,7 +41,7 @@ _LOOPS = 80
 
 
 class Kernel(Protocol):
-    """Minimises ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
+    """Minimizes ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
 
     def __init__(self, layout: Layout, budget: int, near: int = 0) -> None: ...
 

@@ -388,7 +388,7 @@ def _add_rows(fixed, weights, out):
 
 
 @_compiled
-def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
+def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
     """The second stage, see `PlainKernel`; whether the answer, in u, is certified."""
     heads, natural, H, M = fixed.heads, work.natural, work.H, work.M
     u, g, way, old, phi = work.u, work.g, work.way, work.old, work.phi
@@ -597,7 +597,7 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
         steps, left = longer, more
     found = _newton(fixed, work, rules, wanted, refinements, steps, 0.0)
     if not found[0] and left > 0:
-        found = _penalise(fixed, work, rules, growing, wanted, refinements, left)
+        found = _penalize(fixed, work, rules, growing, wanted, refinements, left)
     if found[0]:
         for i in range(x.size):
             value = fixed.x0[i]

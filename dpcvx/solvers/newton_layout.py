@@ -267,7 +267,7 @@ def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
 
 
 def _interior_work(data: ConeData) -> float:
-    """Multiplications of one factorisation of the matrix that an interior point factors."""
+    """Multiplications of one factorization of the matrix that an interior point factors."""
     A = sp.coo_array(data.A)
     m, n = A.shape
     rows, columns, size = [A.row + n], [A.col], n + m

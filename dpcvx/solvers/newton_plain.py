@@ -112,7 +112,7 @@ class PlainKernel:
         steps, left = self._steps[not (phi > RULES.close * terms).any()]
         multiplier = self._natural * np.maximum(phi, 0.0)
         found = self._newton(call, start, at, multiplier, steps)
-        found = self._penalised(call, left) if found is None and left else found
+        found = self._penalized(call, left) if found is None and left else found
         return None if found is None else found._replace(x=layout.x0 + self._Z @ found.x)
 
     def _newton(
@@ -180,12 +180,12 @@ class PlainKernel:
             u = u + way
         return None
 
-    def _penalised(self, call: _Call, budget: int) -> Point | None:
-        r"""The minimiser by augmented Lagrangians with growing penalties, each of them convex.
+    def _penalized(self, call: _Call, budget: int) -> Point | None:
+        r"""The minimizer by augmented Lagrangians with growing penalties, each of them convex.
 
         Cones count as such here: with multipliers y of rows, w = y - sigma s and the projection
         onto the cone, these add :math:`|\Pi(w)|^2 / 2 \sigma`, whose second derivative has a value
-        at tips of cones as well. Newton's steps with a line search end at every minimiser.
+        at tips of cones as well. Newton's steps with a line search end at every minimizer.
         """
         y, u = np.zeros(self._layout.d.size), call.start
         strength, before = RULES.first, math.inf

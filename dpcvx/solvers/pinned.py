@@ -29,14 +29,14 @@ _ROUNDING = 1e-6
 
 
 def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
-    """Minimise over the program with these components of its vector as they are in x.
+    """Minimize over the program with these components of its vector as they are in x.
 
     Parameters
     ----------
     data : ConeData
     pinned : ndarray of int
     x : ndarray, shape (n,)
-        A point near which the minimiser is searched for; it may violate constraints.
+        A point near which the minimizer is searched for; it may violate constraints.
     """
     N = data.q.size
     values, free = np.zeros(N), np.ones(N, dtype=bool)

@@ -158,7 +158,7 @@ class Projector:
         if self._rest is not None and weight > 0:
             D = D / weight
             if isinstance(self._rest, Separable):
-                return Projection(self._rest.minimise(D, -D * v))
+                return Projection(self._rest.minimize(D, -D * v))
             answer = self._rest.solve(D, -D * v, v)
             return Projection(answer.x, answer.outcome, answer.error)
         x = self._closed(v, D)

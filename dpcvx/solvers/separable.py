@@ -1,4 +1,4 @@
-"""Exact minimisation of sums of functions of one variable each: l1, elastic net, box, quadratic."""
+"""Exact minimization of sums of functions of one variable each: l1, elastic net, box, quadratic."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Separable:
     lower: Array
     upper: Array
 
-    def minimise(self, curvature: Array, slope: Array) -> Array:
-        """The minimiser with ``1/2 curvature_j y_j^2 + slope_j y_j`` added, p + curvature > 0.
+    def minimize(self, curvature: Array, slope: Array) -> Array:
+        """The minimizer with ``1/2 curvature_j y_j^2 + slope_j y_j`` added, p + curvature > 0.
 
         Left of the kink the derivative has its root at `before`, right of it at `after`, which is
-        smaller: the minimiser is the kink where it lies between the two.
+        smaller: the minimizer is the kink where it lies between the two.
         """
         weight, linear = self.p + curvature, self.q + slope
         before, after = -(linear + self.low) / weight, -(linear + self.high) / weight

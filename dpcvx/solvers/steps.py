@@ -41,7 +41,7 @@ class Contraction:
 
 
 @dataclass(frozen=True)
-class Minimisation:
+class Minimization:
     r"""Gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``, in a fixed number.
 
     For m-strongly convex f with an L-smooth gradient, a step of length 1 / (L + D), and the
@@ -51,7 +51,7 @@ class Minimisation:
 
     .. math:: \frac{\Delta}{L + D} (1 + q + \dots + q^{K - 1}) = \Delta \frac{1 - q^K}{m + D}
 
-    apart, however far both are from the minimisers. No solver's accuracy is relied upon.
+    apart, however far both are from the minimizers. No solver's accuracy is relied upon.
 
     In l1, projections onto products of intervals do not expand either. A step takes second
     derivatives G to :math:`(L I - G) / (L + D)`, whose norm in l1 is at most
@@ -74,7 +74,7 @@ class Minimisation:
     steps: int
 
     @classmethod
-    def close(cls, D: float, L: float, m: float) -> Minimisation:
+    def close(cls, D: float, L: float, m: float) -> Minimization:
         """As many steps as leave 1e-12 of the distance at the beginning.
 
         Raises
@@ -86,7 +86,7 @@ class Minimisation:
         steps = math.inf if gain == 0 else math.log(1e-12) / math.log1p(-min(gain, 1 - 1e-12))
         if not steps <= _MOST:
             raise ModelError(
-                f"A local minimiser takes {steps:.3g} gradient steps with D = {D:g} and the "
+                f"A local minimizer takes {steps:.3g} gradient steps with D = {D:g} and the "
                 f"smoothness constant {L:g}, about 28 (L + D) / (m + D): too many. Write a larger "
                 "D, or leave exact= out."
             )
@@ -135,7 +135,7 @@ class Minimisation:
 
 @dataclass(frozen=True, eq=False)
 class ProximalStep:
-    r"""The constrained local step of a linearised method as a function of the gradient.
+    r"""The constrained local step of a linearized method as a function of the gradient.
 
     .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle + r(x)
               + \tfrac12 \| x - c \|_D^2

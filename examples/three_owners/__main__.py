@@ -76,7 +76,7 @@ def together():
     made = runpy.run_path(str(MODEL))
     plan, own = made["plan"], loads(made)
     data: dict[dp.Private | str, Any] = {f"load of {name}": own[name] for name in own}
-    executor = dp.loopback(plan, data=data)
+    executor = dp.LoopbackOwners(plan, data=data)
     result = plan.run(executor=executor, verbose=True)
     for agent, session in executor.sessions.items():
         spent = result.ledger[agent].spent().epsilon

@@ -26,5 +26,5 @@ for z, label in enumerate(zones.names):
     agents.append(dp.Agent(cp.Minimize(cost), constraints, name=f"zone {label}"))
 problem = dp.Problem(agents, start=flat_start(case, zones, declared))
 plan = problem.plan(
-    dp.LinearizedADMM(penalty=100.0), rounds=50, epsilon=1.0, delta=1e-6, release="each step"
+    dp.LinearizedADMM(penalty=100.0), rounds=50, epsilon=1.0, delta=1e-6, release="each_step"
 )

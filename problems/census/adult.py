@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..files import text
-from .columns import COLUMNS, NAMES, Column, normalised
+from .columns import COLUMNS, NAMES, Column, normalized
 from .errors import CensusError
 from .records import Records
 
@@ -61,7 +61,7 @@ def read_adult(path: str | Path) -> Records:
         labels.append(label)
     if not rows:
         raise CensusError(f"'{path}' has no complete record.")
-    return Records(normalised(np.array(rows, float)), np.array(labels))
+    return Records(normalized(np.array(rows, float)), np.array(labels))
 
 
 def _lines(content: str) -> Iterator[tuple[int, list[str]]]:

@@ -82,7 +82,7 @@ COLUMNS = (
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def normalised(table: Floats) -> Floats:
+def normalized(table: Floats) -> Floats:
     """Columns scaled to [0, 1] by their public ranges, then rows of norm above 1 to norm 1.
 
     Parameters

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from ..labelled import data_of
+from ..labeled import data_of
 from .exact_steps import Exact, calibrated, run
 from .experiment import Traces
 from .measures import Measures

@@ -33,7 +33,7 @@ with s to 0 it falls to :math:`2 (1 - e^{-w / 2}) / w`.
 
 Errata of the paper, beside the gradient missing in its definition of sensitivity:
 
-* (11) does not bound gamma. Its proof takes :math:`t = -\alpha B` as maximiser on
+* (11) does not bound gamma. Its proof takes :math:`t = -\alpha B` as maximizer on
   :math:`[0, (\omega - \alpha B) / 2]` and :math:`\alpha B` on the mirror image, where the maximum
   is at the other end. At :math:`\beta \omega = 1` and :math:`\beta \alpha B = 0.3` it says 0.8354,
   gamma is 0.8810, and it is too small at most points of Figure 1. `claimed_amplification` shows it.
@@ -80,7 +80,7 @@ class ExPost:
     Attributes
     ----------
     loss : float
-        Bound of the logarithm of the likelihood ratio of two neighbouring functions.
+        Bound of the logarithm of the likelihood ratio of two neighboring functions.
     delta : float
         Probability with which the outputs may have been such that the bound fails.
     worst_case : float

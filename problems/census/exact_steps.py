@@ -1,11 +1,11 @@
-r"""Dual and penalty perturbation with exact steps: noise in what is minimised, and what it costs.
+r"""Dual and penalty perturbation with exact steps: noise in what is minimized, and what it costs.
 
 Zhang and Zhu (2017) put noise into the multipliers of an exact step, Zhang, Khalili and Liu (2018)
-into its penalty, which grows. Both are objective perturbation: agent i sends the minimiser of
+into its penalty, which grows. Both are objective perturbation: agent i sends the minimizer of
 
 .. math:: f_i(x) - (\lambda_i + \xi)' x + \tfrac{D_k}{2} \|x - v_i\|^2
 
-with :math:`v_i` half its own last point and half its neighbours' mean. This is a comparator, kept
+with :math:`v_i` half its own last point and half its neighbors' mean. This is a comparator, kept
 apart from the methods of the package: its guarantee rests on the form of the loss.
 
 **What a step costs.** Assume that every record adds :math:`\phi(l z'x) / b` to the objective with
@@ -35,7 +35,7 @@ depend on :math:`P \xi`. The moments of what is on the right are known: of order
     \frac{\theta^2 \Delta^2}{2 \sigma^2 (1 - 2 q)} - \log(1 - 2 q) \Bigr).
 
 **Steps that end early.** Newton's steps stop at a gradient of norm :math:`\tau` at most, and so
-within :math:`\tau / m` of the minimiser. Noise on the result covers twice that (approximate minima
+within :math:`\tau / m` of the minimizer. Noise on the result covers twice that (approximate minima
 perturbation, Iyengar et al., 2019); it takes one hundredth of a step's budget, and is tiny. What is
 not covered: noise is drawn as floats here, where the package rounds to grids.
 """
@@ -57,7 +57,7 @@ from scipy.special import expit
 
 import dpcvx as dp
 
-from ..labelled import Records
+from ..labeled import Records
 from .errors import CensusError
 from .methods import DELTA, ZETA
 from .printed import Around
@@ -65,7 +65,7 @@ from .printed import Around
 Floats = NDArray[np.float64]
 Noise = Literal["Gaussian", "Zhang and Zhu"]
 
-# phi'' of the logistic loss, and the curvature of its regulariser.
+# phi'' of the logistic loss, and the curvature of its regularizer.
 BEND, REGULARISER = 0.25, 1.0
 # Newton's steps stop at gradients of this norm, tau.
 _STOP = 1e-9
@@ -81,7 +81,7 @@ _LEAST, _MOST = 1e-2, 1e4
 
 @dataclass(frozen=True)
 class Exact:
-    """What is minimised, and with which noise.
+    """What is minimized, and with which noise.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ def _points(
         D = own.D * own.growth**k
         v = around.mixed(np.full(X.shape, 0.5), X)
         pull = D * v + lam + _drawn(own.noise, own.scale, X.shape, rng)
-        exact = _minimisers(Z, REGULARISER + D, pull, X)
+        exact = _minimizers(Z, REGULARISER + D, pull, X)
         X = exact + _drawn(own.noise, own.output_scale, X.shape, rng)
         lam = lam - ZETA * around.laplacian @ X
         yield X
@@ -266,7 +266,7 @@ def _drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Ge
     return norms * values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
-def _minimisers(Z: Floats, curvature: float, pull: Floats, start: Floats) -> Floats:
+def _minimizers(Z: Floats, curvature: float, pull: Floats, start: Floats) -> Floats:
     """Of ``mean of log(1 + exp(-Z x)) + curvature / 2 ||x||^2 - pull' x``, shape (N, d)."""
     X, each = start, Z.shape[1]
     eye = curvature * np.eye(Z.shape[2])

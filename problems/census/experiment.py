@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from ..labelled import data_of
+from ..labeled import data_of
 from .exposure import Exposure, exposure
 from .intervals import moving
 from .measures import Measures
@@ -35,7 +35,7 @@ class Trace:
     averaged : float
         The gap at the mean over agents and rounds.
     exposure : Exposure or None
-        None without Laplace noise, random weights, or linearised steps.
+        None without Laplace noise, random weights, or linearized steps.
     """
 
     guarantee: dp.Guarantee

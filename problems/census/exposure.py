@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from ..labelled import Records
+from ..labeled import Records
 from .ex_post import Losses, expected, observed
 from .intervals import intervals, step_of
 
@@ -42,7 +42,7 @@ class Exposure:
 
 
 def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats, ledger: dp.Ledger) -> Exposure:
-    """Of a run with Laplace noise, random weights and linearised steps.
+    """Of a run with Laplace noise, random weights and linearized steps.
 
     B is 2 over the number of an agent's records: what replacing one may do to an entry of its
     gradient. Noise counts as continuous, without its grid.

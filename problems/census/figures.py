@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 _NOT_PRIVATE = "computed on the records in the open: not private"
 _NO_GUARANTEE = "ex-post: depends on outputs and data, NO GUARANTEE"
-# By name, so that a method looks the same in all figures. Okabe and Ito's colours.
+# By name, so that a method looks the same in all figures. Okabe and Ito's colors.
 _STYLES = {
     "Algorithm 1": ("#0072B2", "-"),
     "Algorithm 1, fixed weights": ("#000000", ":"),
@@ -110,7 +110,7 @@ def noises(
     panels = figure.subplots(1, 2, sharey=True)
     width = 0.7 / len(kinds)
     for k, (budget, found) in enumerate(kinds):
-        colour, marker = _KINDS[budget.noise]
+        color, marker = _KINDS[budget.noise]
         at = np.arange(len(names)) + (k - (len(kinds) - 1) / 2) * width
         falls = budget.decay < 1
         label = budget.noise + (f", falling by {1 / budget.decay:g}" if falls else ", constant")
@@ -120,8 +120,8 @@ def noises(
             mean = values.mean(axis=1)
             ends = [mean - values.min(axis=1), values.max(axis=1) - mean]
             axes.errorbar(
-                mean, at, xerr=ends, fmt=marker, color=colour, label=label, ms=5, lw=1,
-                mfc="white" if falls else colour,
+                mean, at, xerr=ends, fmt=marker, color=color, label=label, ms=5, lw=1,
+                mfc="white" if falls else color,
             )  # fmt: skip
     total = kinds[0][1][0].guarantee
     for axes, name in zip(panels, ("the last round", "the mean over all rounds"), strict=True):
@@ -161,11 +161,11 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
             own = traces.exposures
             if own:
                 label = traces.method.name
-                colour, _ = _STYLES[label]
+                color, _ = _STYLES[label]
                 _band(axes, f"{label}, at the outputs", [e.observed for e in own], 1, label)
                 mean, _, _ = spread([e.expected for e in own])
                 axes.plot(
-                    own[0].rounds, mean, "o", ms=4, mfc="none", color=colour,
+                    own[0].rounds, mean, "o", ms=4, mfc="none", color=color,
                     label=f"{label}, expected (gamma)",
                 )  # fmt: skip
         axes.axhline(1, color="0.5", lw=0.8)
@@ -278,13 +278,13 @@ def perturbations(rows: Sequence[Row], title: str) -> Figure:
     """
     figure = Figure(figsize=(TWO_COLUMNS, 4.0))
     axes = figure.subplots()
-    colours = {"Dual": BLUE, "Penalty": RED, "Output": GREEN, "DP-ADMM,": PINK}
+    colors = {"Dual": BLUE, "Penalty": RED, "Output": GREEN, "DP-ADMM,": PINK}
     for row in rows:
-        colour = colours[row.name.split()[0]]
+        color = colors[row.name.split()[0]]
         line = ":" if "paper" in row.name else "--" if "first" in row.name else "-"
         mean, low, high = spread(row.gaps)
-        axes.plot(mean, line, color=colour, label=row.name)
-        axes.fill_between(np.arange(mean.size), low, high, color=colour, alpha=0.1, linewidth=0)
+        axes.plot(mean, line, color=color, label=row.name)
+        axes.fill_between(np.arange(mean.size), low, high, color=color, alpha=0.1, linewidth=0)
     axes.axhline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
     axes.set(yscale="log", ylabel="gap at the agents' mean,\n1 at the public start")
     whole_rounds(axes)
@@ -310,20 +310,20 @@ def rates(coupled: Coupled, medians: Medians, runs: int = 20) -> Figure:
     """
     figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     left, middle, right = figure.subplots(1, 3)
-    for (name, method), colour in zip(METHODS.items(), ("#0072B2", "#D55E00"), strict=True):
+    for (name, method), color in zip(METHODS.items(), ("#0072B2", "#D55E00"), strict=True):
         V = coupled.distances(method, 100)
         p = coupled.rate(method)
-        left.semilogy(np.where(V > 1e-12 * V[0], V / V[0], np.nan), color=colour, label=name)
-        left.semilogy((1 + p) ** -np.arange(101.0), ":", color=colour, label=f"p = {p:.2g}")
+        left.semilogy(np.where(V > 1e-12 * V[0], V / V[0], np.nan), color=color, label=name)
+        left.semilogy((1 + p) ** -np.arange(101.0), ":", color=color, label=f"p = {p:.2g}")
     left.set(title="(42), (47), no noise", xlabel="round", ylabel="squared distance, 1 at start")
-    method, size = METHODS["linearised steps"], (2000, *coupled.t.shape)
-    for scale, colour in ((0.1, SKY), (1.0, RED)):
+    method, size = METHODS["linearized steps"], (2000, *coupled.t.shape)
+    for scale, color in ((0.1, SKY), (1.0, RED)):
         drawn = [np.random.default_rng(k).laplace(scale=scale, size=size) for k in range(runs)]
         V = np.mean([coupled.distances(method, 2000, noise=own) for own in drawn], axis=0)
         expected = np.full(size[:2], 2 * size[2] * scale**2)
         bound = coupled.promised(method, expected)
-        middle.semilogy(V / V[0], color=colour, label=f"mean of {runs} runs, scale {scale:g}")
-        middle.semilogy(bound / V[0], ":", color=colour, label="proved")
+        middle.semilogy(V / V[0], color=color, label=f"mean of {runs} runs, scale {scale:g}")
+        middle.semilogy(bound / V[0], ":", color=color, label="proved")
     middle.set(title="Theorem 3.3, Laplace noise", xlabel="round")
     K = np.unique(np.geomspace(1, 2000, 40).astype(np.int64))
     gaps = np.mean([medians.run(2000, seed) for seed in range(runs)], axis=0)[K - 1]
@@ -347,7 +347,7 @@ def _band(
 ) -> None:
     # A gap may be rounded to nothing.
     mean, low, high = (np.maximum(v, 1e-16) for v in spread(values))
-    colour, line = _STYLES[style or label]
+    color, line = _STYLES[style or label]
     at = first + np.arange(mean.size)
-    axes.plot(at, mean, line, color=colour, label=label)
-    axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(at, mean, line, color=color, label=label)
+    axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)

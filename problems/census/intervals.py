@@ -9,7 +9,7 @@ rule           middle                                                length
 ``admm``       :math:`(x_i + \bar x_{N_i}) / 2 + \lambda_i / D`      randomness times
                                                                      :math:`|x_i - \bar x_{N_i}|`
 ``pair``       :math:`\bar x`                                        :math:`2 |x_a - x_b| / N`
-``range``      between smallest and largest of the neighbourhood     their distance
+``range``      between smallest and largest of the neighborhood     their distance
 =============  ====================================================  ============================
 
 all minus alpha times the gradient. Exact steps have the gradient at the new point. Not private.
@@ -26,7 +26,7 @@ import dpcvx as dp
 from dpcvx.algorithms.decentralized_gradient import drawn
 from dpcvx.algorithms.steps import as_step
 
-from ..labelled import Records
+from ..labeled import Records
 from .study import gradients
 
 Floats = NDArray[np.float64]
@@ -73,7 +73,7 @@ def step_of(plan: dp.Plan, t: int) -> float:
     if isinstance(method, dp.DecentralizedADMM):
         assert method.step is not None
         return method.step / method.growth ** (t - 1)
-    assert isinstance(method, (dp.DecentralizedGradient, dp.MeanGradient))
+    assert isinstance(method, (dp.DecentralizedGradient, dp.FederatedAveraging))
     rule = as_step(method.step)
     assert rule is not None  # resolved
     return rule.eta(t)
@@ -95,12 +95,12 @@ def _aggregates(method: object, own: Floats) -> tuple[Floats, Floats, Floats]:
     """Lower ends, lengths, and the points of the gradients."""
     middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
     length = np.zeros_like(own)
-    if isinstance(method, dp.MeanGradient):
+    if isinstance(method, dp.FederatedAveraging):
         return middle, length, middle
     assert isinstance(method, dp.DecentralizedGradient)
     network, rule = _network(method), method.aggregate
     if rule == "range":
-        around = [own[[i, *network.neighbours[i]]] for i in range(len(own))]
+        around = [own[[i, *network.neighbors[i]]] for i in range(len(own))]
         low = np.array([rows.min(axis=0) for rows in around])
         return low, np.array([rows.max(axis=0) for rows in around]) - low, own
     if rule == "mixing":

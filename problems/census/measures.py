@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..labelled import Records
+from ..labeled import Records
 from .records import Shares
 from .study import objective, optimum
 

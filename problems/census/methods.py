@@ -7,14 +7,14 @@ Dual perturbation     Zhang and Zhu (2017) put noise into the multipliers before
                       first order that is noise in x: Algorithm 1 with fixed weights.
 Penalty perturbation  Zhang, Khalili and Liu (2018) let the penalties grow as well, by 1.02 a round,
                       so that later steps are shorter, and their noise smaller. At first order.
-Output perturbation   Ding et al. (2019) add noise to exact minimisers: exact steps, fixed weights.
+Output perturbation   Ding et al. (2019) add noise to exact minimizers: exact steps, fixed weights.
 Random coordinates    (72): one entry, drawn anew and the same for all agents, moves in a round.
 ====================  ==============================================================================
 
 The first two with exact steps are comparators of their own, `problems.census.comparators`.
 All others are the paper's, but for Huang, Mitra and Vaidya (2015). Of Appendix J, agents learn sums
 only. D and zeta are the paper's for every ADMM: those that it gives penalty perturbation, half the
-number of neighbours instead of half of D, are as good as a D of 4, which depends on the network.
+number of neighbors instead of half of D, are as good as a D of 4, which depends on the network.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DELTA = 1e-6
 D, ZETA = 10.0, 0.5
 # By which the penalty grows, and the paper's noise falls, from round to round.
 RATE = 1.02
-# M of Appendix J: a quarter by the losses, since rows have norm 1 at most, 1 by the regulariser.
+# M of Appendix J: a quarter by the losses, since rows have norm 1 at most, 1 by the regularizer.
 # It bounds the curvature along single coordinates as well.
 SMOOTHNESS = 1.25
 
@@ -75,7 +75,7 @@ class Budget:
     def mechanism(self) -> dp.Laplace | dp.Gaussian:
         """As a plan takes it."""
         kind = dp.Laplace if self.noise == "Laplace" else dp.Gaussian
-        return kind(multiplier=self.multiplier, decay=self.decay)
+        return kind(noise_multiplier=self.multiplier, decay=self.decay)
 
     def spent(self, rounds: int) -> Composition:
         """What the first rounds cost an agent."""
@@ -91,11 +91,11 @@ class Method:
     name : str
     rule : {"admm", "mixing", "mean", "pair", "range"}
         `dp.DecentralizedADMM`, or the aggregate of `dp.DecentralizedGradient`; ``mean`` is
-        `dp.MeanGradient` if all entries move.
+        `dp.FederatedAveraging` if all entries move.
     randomness : float
         Of ADMM's weights.
     exact : bool
-        Whether its steps are minimisers instead of linearised ones.
+        Whether its steps are minimizers instead of linearized ones.
     growth : float
         Of its D.
     ratio : float, optional
@@ -125,7 +125,7 @@ class Method:
 
     @property
     def measured(self) -> bool:
-        """Whether ex-post losses are known: the theory is about linearised steps."""
+        """Whether ex-post losses are known: the theory is about linearized steps."""
         return self.random and not self.exact
 
     def plan(
@@ -150,12 +150,12 @@ class Method:
 
     def _algorithm(
         self, study: Census, edges: int, seed: int
-    ) -> dp.DecentralizedADMM | dp.DecentralizedGradient | dp.MeanGradient:
+    ) -> dp.DecentralizedADMM | dp.DecentralizedGradient | dp.FederatedAveraging:
         step = dp.steps.Constant(1 / SMOOTHNESS)
         if self.ratio is not None:
             step = dp.steps.Geometric(self.ratio, 1.0)
         if self.rule == "mean" and self.coordinates is None:
-            return dp.MeanGradient(step)
+            return dp.FederatedAveraging(step)
         names = study.problem.names
         graph = "complete" if self.everyone else dp.networks.random(names, edges, seed)
         if self.rule == "admm":
@@ -183,7 +183,7 @@ METHODS = (
     Method("Huang, Mitra and Vaidya", "mixing", ratio=0.9),
 )
 # Figure D: random weights beside fixed ones, exact steps ("without first-order approximation")
-# beside linearised ones.
+# beside linearized ones.
 NOISELESS = (
     Method("Algorithm 1", "admm"),
     Method("Algorithm 1, fixed weights", "admm", randomness=0.0),

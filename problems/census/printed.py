@@ -10,7 +10,7 @@ Growing penalties     Zhang, Khalili and Liu: :math:`\Gamma_i = 0.5 \cdot 1.02^k
                       :math:`\rho_i = 0.5 \cdot 1.02^k`, so that every agent has a
                       :math:`D_i = 1.02^k |N_i|` of its own
 Algorithm 2*          (28), :math:`\eta_k = 0.93^k`
-Huang et al.          fixed averages with all neighbours, :math:`\eta_k = 0.9^k`
+Huang et al.          fixed averages with all neighbors, :math:`\eta_k = 0.9^k`
 ====================  ==============================================================================
 
 What a round costs is :math:`d \alpha \beta_k B` in the paper, with its step size
@@ -56,7 +56,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Around:
-    """A network in full matrices, shape (N, N), and numbers of neighbours, shape (N,)."""
+    """A network in full matrices, shape (N, N), and numbers of neighbors, shape (N,)."""
 
     laplacian: Floats
     weights: Floats
@@ -68,7 +68,7 @@ class Around:
         return cls(network.laplacian, network.weights, np.array(network.degrees, dtype=float))
 
     def mixed(self, own: Floats, X: Floats) -> Floats:
-        """Points of their own with weights `own`, the rest of it on the neighbours' mean."""
+        """Points of their own with weights `own`, the rest of it on the neighbors' mean."""
         degrees = self.degrees[:, None]
         return own * X + (1 - own) * (degrees * X - self.laplacian @ X) / degrees
 
@@ -81,7 +81,7 @@ class Curve:
     ----------
     name : str
     step : callable
-        Of a round, and the agents' numbers of neighbours: their step sizes, shape (N,).
+        Of a round, and the agents' numbers of neighbors: their step sizes, shape (N,).
     advance : callable
         Of the network, the points (N, d) and a generator: where agents step from, shape (N, d).
     multipliers : bool

@@ -7,10 +7,10 @@ r"""The convergence theorems of Xiao, Ye and Devadas evaluated, beside runs of w
 
 p is the least of three fractions, and the free constant alpha is the one for which it is largest.
 The paper prints zeta where the proof has 1 / zeta: with that weight the inequality fails. (47), of
-linearised steps, takes M for a smoothness constant L and for its square; here it is L where the
+linearized steps, takes M for a smoothness constant L and for its square; here it is L where the
 proof bounds an objective by a parabola, and its square elsewhere.
 
-**Theorem 3.3**, (55) and (58), linearised steps with noise :math:`\Delta_i`, for any
+**Theorem 3.3**, (55) and (58), linearized steps with noise :math:`\Delta_i`, for any
 :math:`0 < h < 1` and with six terms where (47) has five, in p:
 
 .. math:: V^{k+1} \le a \Bigl( V^k + \sum_i \bigl( \tfrac{6 p D^2}{\zeta N \sigma_i^2}
@@ -118,7 +118,7 @@ class Coupled:
         Parameters
         ----------
         method : Method
-            With linearised steps.
+            With linearized steps.
         squares : ndarray, shape (rounds, N)
             Squared norms of the noise, or their expectations, which bound the expectation of V.
         """
@@ -134,7 +134,7 @@ class Coupled:
         return np.einsum("ijk,ik->j", self.A, x) - self.c
 
     def admissible(self, method: Method) -> list[tuple[str, bool]]:
-        """(43), or (48) with L for M where steps are linearised, with whether each holds.
+        """(43), or (48) with L for M where steps are linearized, with whether each holds.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Coupled:
         ]  # fmt: skip
 
     def rate(self, method: Method, *, terms: int = 5) -> float:
-        """p of (42), or of (47) for linearised steps; not positive where nothing is promised.
+        """p of (42), or of (47) for linearized steps; not positive where nothing is promised.
 
         Parameters
         ----------
@@ -276,5 +276,5 @@ def example() -> Coupled:
 
 METHODS = {
     "exact steps": Method(penalty=0.2, zeta=0.1, D=3.0, exact=True),
-    "linearised steps": Method(penalty=0.1, zeta=0.05, D=6.0, exact=False),
+    "linearized steps": Method(penalty=0.1, zeta=0.05, D=6.0, exact=False),
 }

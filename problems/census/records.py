@@ -1,4 +1,4 @@
-"""Labelled records: made ones, and the shares of them that agents hold."""
+"""Labeled records: made ones, and the shares of them that agents hold."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from scipy.special import expit
 
 from dpcvx._arguments import is_int
 
-from ..labelled import Records as Labelled
-from .columns import COLUMNS, NAMES, normalised
+from ..labeled import Records as Labeled
+from .columns import COLUMNS, NAMES, normalized
 from .errors import CensusError
 
 
 @dataclass(frozen=True, eq=False)
-class Records(Labelled):
+class Records(Labeled):
     """People, with 1 for an income above the limit and rows of l2 norm at most 1."""
 
     def __post_init__(self) -> None:
@@ -23,7 +23,7 @@ class Records(Labelled):
         if not (np.linalg.norm(self.features, axis=1) <= 1 + 1e-9).all():
             raise CensusError(
                 "Some rows of features are longer than 1, and the sensitivity rests on that bound. "
-                "Use `columns.normalised`, or divide rows by a public bound."
+                "Use `columns.normalized`, or divide rows by a public bound."
             )
 
 
@@ -87,7 +87,7 @@ def made_records(count: int, *, seed: int = 0) -> Records:
         - 3.0
     )
     labels = np.where(rng.random(count) < expit(score), 1.0, -1.0)
-    return Records(normalised(table), labels)
+    return Records(normalized(table), labels)
 
 
 def shared_out(records: Records, agents: int, each: int = 100, *, seed: int = 0) -> Shares:

@@ -17,7 +17,7 @@ from scipy.special import expit
 
 import dpcvx as dp
 
-from ..labelled import Records, losses, slopes
+from ..labeled import Records, losses, slopes
 from .errors import CensusError
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ def census(agents: int, each: int, size: int) -> Census:
         N, b and d.
     """
     x = cp.Variable(size, name="x")
-    person = dp.Rows(1.0, change="replace", clip=True)
+    person = dp.Rows(1.0, relation="replace_one", clip_rows=True)
     members = []
     for k in range(agents):
         Z = dp.Private(shape=(each, size), name=f"features {k}", adjacency=person)
@@ -78,7 +78,7 @@ def gradients(parts: Sequence[Records], X: Floats) -> Floats:
 
 
 def optimum(parts: Sequence[Records], labels: Sequence[Floats] | None = None) -> Floats:
-    """Minimiser of the sum, by Newton's method. Not private.
+    """Minimizer of the sum, by Newton's method. Not private.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def covered_dispatch(
     power = cp.Variable(len(gen.bus), name="power")
     up = cp.Variable(len(case.bus.id), name="up", nonneg=True)
     down = cp.Variable(len(case.bus.id), name="down", nonneg=True)
-    load = dp.Private(case.bus.pd[loads], name="load", adjacency=dp.Within(radius), like=like)
+    load = dp.Private(case.bus.pd[loads], name="load", adjacency=dp.Within(radius), proxy=like)
     injected = at @ power + up - down
     limited = np.isfinite(case.branch.rate)
     flow = flows[limited] @ injected - flows[np.ix_(limited, loads)] @ load

@@ -37,7 +37,7 @@ class Shared:
 
     def optimum(self) -> Floats:
         """The agents' values with all data in one place. Not private."""
-        dp.not_private.central(self.problem).solve(cp.CLARABEL)
+        dp.not_private.joint_problem(self.problem).solve(cp.CLARABEL)
         return np.array([v.value for v in self.variables])
 
     def values(self, result: dp.Result) -> Floats:
@@ -48,7 +48,7 @@ class Shared:
         """Objective on the true data. Not private."""
         for variable, value in zip(self.variables, values, strict=True):
             variable.save_value(np.asarray(value))
-        return float(np.asarray(dp.not_private.central(self.problem).objective.value))
+        return float(np.asarray(dp.not_private.joint_problem(self.problem).objective.value))
 
 
 def economic_dispatch(case: Case, *, radius: float = 0.05) -> Shared:
@@ -88,7 +88,7 @@ def economic_dispatch(case: Case, *, radius: float = 0.05) -> Shared:
 def resource_allocation(wishes: Floats, supply: Floats, *, radius: float = 0.1) -> Shared:
     """Users whose wishes are private divide a supply.
 
-    Each minimises the squared distance of its share from its wish; shares are at least 0.
+    Each minimizes the squared distance of its share from its wish; shares are at least 0.
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: st
     figure = Figure(figsize=(TWO_COLUMNS, 3.9))
     left, right = figure.subplots(1, 2)
     for axes, found in ((left, pairs), (right, noises)):
-        for (colour, line), (label, gaps) in zip(_looks(len(found)), found.items(), strict=True):
-            _band(axes, np.arange(len(gaps.at_x)), gaps.at_x, colour, label, line)
+        for (color, line), (label, gaps) in zip(_looks(len(found)), found.items(), strict=True):
+            _band(axes, np.arange(len(gaps.at_x)), gaps.at_x, color, label, line)
         axes.set(xlabel="iteration t", yscale="log")
         _legend_below(axes, 1 if axes is left else 2)
     left.set(title="(a) pairs of mu and beta", xlim=(0, min(40, left.get_xlim()[1])))
@@ -56,22 +56,22 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     left.axhline(positions.visible, color="k", label="every iterate visible")
     left.plot(at, positions.last_only, color=BLUE, label="last iterate only")
     left.plot(at, positions.printed, "--", color=BLUE, lw=1, label="the same by Corollary 6.2")
-    for value, name, style, colour in (
+    for value, name, style, color in (
         (positions.permuted, "random permutation", "-.", GREEN),
         (positions.stopped, "random stopping", ":", ORANGE),
         (positions.sampled, "sampling with replacement", "--", PINK),
     ):
         if value < np.inf:
-            left.axhline(value, ls=style, color=colour, label=f"{name}, last iterate only")
+            left.axhline(value, ls=style, color=color, label=f"{name}, last iterate only")
     left.plot(at, positions.claimed, ":", color=RED, lw=1.2, label="Corollary 7.3: does not apply")
     left.set(xlabel="position of the user", title=f"one pass over {at.max()} users")
     left.set_ylabel("epsilon at delta = 1e-6")
     right.plot(growth.iterations, growth.visible, color="k", label="every iterate visible")
-    for colour, (k, values) in zip((BLUE, SKY, "0.5"), growth.last_only.items(), strict=False):
+    for color, (k, values) in zip((BLUE, SKY, "0.5"), growth.last_only.items(), strict=False):
         # Before their turn users lose nothing.
         label = f"user {k + 1}, last iterate only"
         right.plot(
-            growth.iterations, np.where(values > 0, values, np.nan), color=colour, label=label
+            growth.iterations, np.where(values > 0, values, np.nan), color=color, label=label
         )
     label = "random permutation, last iterate only"
     right.plot(growth.iterations, growth.permuted, "-.", color=GREEN, label=label)
@@ -83,7 +83,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     figure.suptitle(
         f"Early users gain from later noise, random orders gain little: {title}\n"
         "last iterate only: of an observer who learns no other, "
-        "as plans with observer='last iterate' guarantee"
+        "as plans with observer='last_iterate' guarantee"
     )
     return figure
 
@@ -93,10 +93,10 @@ def bound(found: Mapping[str, Utility], title: str) -> Figure:
     """Theorem 9.1's bound over what it bounds."""
     figure = Figure(figsize=(TWO_COLUMNS, 3.0))
     axes = figure.subplots()
-    for (colour, _), (label, each) in zip(_looks(len(found)), found.items(), strict=True):
+    for (color, _), (label, each) in zip(_looks(len(found)), found.items(), strict=True):
         T = np.array(each.iterations)
-        axes.plot(T, each.bound, "--", color=colour, label=f"bound, {label}")
-        _band(axes, T, each.measured, colour, f"measured, {label}", "-")
+        axes.plot(T, each.bound, "--", color=color, label=f"bound, {label}")
+        _band(axes, T, each.measured, color, f"measured, {label}", "-")
     axes.set(xscale="log", yscale="log", xlabel="iterations T, eta = 1/sqrt(T)")
     axes.set_ylabel("left side of (26)")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
@@ -109,16 +109,16 @@ def _legend_below(axes: Axes, columns: int) -> None:
 
 
 def _band(
-    axes: Axes, at: NDArray[np.int64], values: Floats, colour: str, label: str, line: str
+    axes: Axes, at: NDArray[np.int64], values: Floats, color: str, label: str, line: str
 ) -> None:
-    axes.plot(at, values.mean(axis=1), ls=line, color=colour, label=label)
+    axes.plot(at, values.mean(axis=1), ls=line, color=color, label=label)
     if values.shape[1] > 1:
         low, high = np.quantile(values, (0.1, 0.9), axis=1)
-        axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
 
 
 def _looks(count: int) -> list[tuple[str, str]]:
-    """Colours and lines of the style in force, one pair for each curve."""
+    """Colors and lines of the style in force, one pair for each curve."""
     return [
         (each["color"], each["linestyle"]) for each in islice(rcParams["axes.prop_cycle"](), count)
     ]

@@ -66,7 +66,7 @@ class Positions:
 def by_position(
     setting: Setting, radius: float, users: int, delta: float, *, count: int = 60
 ) -> Positions:
-    """Epsilons of one pass; gradients of neighbours differ by at most ``2 radius``.
+    """Epsilons of one pass; gradients of neighbors differ by at most ``2 radius``.
 
     Parameters
     ----------

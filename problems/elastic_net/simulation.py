@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 
 from .setting import C1, C2, Setting
-from .study import START, ElasticNet, losses, regulariser
+from .study import START, ElasticNet, losses, regularizer
 from .users import Users
 
 Floats = NDArray[np.float64]
@@ -118,7 +118,7 @@ class Gaps:
 def gaps_of(users: Users, setting: Setting, found: Iterates, minimum: float) -> Gaps:
     """Gaps of the true objective, clipped or not."""
     loss = losses(users, found.x) - minimum
-    return Gaps(setting, loss + regulariser(found.x), loss + regulariser(found.y))
+    return Gaps(setting, loss + regularizer(found.x), loss + regularizer(found.y))
 
 
 def by_package(study: ElasticNet, setting: Setting, plan: dp.Plan, seeds: range) -> Iterates:

@@ -1,4 +1,4 @@
-"""The elastic net as a `dp.Problem`: one agent per user, a public agent for the regulariser."""
+"""The elastic net as a `dp.Problem`: one agent per user, a public agent for the regularizer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ElasticNet:
         Whether gradients are clipped to it, or it is asserted.
     x, y : cp.Variable, shape (n,)
     problem : dp.Problem
-        Agents ``user 0``, ..., with ``features k`` and ``target k`` private, and ``regulariser``.
+        Agents ``user 0``, ..., with ``features k`` and ``target k`` private, and ``regularizer``.
     """
 
     users: Users
@@ -52,19 +52,19 @@ class ElasticNet:
         setting: Setting,
         rounds: int,
         *,
-        observer: Literal["everyone", "last iterate"] = "everyone",
+        observer: Literal["everyone", "last_iterate"] = "everyone",
         order: Order = "fixed",
         x_first: bool = False,
     ) -> dp.Plan:
         """Users take turns; noise of `Setting.sigma` in x, none for 0."""
         method = dp.GradientADMM(
-            penalty=setting.beta, step=setting.eta, order=order, x_first=x_first, output="last"
+            penalty=setting.beta, step=setting.eta, order=order, x_first=x_first, returned="last"
         )
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
         # The x step leaves 1 / (1 + eta beta) of a change of the gradient.
         moved = setting.eta * 2 * self.radius / (1 + setting.eta * setting.beta)
-        noise = dp.Gaussian(multiplier=setting.sigma / moved)
+        noise = dp.Gaussian(noise_multiplier=setting.sigma / moved)
         return self.problem.plan(
             method, mechanism=noise, rounds=rounds, delta=DELTA, observer=observer
         )
@@ -81,7 +81,7 @@ class ElasticNet:
 def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = True) -> ElasticNet:
     """State the model: one user's vector and target are replaced.
 
-    The paper assumes that gradients of neighbours differ by at most Delta at every x. No such
+    The paper assumes that gradients of neighbors differ by at most Delta at every x. No such
     Delta exists for squares: ``2 a (a'x - b)`` grows with x. With `clipped`, gradients are clipped
     to the norm C, which makes Delta = 2 C true; for a single square that is the gradient of a Huber
     loss, convex and as smooth as the square. Otherwise Delta is asserted, and the guarantee says
@@ -110,8 +110,8 @@ def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = Tr
     x, y = cp.Variable(users.size, name="x"), cp.Variable(users.size, name="y")
     # Norms are sqrt(mu) up to rounding.
     long = math.sqrt(users.mu) * (1 + 1e-9)
-    vector = dp.Rows(long, change="replace")
-    number = dp.Rows(users.target_bound, change="replace", clip=True)
+    vector = dp.Rows(long, relation="replace_one")
+    number = dp.Rows(users.target_bound, relation="replace_one", clip_rows=True)
     clip = radius / N if clipped else None
     asserted = None if clipped else dp.Asserted(l2=2 * radius / N)
     agents = []
@@ -120,10 +120,10 @@ def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = Tr
         b = dp.Private(users.targets[k : k + 1], name=f"target {k}", adjacency=number)
         loss = cp.sum_squares(a @ x - b) / N
         agents.append(
-            dp.Agent(cp.Minimize(loss), name=f"user {k}", clip=clip, sensitivity=asserted)
+            dp.Agent(cp.Minimize(loss), name=f"user {k}", clip_norm=clip, sensitivity=asserted)
         )
     cost = C1 * cp.norm1(y) + C2 * cp.sum_squares(y)
-    agents.append(dp.Agent(cp.Minimize(cost), name="regulariser"))
+    agents.append(dp.Agent(cp.Minimize(cost), name="regularizer"))
     problem = dp.Problem(agents, coupling=[x - y == 0], start={x: START})
     return ElasticNet(users, radius, clipped, x, y, problem)
 
@@ -138,13 +138,13 @@ def losses(users: Users, X: Floats, radius: float | None = None) -> Floats:
     return (near * (2 * residual - near)).mean(axis=-1)
 
 
-def regulariser(Y: Floats) -> Floats:
+def regularizer(Y: Floats) -> Floats:
     """``c1 |y|_1 + c2 |y|^2`` at points ``Y[..., :]``."""
     return C1 * np.abs(Y).sum(axis=-1) + C2 * (Y**2).sum(axis=-1)
 
 
 def optimum(users: Users, radius: float | None = None) -> tuple[Floats, float]:
-    """Minimiser and minimum of losses plus regulariser. Not private.
+    """Minimizer and minimum of losses plus regularizer. Not private.
 
     With a radius, of Huber losses, whose gradients are the clipped ones.
     """
@@ -158,4 +158,4 @@ def optimum(users: Users, radius: float | None = None) -> tuple[Floats, float]:
     cost = loss / users.count + C1 * cp.norm1(x) + C2 * cp.sum_squares(x)
     cp.Problem(cp.Minimize(cost)).solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
     found = np.asarray(x.value, float)
-    return found, float(losses(users, found, radius) + regulariser(found))
+    return found, float(losses(users, found, radius) + regularizer(found))

@@ -57,7 +57,7 @@ def made_users(
     """Draw users as in section 10; the same draws for every `mu`.
 
     The first fifth of the features is 50 times as large as the others before scaling, and 3 in x'.
-    (The code of the paper also centres every a_i, which its text does not.)
+    (The code of the paper also centers every a_i, which its text does not.)
 
     Parameters
     ----------

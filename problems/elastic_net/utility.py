@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from .setting import Setting
 from .simulation import drawn, iterate
-from .study import START, losses, optimum, regulariser
+from .study import START, losses, optimum, regularizer
 from .users import Users
 
 Floats = NDArray[np.float64]
@@ -83,7 +83,7 @@ def utility(
         found = iterate(users, setting, order, noise, radius=radius, x_first=True)
         x, y = found.x[:-1].mean(axis=0), found.y[1:].mean(axis=0)
         apart = found.x[1:].mean(axis=0) - y
-        left = losses(users, x, radius) + regulariser(y) - minimum
+        left = losses(users, x, radius) + regularizer(y) - minimum
         measured.append(left + beta / 2 * (apart**2).sum(axis=1))
         bounds.append(
             theorem_9_1(

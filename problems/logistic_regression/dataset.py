@@ -1,4 +1,4 @@
-"""Labelled images as arrays, with the public constants that everything private rests on."""
+"""Labeled images as arrays, with the public constants that everything private rests on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Labelled records.
+    """Labeled records.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Dataset:
         Public: also classes without a record count.
     bound : float
         Public bound of a record's l2 norm. The study clips longer records to it
-        (``dp.Rows(bound, clip=True)``); the norm of all-white pixels is ``sqrt(features)``.
+        (``dp.Rows(bound, clip_rows=True)``); the norm of all-white pixels is ``sqrt(features)``.
     """
 
     name: str
@@ -117,12 +117,12 @@ class Dataset:
     @property
     def rows(self) -> dp.Rows:
         """Adjacency of features: one record, of norm at most `bound`, appears or disappears."""
-        return dp.Rows(self.bound, change="add or remove", clip=True)
+        return dp.Rows(self.bound, relation="add_or_remove_one", clip_rows=True)
 
     def clipped(self, records: Records) -> Records:
         """Records as a model sees them, longer ones scaled down to the bound."""
         features = self.rows.enforced(records.features)
-        assert features is not None  # only clip=False refuses
+        assert features is not None  # only clip_rows=False refuses
         return replace(records, features=features)
 
     def one_hot(self, labels: Ints) -> Floats:

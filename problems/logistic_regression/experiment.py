@@ -37,7 +37,7 @@ FEMNIST_PENALTY = dp.penalties.Growing(c1=0.005, c2=0.05, Tc=2000)
 
 @dataclass(frozen=True)
 class Method:
-    """One way to run linearised ADMM under noise, or gradient descent.
+    """One way to run linearized ADMM under noise, or gradient descent.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Method:
         noise that does not fall.
     rounds, local_updates : int
         T and E.
-    step_epsilon : float, optional
+    release_epsilon : float, optional
         Budget per local update, at `DELTA`, by the classical calibration: the paper's noise.
     total_epsilon : float, optional
         Total budget at `DELTA` instead, calibrated exactly. None of the two: no noise.
@@ -66,7 +66,7 @@ class Method:
     noise: Noise = "ObjG"
     rounds: int = 100
     local_updates: int = 1
-    step_epsilon: float | None = None
+    release_epsilon: float | None = None
     total_epsilon: float | None = None
     penalty: float | PenaltyRule = FEMNIST_PENALTY
     step: float | StepRule = SQRT_STEP
@@ -83,13 +83,13 @@ class Method:
         mechanism, budget = self._budget()
         if self.noise == "DP-SGD":
             return study.problem.plan(
-                dp.SummedGradient(), mechanism=mechanism, rounds=self.rounds, **budget
+                dp.FederatedGradient(), mechanism=mechanism, rounds=self.rounds, **budget
             )
         step, asserted = self.step, None
         if self.noise == "OutG, paper":
             step = dp.steps.Constant(1 / study.W.size)
             # rho_t does not decrease and eta is constant, so round 1 has the largest.
-            epsilon = math.inf if self.step_epsilon is None else self.step_epsilon
+            epsilon = math.inf if self.release_epsilon is None else self.release_epsilon
             rho = as_penalty(self.penalty).resolved(epsilon).next(1, None, math.nan, math.nan)
             delta2 = worst_case(study.dataset, study.total, 2)
             asserted = 2 * delta2 / (rho + study.W.size)
@@ -103,9 +103,9 @@ class Method:
         return study.problem.plan(algorithm, mechanism=mechanism, rounds=self.rounds, **budget)
 
     def _budget(self) -> tuple[dp.Gaussian | None, dict[str, Any]]:
-        if self.step_epsilon is not None:
+        if self.release_epsilon is not None:
             each = dp.Gaussian(
-                step_epsilon=self.step_epsilon, step_delta=DELTA, calibration="classical"
+                release_epsilon=self.release_epsilon, release_delta=DELTA, calibration="classical"
             )
             return each, {"epsilon": self.total_epsilon, "delta": DELTA}
         if self.total_epsilon is None:
@@ -114,8 +114,8 @@ class Method:
 
     def __str__(self) -> str:
         budget = "no noise"
-        if self.step_epsilon is not None:
-            budget = f"{self.step_epsilon:g} per update"
+        if self.release_epsilon is not None:
+            budget = f"{self.release_epsilon:g} per update"
         elif self.total_epsilon is not None:
             budget = f"{self.total_epsilon:g} in total"
         note = f", {self.note}" if self.note else ""

@@ -53,13 +53,13 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
         for traces in found:
             method = traces[0].method
             style = _LINES[updates.index(method.local_updates) % len(_LINES)]
-            colour = "0.5" if _exact(traces[0]) else _COLOURS[method.noise]
+            color = "0.5" if _exact(traces[0]) else _COLOURS[method.noise]
             label = "no noise" if _exact(traces[0]) else method.noise
             label = f"{label}, E = {method.local_updates}"
             if not _exact(traces[0]):
-                column[0].plot(traces[0].rounds, traces[0].noise, style, color=colour, label=label)
-            _band(column[1], traces, lambda s: s.cost, style, colour, label)
-            _band(column[2], traces, lambda s: s.error, style, colour, label)
+                column[0].plot(traces[0].rounds, traces[0].noise, style, color=color, label=label)
+            _band(column[1], traces, lambda s: s.cost, style, color, label)
+            _band(column[2], traces, lambda s: s.error, style, color, label)
         spent = {t.method.local_updates: t.guarantee.epsilon for (t, *_) in found if not _exact(t)}
         totals = ", ".join(f"{value:.3g} (E = {e})" for e, value in sorted(spent.items()))
         column[0].set_title(f"{epsilon:g} per local update\ntotal: {totals}")
@@ -96,12 +96,12 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
             if curve.epsilon not in (budget, None):
                 continue
             exact, style = curve.epsilon is None, _LINES[updates.index(curve.updates)]
-            colour = GREY if exact else _COLOURS[curve.noise]
+            color = GREY if exact else _COLOURS[curve.noise]
             label = f"{'no noise' if exact else curve.noise}, E = {curve.updates}"
             if not exact:
-                column[0].plot(trace.rounds, trace.magnitude, style, color=colour)
-            column[1].plot(trace.rounds, trace.cost, style, color=colour, label=label)
-            column[2].plot(trace.rounds, trace.error, style, color=colour)
+                column[0].plot(trace.rounds, trace.magnitude, style, color=color)
+            column[1].plot(trace.rounds, trace.cost, style, color=color, label=label)
+            column[2].plot(trace.rounds, trace.error, style, color=color)
         lines = [f"{budget:g} per local update, T = {max(t.rounds[-1] for t in found.values())}"]
         for e in updates:
             last = {t.rounds[-1] for c, t in found.items() if (c.epsilon, c.updates) == (budget, e)}
@@ -145,8 +145,8 @@ def penalties(
     panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
     looks = [(BLUE, "-"), (GREEN, "--"), (ORANGE, "-."), (RED, "-"), (PINK, ":")]
     for panel, (epsilon, found) in zip(panels, columns.items(), strict=True):
-        for traces, (colour, style) in zip(found, looks, strict=True):
-            _band(panel, traces, lambda s: s.error, style, colour, traces[0].method.note)
+        for traces, (color, style) in zip(found, looks, strict=True):
+            _band(panel, traces, lambda s: s.error, style, color, traces[0].method.note)
         _band(panel, exact, lambda s: s.error, "-", GREY, "no noise, ObjG")
         spent = found[0][0].guarantee
         panel.set_title(f"{epsilon:g} per local update\nclaimed in total: {spent.epsilon:.3g}")
@@ -176,11 +176,11 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
     for column, (name, found) in zip(panels.T, columns.items(), strict=True):
         for traces in found:
             exact = _exact(traces[0])
-            colour = "0.5" if exact else _COLOURS[traces[0].method.noise]
+            color = "0.5" if exact else _COLOURS[traces[0].method.noise]
             label = "no noise" if exact else traces[0].method.noise
             style = "--" if exact else "-"
-            _band(column[0], traces, lambda s: s.cost, style, colour, label)
-            _band(column[1], traces, lambda s: s.error, style, colour, label)
+            _band(column[0], traces, lambda s: s.cost, style, color, label)
+            _band(column[1], traces, lambda s: s.error, style, color, label)
         column[0].set_title(name)
         whole_rounds(column[1])
     panels[0, 0].set_ylabel("cost")
@@ -213,16 +213,16 @@ def alternatives(
     figure = Figure(figsize=(TWO_COLUMNS, 1.3 + 0.26 * len(rows)))
     axes = figure.subplots()
     kinds: dict[str, tuple[Callable[[Trace], Score], str, float]] = {
-        "last iterate": (lambda t: t.last, BLUE, -0.15),
+        "last_iterate": (lambda t: t.last, BLUE, -0.15),
         "average": (lambda t: t.average, RED, 0.15),
     }
-    for name, (score, colour, shift) in kinds.items():
+    for name, (score, color, shift) in kinds.items():
         for height, traces in enumerate(rows):
             errors = [score(t).error for t in traces]
             at = np.full(len(errors), height + shift)
-            axes.plot(errors, at, "o", ms=4, alpha=0.4, color=colour)
+            axes.plot(errors, at, "o", ms=4, alpha=0.4, color=color)
             label = name if height == 0 else None
-            axes.plot(np.median(errors), at[0], "|", ms=13, mew=2.5, color=colour, label=label)
+            axes.plot(np.median(errors), at[0], "|", ms=13, mew=2.5, color=color, label=label)
     without = float(np.median([t.last.error for t in exact]))
     for error, line, name in ((without, ":", "no noise"), (guessing, "--", "no data: guessing")):
         axes.axvline(error, color=GREY, lw=1, ls=line, label=name)
@@ -240,15 +240,15 @@ def _band(
     traces: Sequence[Trace],
     of: Callable[[Score], float],
     style: str,
-    colour: str,
+    color: str,
     label: str,
 ) -> None:
     values = np.array([[of(score) for score in trace.released] for trace in traces])
     rounds = traces[0].rounds
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
-    axes.plot(rounds, middle, style, color=colour, label=label)
+    axes.plot(rounds, middle, style, color=color, label=label)
     if len(traces) > 1:
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(rounds, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _exact(trace: Trace) -> bool:

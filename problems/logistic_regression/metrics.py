@@ -23,26 +23,26 @@ class Metrics:
     train : Records
         Of all agents, clipped as the model sees them.
     test : Records
-    regulariser : float
+    regularizer : float
     """
 
     train: Records
     test: Records
-    regulariser: float
+    regularizer: float
 
     @classmethod
     def of(cls, study: LogisticRegression) -> Metrics:
         """Metrics of a study's agents together."""
         dataset = study.dataset
         used = dataset.train.take(np.concatenate(study.parts))
-        return cls(dataset.clipped(used), dataset.test, study.regulariser)
+        return cls(dataset.clipped(used), dataset.test, study.regularizer)
 
     def cost(self, W: Floats) -> float:
-        """Mean loss of the training records plus the regulariser; W: (features, classes)."""
+        """Mean loss of the training records plus the regularizer; W: (features, classes)."""
         scores = self.train.features @ W
         chosen = np.take_along_axis(scores, self.train.labels[:, None], axis=1)[:, 0]
         loss = np.mean(logsumexp(scores, axis=1) - chosen)
-        return float(loss + self.regulariser * np.sum(W**2))
+        return float(loss + self.regularizer * np.sum(W**2))
 
     def error(self, W: Floats) -> float:
         """Share of the test records that are classified wrongly."""

@@ -42,7 +42,7 @@ def worst_case(dataset: Dataset, total: int, p: int) -> float:
 def over_the_data(records: Records, one_hot: Floats, W: Floats, total: int) -> float:
     """The maximum of (31) over the agent's own records, as in the code of Ryu and Kim. Not private.
 
-    No bound: it is smaller than `worst_case`, and differs between neighbouring data, so that noise
+    No bound: it is smaller than `worst_case`, and differs between neighboring data, so that noise
     scaled to it tells whether a record is there.
 
     Parameters

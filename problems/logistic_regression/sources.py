@@ -148,14 +148,14 @@ def _arrays(path: Path, test: float, seed: int) -> tuple[Records, Records, int]:
             f"'{path}' has a number of classes that is no whole number up to {_MOST_CLASSES}. Save "
             "classes=10 or the like."
         )
-    records = _labelled(path, arrays, "features", "labels", scale, arrays.get("writer"))
+    records = _labeled(path, arrays, "features", "labels", scale, arrays.get("writer"))
     given = [name for name in _TEST_ARRAYS if name in arrays]
     if not given:
         return *held_out(records, test, seed), int(classes)
     if len(given) < len(_TEST_ARRAYS):
         other = next(name for name in _TEST_ARRAYS if name not in given)
         raise DatasetError(f"'{path}' has {given[0]} without {other}. Save both, or none.")
-    return records, _labelled(path, arrays, *_TEST_ARRAYS, scale), int(classes)
+    return records, _labeled(path, arrays, *_TEST_ARRAYS, scale), int(classes)
 
 
 def _constant(arrays: Mapping[str, NDArray[Any]], name: str, path: Path) -> float:
@@ -168,7 +168,7 @@ def _constant(arrays: Mapping[str, NDArray[Any]], name: str, path: Path) -> floa
     return float(value.item())
 
 
-def _labelled(
+def _labeled(
     path: Path,
     arrays: Mapping[str, NDArray[Any]],
     features: str,

@@ -31,7 +31,7 @@ class LogisticRegression:
         Shared by all agents, with entries in ``[-box, box]``.
     total : int
         Public number of all agents' records; every method's objective is divided by it.
-    regulariser : float
+    regularizer : float
     problem : dp.Problem
         Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by
         row parts of one record, which is added or removed. Features longer than
@@ -42,12 +42,12 @@ class LogisticRegression:
     parts: tuple[Ints, ...]
     W: cp.Variable
     total: int
-    regulariser: float
+    regularizer: float
     problem: dp.Problem
 
 
 def logistic_regression(
-    dataset: Dataset, parts: Sequence[Ints], *, box: float = 1.0, regulariser: float = 0.0
+    dataset: Dataset, parts: Sequence[Ints], *, box: float = 1.0, regularizer: float = 0.0
 ) -> LogisticRegression:
     """State the model.
 
@@ -58,7 +58,7 @@ def logistic_regression(
         Training records of every agent, see `Partition`.
     box : float
         u: every entry of W lies between -u and u. Ryu and Kim: 0.1 for MNIST, 1 for FEMNIST.
-    regulariser : float
+    regularizer : float
         r >= 0 adds ``r |W|^2`` to the objective of all agents together.
 
     Returns
@@ -72,15 +72,15 @@ def logistic_regression(
     dp.ModelError
         If another argument cannot be used.
     """
-    if not positive_finite(box) or not finite(regulariser) or regulariser < 0:
+    if not positive_finite(box) or not finite(regularizer) or regularizer < 0:
         raise dp.ModelError(
-            f"box={box!r} and regulariser={regulariser!r} must be finite, box positive and the "
-            "regulariser at least 0. Write for example box=1.0."
+            f"box={box!r} and regularizer={regularizer!r} must be finite, box positive and the "
+            "regularizer at least 0. Write for example box=1.0."
         )
     _check_parts(parts, dataset.train.count)
     total = sum(part.size for part in parts)
     W = cp.Variable((dataset.features, dataset.classes), name="W")
-    once = dp.Rows(1.0, norm=1, change="add or remove")
+    once = dp.Rows(1.0, norm=1, relation="add_or_remove_one")
     agents = []
     for k, part in enumerate(parts):
         own = dataset.train.take(part)
@@ -89,11 +89,11 @@ def logistic_regression(
         scores = X @ W
         loss = cp.sum(cp.log_sum_exp(scores, axis=1)) - cp.sum(cp.multiply(Y, scores))
         cost = loss / total
-        if regulariser > 0:
-            cost += regulariser / len(parts) * cp.sum_squares(W)
+        if regularizer > 0:
+            cost += regularizer / len(parts) * cp.sum_squares(W)
         agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(W) <= box], name=f"agent {k}"))
     problem = dp.Problem(agents)
-    return LogisticRegression(dataset, tuple(parts), W, total, regulariser, problem)
+    return LogisticRegression(dataset, tuple(parts), W, total, regularizer, problem)
 
 
 def _check_parts(parts: Sequence[Ints], count: int) -> None:

@@ -1,6 +1,6 @@
 """Classification with a nonconvex penalty over a network (Ou, Wang, Liu and Lu, section VI)."""
 
-from ..labelled import Records, data_of
+from ..labeled import Records, data_of
 from .errors import ClassificationError
 from .measures import Measures
 from .networks import geometric_network

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.on_networks import NetworkState
 
-from ..labelled import data_of
+from ..labeled import data_of
 from .measures import Measures
 from .methods import Algorithm, Choice, Method
 from .networks import geometric_network, matrix_of
@@ -58,7 +58,7 @@ class Size:
     edges : int or None
         Of the network; None for any number.
     radius : float
-        Distance of neighbours in the unit square.
+        Distance of neighbors in the unit square.
     """
 
     agents: int = 50
@@ -126,7 +126,7 @@ def _run(
         data=data_of(own.measures.parts), seed=seed, iterates=True, executor=dp.Serial(),
         verbose=False,
     )  # fmt: skip
-    shown = [one.last if algorithm.output == "last" else one.average for one in result.iterates]
+    shown = [one.last if algorithm.returned == "last" else one.average for one in result.iterates]
     X = np.array([one.vectors for one in shown])
     X = np.concatenate([np.zeros_like(X[:1]), X])
     guarantee = result.guarantee
@@ -166,7 +166,7 @@ class Curve:
         if self.silent:
             return None
         limit = np.sqrt(study.x.size) * study.sensitivity / (1 - ALPHA * study.smoothness)
-        return dp.Laplace(multiplier=self.scale / limit, decay=self.decay)
+        return dp.Laplace(noise_multiplier=self.scale / limit, decay=self.decay)
 
     def run(self, size: Size, seed: int) -> Trace:
         """Run it once."""
@@ -199,7 +199,7 @@ class Curve:
 
 def paper_method(network: dp.networks.Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:
     """DPP2 with the parameters of the paper's Figures 1 and 2."""
-    return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, output="last")
+    return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, returned="last")
 
 
 def violated(own: Setting) -> list[str]:
@@ -290,7 +290,7 @@ class Eavesdropping:
 def eavesdrop(curve: Curve, size: Size, seed: int, eta: float = 0.5) -> Eavesdropping:
     """Recover x + w from y alone: it is ``y_k - y_(k-1)`` plus eta times the one before."""
     own = setting(size, seed)
-    method = _Overheard(own.network, ALPHA, BETA, RHO, eta, output="last")
+    method = _Overheard(own.network, ALPHA, BETA, RHO, eta, returned="last")
     plan = own.study.problem.plan(method, mechanism=curve.mechanism(own.study), rounds=curve.rounds)
     result = plan.run(
         data=data_of(own.measures.parts), seed=seed, record=True, executor=dp.Serial(),
@@ -362,15 +362,15 @@ def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
     }
     values = np.array([-1.0, -1.0, 3.0])
     model = quadratics(values[:, None, None] * np.eye(2))
-    centres = np.random.default_rng(0).normal(size=(3, 2))
-    data: dict[dp.Private | str, Floats] = {f"centre {k}": c for k, c in enumerate(centres)}
+    centers = np.random.default_rng(0).normal(size=(3, 2))
+    data: dict[dp.Private | str, Floats] = {f"center {k}": c for k, c in enumerate(centers)}
     gaps = []
     for sigma in dampings:
         method = paper_method(geometric_network(3, 2.0), sigma)
         plan = model.problem.plan(method, mechanism=None, rounds=rounds)
         result = plan.run(data=data, iterates=True, executor=dp.Serial(), verbose=False)
         X = np.array([np.zeros((3, 2)), *(one.last.vectors for one in result.iterates)])
-        gaps.append(model.gap(centres, X))
+        gaps.append(model.gap(centers, X))
     return Damping(rates, dampings, np.array(gaps))
 
 

@@ -21,7 +21,7 @@ _NOT_PRIVATE = "gaps are computed on the records in the open: not private"
 NO_PROTECTION = 50.0
 # Of gaps that are nothing but rounding errors.
 _LEAST = 1e-16
-# Okabe and Ito's colours: one per method, Gaussian noise with open marks and broken lines.
+# Okabe and Ito's colors: one per method, Gaussian noise with open marks and broken lines.
 _STYLES = {
     "DPP2": ("#0072B2", "o-"),
     "DPP2, damped": ("#009E73", "s-"),
@@ -55,10 +55,10 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
     figure = Figure(figsize=(TWO_COLUMNS, 4.0))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (name, traces) in zip(panels, curves.items(), strict=True):
-        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.8, len(traces)))
-        for colour, (label, trace) in zip(colours, traces.items(), strict=True):
+        colors = matplotlib.colormaps["viridis"](np.linspace(0, 0.8, len(traces)))
+        for color, (label, trace) in zip(colors, traces.items(), strict=True):
             axes.plot(
-                np.maximum(trace.gap, _LEAST), color=colour, lw=1.3,
+                np.maximum(trace.gap, _LEAST), color=color, lw=1.3,
                 label=f"{label} ({total(trace.epsilon)})",
             )  # fmt: skip
         axes.set(title=name, yscale="log")
@@ -130,13 +130,13 @@ def contests(
     axes = figure.subplots()
     epsilons = sorted({epsilon for own in found.values() for epsilon in own})
     for k, (method, own) in enumerate(found.items()):
-        colour, style = _STYLES[method.name]
+        color, style = _STYLES[method.name]
         mean, low, high = np.array([spread(own[epsilon]) for epsilon in own]).T
         # Beside each other, so that bars do not hide bars.
         at = np.array(list(own)) * 1.06 ** (k - (len(found) - 1) / 2)
         axes.errorbar(
-            at, mean, yerr=[mean - low, high - mean], fmt=style, color=colour, ms=5, lw=1.2,
-            capsize=2, mfc="white" if method.gaussian else colour, label=method.name,
+            at, mean, yerr=[mean - low, high - mean], fmt=style, color=color, ms=5, lw=1.2,
+            capsize=2, mfc="white" if method.gaussian else color, label=method.name,
         )  # fmt: skip
     axes.axhline(start, color="0.5", lw=1, ls="--")
     axes.axhline(noiseless, color="0.5", lw=1, ls=":")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..labelled import Records
+from ..labeled import Records
 from .study import Classification, gradients, objective, stationary_point
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Measures:
     study : Classification
     parts : tuple of Records
     best : ndarray, shape (d,)
-        A local minimiser of the sum of all f_i.
+        A local minimizer of the sum of all f_i.
     minimum : float
         The sum there.
     """

@@ -8,7 +8,7 @@ DPP2, damped       With alpha damping = 1 / 2, see `problems.nonconvex_classific
 DiaDSP             Ding et al.: gradient tracking with noise on states and directions.
 PPDC               Xie et al.: the primal-dual method that they compress, not compressed;
                    eta gamma = 0.65 and eta omega = 0.05 in the paper.
-Gradient descent   Decentralised, a single step after the mean of the neighbours.
+Gradient descent   Decentralized, a single step after the mean of the neighbors.
 =================  =================================================================================
 
 Laplace noise buys (epsilon, 0), Gaussian noise (epsilon, `DELTA`) by the exact accountant, which is
@@ -93,16 +93,16 @@ class Method:
         s = choice.step
         if self.rule == "dpp2":
             return dp.DPP2(
-                network, step=s, beta=s / 2, penalty=1 / s, damping=self.damping / s,
-                ratio=choice.ratio, output=choice.report,
+                network, step=s, neighbor_step=s / 2, penalty=1 / s, damping=self.damping / s,
+                ratio=choice.ratio, returned=choice.report,
             )  # fmt: skip
         if self.rule == "tracking":
-            return dp.GradientTracking(network, step=s, ratio=choice.ratio, output=choice.report)
+            return dp.GradientTracking(network, step=s, ratio=choice.ratio, returned=choice.report)
         if self.rule == "primal-dual":
             return dp.PrimalDual(
-                network, step=s, gamma=GAMMA / s, omega=OMEGA / s, output=choice.report
+                network, step=s, penalty=GAMMA / s, dual_step=OMEGA / s, returned=choice.report
             )
-        return dp.DecentralizedGradient(network, step=s, output=choice.report)
+        return dp.DecentralizedGradient(network, step=s, returned=choice.report)
 
     def ratios(self, choice: Choice) -> list[float]:
         """Multipliers of all releases that cost something, over the first gradient's."""
@@ -119,7 +119,7 @@ class Method:
     def mechanism(self, choice: Choice, epsilon: float) -> dp.Gaussian | dp.Laplace:
         """As a plan takes it."""
         kind = dp.Gaussian if self.gaussian else dp.Laplace
-        return kind(multiplier=self.multiplier(choice, epsilon), decay=choice.decay)
+        return kind(noise_multiplier=self.multiplier(choice, epsilon), decay=choice.decay)
 
 
 METHODS = (

@@ -1,4 +1,4 @@
-"""Random geometric networks: points in the unit square, neighbours if they are close."""
+"""Random geometric networks: points in the unit square, neighbors if they are close."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def geometric_network(
     agents : int
         At least 2; called ``agent 0``, ...
     radius : float
-        Distance below which two points are neighbours.
+        Distance below which two points are neighbors.
     edges : int, optional
         Draw on until there are as many: 255 in the paper.
     weights : str
@@ -60,5 +60,5 @@ def geometric_network(
 
 
 def matrix_of(network: dp.networks.Network) -> NDArray[np.float64]:
-    """P = I - W, with which DPP2 takes differences between neighbours, shape (N, N)."""
+    """P = I - W, with which DPP2 takes differences between neighbors, shape (N, N)."""
     return np.eye(len(network.agents)) - network.weights

@@ -1,4 +1,4 @@
-r"""Quadratics with private centres, of which curvatures are at will.
+r"""Quadratics with private centers, of which curvatures are at will.
 
 .. math:: f_i(x) = \tfrac12 (x - c_i)' A_i (x - c_i)
 
@@ -27,20 +27,20 @@ class Quadratics:
     A : ndarray, shape (N, d, d)
         Public.
     problem : dp.Problem
-        Agents ``agent 0``, ...; ``centre k`` is private. The data are given to ``plan.run``.
+        Agents ``agent 0``, ...; ``center k`` is private. The data are given to ``plan.run``.
     """
 
     A: Floats
     problem: dp.Problem
 
-    def gradients(self, centres: Floats, X: Floats) -> Floats:
+    def gradients(self, centers: Floats, X: Floats) -> Floats:
         """Gradient of f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
-        return np.einsum("nij,...nj->...ni", self.A, X - centres)
+        return np.einsum("nij,...nj->...ni", self.A, X - centers)
 
-    def gap(self, centres: Floats, X: Floats) -> Floats:
+    def gap(self, centers: Floats, X: Floats) -> Floats:
         """(31) of the paper at ``X[..., i, :]``. Not private."""
         apart = ((X - X.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1))
-        total = self.gradients(centres, X).sum(axis=-2)
+        total = self.gradients(centers, X).sum(axis=-2)
         return apart + (total**2).sum(axis=-1) / len(self.A)
 
 
@@ -50,6 +50,6 @@ def quadratics(A: Floats) -> Quadratics:
     near = dp.Within(1.0, norm=2)
     members = []
     for k, own in enumerate(A):
-        c = dp.Private(shape=x.shape, name=f"centre {k}", adjacency=near)
+        c = dp.Private(shape=x.shape, name=f"center {k}", adjacency=near)
         members.append(dp.Agent(cp.Minimize(cp.quad_form(x - c, own) / 2), name=f"agent {k}"))
     return Quadratics(A, dp.Problem(members))

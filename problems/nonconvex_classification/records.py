@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from dpcvx._arguments import finite, is_int, positive_finite
 
-from ..labelled import Records
+from ..labeled import Records
 from .errors import ClassificationError
 from .penalty import Penalty
 

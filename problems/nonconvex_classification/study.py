@@ -22,7 +22,7 @@ from scipy.special import expit
 import dpcvx as dp
 from dpcvx._arguments import finite, is_int, positive_finite
 
-from ..labelled import Records, losses, slopes
+from ..labeled import Records, losses, slopes
 from .errors import ClassificationError
 from .penalty import Penalty
 
@@ -116,8 +116,8 @@ def classification(
         )
     penalty = penalty or Penalty()
     x = cp.Variable(size, name="x")
-    row = dp.Rows(bound, change="replace", clip=True)
-    sign = dp.Rows(1.0, change="replace", clip=True)
+    row = dp.Rows(bound, relation="replace_one", clip_rows=True)
+    sign = dp.Rows(1.0, relation="replace_one", clip_rows=True)
     members = []
     for k in range(agents):
         Z = dp.Private(shape=(each, size), name=f"features {k}", adjacency=row)
@@ -153,7 +153,7 @@ def hessian(study: Classification, parts: Sequence[Records], x: Floats) -> Float
 def stationary_point(
     study: Classification, parts: Sequence[Records], start: Floats | None = None
 ) -> Floats:
-    """A local minimiser of the sum, found in one place. Not private.
+    """A local minimizer of the sum, found in one place. Not private.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def stationary_point(
     if not (np.linalg.norm(slope(x)) <= _TOLERANCE and np.linalg.eigvalsh(bend(x))[0] > 0):
         raise ClassificationError(
             "The search for a stationary point ended where the gradient does not vanish, or where "
-            "the objective is not convex. If a plane separates the labels there is no minimiser "
+            "the objective is not convex. If a plane separates the labels there is no minimizer "
             "nearby: add a ridge, draw other records, or start elsewhere."
         )
     return x

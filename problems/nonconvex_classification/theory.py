@@ -97,7 +97,7 @@ class Parameters:
     Parameters
     ----------
     alpha, beta, rho : float
-        Step size, weight of the neighbours' gradients, penalty.
+        Step size, weight of the neighbors' gradients, penalty.
     c_theta, gamma : float, optional
         Constants of the proof; those that leave most room are looked for if omitted.
 
@@ -487,7 +487,7 @@ class Schedule:
     smoothness : float
         M of this agent, for all admissible data; at least 0. alpha M may exceed one.
     sensitivity : float
-        delta: how far a neighbouring objective moves the gradient, in l2, at every point.
+        delta: how far a neighboring objective moves the gradient, in l2, at every point.
     decay : float
         r, at most 1.
     u_w, u_e : float

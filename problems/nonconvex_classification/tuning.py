@@ -20,7 +20,7 @@ from scipy.special import expit
 
 import dpcvx as dp
 
-from ..labelled import Records
+from ..labeled import Records
 from .methods import GAMMA, OMEGA, Choice, Method
 from .networks import matrix_of
 from .study import Classification

@@ -52,7 +52,7 @@ def convergence_bands(
     curve: Callable[[dp.Result], Sequence[float]] = consensus,
     quantity: str = r"distance from consensus  $\|w - z\|$",
 ) -> Figure:
-    """Draw how runs converge against the round, one colour per method.
+    """Draw how runs converge against the round, one color per method.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def _check_privacy(options: argparse.Namespace) -> None:
             "--expected is weighed against loads that leave with noise, and here none do. Drop it."
         )
     if options.central:
-        for name in ("epsilon", "delta", "step_epsilon", "step_delta", "violation"):
+        for name in ("epsilon", "delta", "release_epsilon", "release_delta", "violation"):
             if getattr(options, name) is not None:
                 raise dp.PrivacyError(
                     f"--central solves with all loads in one place and protects nothing, so "
@@ -147,7 +147,7 @@ def _check_privacy(options: argparse.Namespace) -> None:
                 )
         return
     if options.violation is None:
-        budget = (options.epsilon, options.delta, options.step_epsilon, options.step_delta)
+        budget = (options.epsilon, options.delta, options.release_epsilon, options.release_delta)
         if options.objective == "cost" and budget != (None, None, None, None):
             raise dp.PrivacyError(
                 "With --objective cost nothing is private unless --violation says how surely loads "
@@ -160,7 +160,7 @@ def _check_privacy(options: argparse.Namespace) -> None:
             "--violation is the probability with which private loads may be left uncovered at "
             "least cost. Add --objective cost, or drop --violation."
         )
-    for name in ("penalty", "step", "local_updates", "step_epsilon", "rounds"):
+    for name in ("penalty", "step", "local_updates", "release_epsilon", "rounds"):
         if getattr(options, name) is not None:
             raise dp.PrivacyError(
                 f"--{name.replace('_', '-')} is for methods of several rounds, and --violation is "
@@ -286,7 +286,7 @@ def _run(
 
 
 def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> str:
-    """Text on the optimum and the gaps to it, labelled as what it is."""
+    """Text on the optimum and the gaps to it, labeled as what it is."""
     if best is None:
         return "  central optimum: not found, the loads may not be servable (not private)"
     lines = [
@@ -300,7 +300,7 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
         lines.append(f"  private constraints broken in {broken} of {len(runs)} runs (not private)")
     own = [run.recourse for run in runs if run.recourse is not None]
     if own:
-        lines += _gap_lines("gap with result.own in every zone", own, best)
+        lines += _gap_lines("gap with result.recourse in every zone", own, best)
     return "\n".join(lines)
 
 

@@ -107,7 +107,7 @@ def convergence_bound(
     if plan.published:
         raise dp.ModelError(
             "release='once' replaces the objective by a noisy one, and the theorems bound the gap "
-            "of the objective that is minimised. Use release='each step'."
+            "of the objective that is minimized. Use release='each_step'."
         )
     step = method.step
     if not isinstance(step, (dp.steps.Smooth, dp.steps.Sqrt, dp.steps.StronglyConvex)):

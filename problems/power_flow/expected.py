@@ -31,18 +31,18 @@ class Expected:
     loads: Floats
     spread: float | None = None
 
-    def by_zone(self, zones: Zones) -> dict[dp.Private | str, dp.Expected]:
-        """For ``plan(expected=)`` of a study in which every bus has a private load.
+    def by_zone(self, zones: Zones) -> dict[dp.Private | str, dp.Prior]:
+        """For ``plan(prior=)`` of a study in which every bus has a private load.
 
         Parameters
         ----------
         zones : Zones
         """
-        found: dict[dp.Private | str, dp.Expected] = {}
+        found: dict[dp.Private | str, dp.Prior] = {}
         for label, buses in zip(zones.names, zones.buses, strict=True):
             mean = self.loads[buses]
             spread = None if self.spread is None else self.spread * np.abs(mean)
-            found[f"load of zone {label}"] = dp.Expected(mean, spread)
+            found[f"load of zone {label}"] = dp.Prior(mean, spread)
         return found
 
 

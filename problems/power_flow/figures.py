@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 _NETWORK = (TWO_COLUMNS, 5.6)  # inches
 _EXACT_LAYOUT = 400
 _CROWDED = 50
-# Zones differ in form as well as in colour, so that they do on grey paper.
+# Zones differ in form as well as in color, so that they do on grey paper.
 _FORMS = "osDh8p"
 # Square points. Areas stand for the same share of the load in every figure, so that figures of
 # different runs can be laid beside each other; roots, since shares differ by powers of ten.
@@ -113,7 +113,7 @@ def _gaps(axes: Axes, study: PowerFlow, result: dp.Result, optimum: float | None
     best = 0.0 if optimum is None else optimum
     rounds = np.arange(1, len(result.iterates) + 1)
     for name, solutions in (
-        ("last iterate", [iterate.last for iterate in result.iterates]),
+        ("last_iterate", [iterate.last for iterate in result.iterates]),
         ("average so far", [iterate.average for iterate in result.iterates]),
     ):
         values = [dp.not_private.objective(study.problem, point) / factor for point in solutions]
@@ -152,7 +152,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     between = [edge for edge in graph.edges if frozenset(edge) in ties]
     size = np.array([np.hypot(*outcome.imbalance[int(bus)]) for bus in case.bus.id])
     share = 100 * size / outcome.load
-    colours = rcParams["axes.prop_cycle"].by_key()["color"]
+    colors = rcParams["axes.prop_cycle"].by_key()["color"]
     crowded = case.bus.id.size > _CROWDED
     base, font = (46.0, 5.0) if crowded else (150.0, 7.0)
 
@@ -168,7 +168,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     for zone, buses in enumerate(zones.buses):
         axes.scatter(
             *points[buses].T, s=base, marker=_FORMS[zone % len(_FORMS)], facecolors="white",
-            edgecolors=colours[zone % len(colours)], linewidths=0.9 if crowded else 1.6, zorder=2,
+            edgecolors=colors[zone % len(colors)], linewidths=0.9 if crowded else 1.6, zorder=2,
             label=f"zone {zones.names[zone]}",
         )  # fmt: skip
     labels = _fitting(place, [str(int(bus)) for bus in case.bus.id], size, font)
@@ -218,8 +218,8 @@ def _layout(graph: nx.Graph) -> dict[int, Floats]:
     hops = shortest_path(adjacency, unweighted=True)
     hops[np.isinf(hops)] = np.max(hops, where=np.isfinite(hops), initial=0.0) + 2
     squared = hops**2
-    centred = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
-    sizes, axes = eigsh(-centred / 2, k=2, which="LA", v0=np.ones(count) + np.arange(count))
+    centered = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
+    sizes, axes = eigsh(-centered / 2, k=2, which="LA", v0=np.ones(count) + np.arange(count))
     return dict(enumerate(axes * np.sqrt(np.maximum(sizes, 0.0))))
 
 

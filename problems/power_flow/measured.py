@@ -119,7 +119,7 @@ def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[s
         "status": result.status.name.lower(),
         "objective": outcome.objective,
         "consensus_residual": result.consensus_residual,
-        "max_violation": result.max_violation,
+        "max_violation": result.max_iterate_violation,
         "rounds": result.rounds,
         "seconds": result.seconds,
         "guarantee": {

@@ -159,8 +159,8 @@ def zone_model(
     load : cp.Expression, shape (own buses, 2) or (served, 2)
         Loads of ``zones.buses[zone]``, columns P and Q in per unit: a constant or a parameter.
     objective : {"shed", "cost", "both"}
-        "shed" minimises the sum of squared active and reactive balance residuals in per unit;
-        `load` appears there only. "cost" minimises generation cost in $/h times
+        "shed" minimizes the sum of squared active and reactive balance residuals in per unit;
+        `load` appears there only. "cost" minimizes generation cost in $/h times
         `cost_scale` under exact balance, hence `load` appears in constraints. Loads with
         parameters are covered instead: what is delivered in an area and its reserve come to at
         least as much, and lines have room for what is then moved; see `areas.covered`. Areas
@@ -168,7 +168,7 @@ def zone_model(
         reserve has five times the price of the dearest generator, reactive reserve a tenth of it.
         What single buses get beyond their loads is squared, and priced. Power beyond all loads is
         spilled.
-        "both" minimises that cost plus 100 times the squared residuals of "shed", so that `load`
+        "both" minimizes that cost plus 100 times the squared residuals of "shed", so that `load`
         appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
         the last bit of imbalance costs as much as the dearest power.
     served : ndarray of int, optional
@@ -178,7 +178,7 @@ def zone_model(
     Returns
     -------
     objective : cp.Expression
-        Scalar to be minimised.
+        Scalar to be minimized.
     constraints : list of cp.Constraint
         Affine and second-order-cone constraints.
 
@@ -400,7 +400,7 @@ def _generators(case: Case, zones: Zones, zone: int) -> Ints:
 
 def _seen(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:
     """Buses and pairs that the zone's constraints involve."""
-    buses = np.union1d(zones.buses[zone], zones.neighbours[zone])
+    buses = np.union1d(zones.buses[zone], zones.neighbors[zone])
     return buses, np.unique(case.pairs.of_branch[zones.branches[zone]])
 
 

@@ -16,10 +16,10 @@ NOT_SWEPT = frozenset(
 )
 """Options that have one value for all runs of a sweep."""
 
-PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
+PERTURB: dict[str, Literal["objective", "output", "projected_output"]] = {
     "objective": "objective",
     "output": "output",
-    "projected": "projected output",
+    "projected": "projected_output",
 }
 """Where noise goes in every step, by its name on the command line and its name in Python."""
 
@@ -79,19 +79,19 @@ def _method(group: argparse._ArgumentGroup) -> None:
     add(
         "--algorithm",
         choices=["linearized", "admm", "central"],
-        help="linearised steps (Ryu and Kim, Algorithm 1), exact local solves, or one solve by the "
+        help="linearized steps (Ryu and Kim, Algorithm 1), exact local solves, or one solve by the "
         "server of what was released (default: chosen from what is public)",
     )
     add("--rounds", type=int, help="number of exchanges T (default: chosen; 100 with --algorithm)")
     add(
         "--local-updates",
         type=int,
-        help="steps E of every zone between two exchanges, linearised method only (default 1)",
+        help="steps E of every zone between two exchanges, linearized method only (default 1)",
     )
     add("--penalty", type=float, help="penalty on disagreement (default: chosen)")
     add(
         "--step",
-        help="eta of the linearised method: sqrt (1/sqrt(t)), smooth, 1/L, or a number "
+        help="eta of the linearized method: sqrt (1/sqrt(t)), smooth, 1/L, or a number "
         "(default: chosen)",
     )
 

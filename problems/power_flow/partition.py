@@ -78,7 +78,7 @@ def _approach(near: list[list[int]], nearest: NDArray[np.float64], seed: int) ->
 
 
 def _grow(graph: nx.Graph, near: list[list[int]], seeds: list[int]) -> list[int]:
-    """Let the smallest part that can take its free node with the most neighbours inside it."""
+    """Let the smallest part that can take its free node with the most neighbors inside it."""
     part = [-1] * len(near)
     sizes = [0] * len(seeds)
     inside: list[Counter[int]] = [Counter() for _ in seeds]
@@ -129,7 +129,7 @@ def _improve(near: list[list[int]], part: list[int]) -> list[int]:
 
 
 class _Moves:
-    """Moves of border nodes to parts of their neighbours, the best one first.
+    """Moves of border nodes to parts of their neighbors, the best one first.
 
     What a move changes of the score is its change of the cut, and a penalty that only depends on
     the two parts: moves between the same two parts stay in order, and a move made concerns nearby
@@ -229,9 +229,9 @@ class _Moves:
 
 
 def _separates(near: list[list[int]], part: list[int], node: int) -> bool:
-    """Whether the node's neighbours in its part lose their connection within it without the node.
+    """Whether the node's neighbors in its part lose their connection within it without the node.
 
-    Searches from all neighbours in turn, so that it ends with the smallest piece.
+    Searches from all neighbors in turn, so that it ends with the smallest piece.
     """
     home = part[node]
     frontiers = [[other] for other in near[node] if part[other] == home]

@@ -19,7 +19,7 @@ from .study import PowerFlow, power_flow
 _METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
     "linearized": (dp.LinearizedADMM, ("penalty", "step", "local_updates", "perturb")),
     "admm": (dp.ADMM, ("penalty",)),
-    "central": (dp.Central, ()),
+    "central": (dp.OneShot, ()),
 }
 
 
@@ -72,9 +72,9 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         rounds=options.rounds,
         epsilon=epsilon,
         delta=delta,
-        release={None: None, "none": None, "once": "once"}.get(options.perturb, "each step"),
-        violation=options.violation,
-        expected=expected,
+        release={None: None, "none": None, "once": "once"}.get(options.perturb, "each_step"),
+        violation_probability=options.violation,
+        prior=expected,
     )
 
 
@@ -86,7 +86,7 @@ def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
         local_updates=options.local_updates,
         perturb=PERTURB.get(options.perturb),
     )
-    if options.algorithm is None and options.step_epsilon is None and not given:
+    if options.algorithm is None and options.release_epsilon is None and not given:
         return None
     name = options.algorithm or "linearized"
     method, takes = _METHODS[name]
@@ -109,14 +109,14 @@ def _privacy(
 ) -> tuple[dp.Gaussian | dp.Laplace | str | None, float | None, float | None]:
     """Mechanism and total budget from the options."""
     if options.perturb == "none":
-        if (options.epsilon, options.delta, options.step_epsilon) != (None, None, None):
+        if (options.epsilon, options.delta, options.release_epsilon) != (None, None, None):
             raise dp.PrivacyError(
                 "--perturb none switches the noise off, so there is no epsilon to state. Drop the "
                 "privacy options, or --perturb none."
             )
         return None, None, None
-    if options.step_epsilon is None:
-        if options.step_delta is not None:
+    if options.release_epsilon is None:
+        if options.release_delta is not None:
             raise dp.PrivacyError("--step-delta needs --step-epsilon: give both or neither.")
         epsilon = EPSILON if options.epsilon is None else options.epsilon
         return options.mechanism, epsilon, DELTA if options.delta is None else options.delta
@@ -125,14 +125,16 @@ def _privacy(
             "--epsilon states the total and --step-epsilon the level of one local update: they "
             "would fix the noise twice. Drop one; the total is printed either way."
         )
-    step_delta = STEP_DELTA if options.step_delta is None else options.step_delta
+    release_delta = STEP_DELTA if options.release_delta is None else options.release_delta
     if options.mechanism == "laplace":
-        level: dp.Gaussian | dp.Laplace = dp.Laplace(step_epsilon=options.step_epsilon)
+        level: dp.Gaussian | dp.Laplace = dp.Laplace(release_epsilon=options.release_epsilon)
     else:
         level = dp.Gaussian(
-            step_epsilon=options.step_epsilon, step_delta=step_delta, calibration="classical"
+            release_epsilon=options.release_epsilon,
+            release_delta=release_delta,
+            calibration="classical",
         )
-    return level, None, step_delta if options.delta is None else options.delta
+    return level, None, release_delta if options.delta is None else options.delta
 
 
 def _step(text: str) -> StepRule | float:

@@ -346,7 +346,7 @@ def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
 
 
 def table(study: PowerFlow, outcome: Outcome) -> str:
-    """The outcome as text, labelled as what it is."""
+    """The outcome as text, labeled as what it is."""
     unit, _ = objective_unit(study)
     lines = [
         "measured against the true loads (not private, for study only):",

@@ -64,7 +64,7 @@ class Central:
     status : str
         Status of the solver, "optimal" or "optimal_inaccurate".
     state : State
-        A minimiser.
+        A minimizer.
     """
 
     value: float

@@ -86,7 +86,7 @@ def power_flow(
         See `case.read_case`.
     private : bool, optional
         Whether loads are private; by default but with "cost". With "cost" a plan then needs
-        ``violation=``.
+        ``violation_probability=``.
     like : ndarray, shape (buses, 2), optional
         Public loads of the same kind in per unit. Noise and margins are shaped by them, and what
         is tried or forecast is tried on them.
@@ -132,7 +132,7 @@ def _private_load(
     if not len(served):
         return cp.Constant(own)
     near = None if like is None else like[served]
-    return dp.Private(own, name=name, adjacency=change, like=near)
+    return dp.Private(own, name=name, adjacency=change, proxy=near)
 
 
 def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:

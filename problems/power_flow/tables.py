@@ -194,7 +194,7 @@ def result_tables(
 def voltage_angles(case: Case, state: State) -> Floats:
     """Angles of the bus voltages in degrees, where the relaxation determines them.
 
-    The relaxation knows the products of neighbouring voltages only. Angles follow along a spanning
+    The relaxation knows the products of neighboring voltages only. Angles follow along a spanning
     tree of the pairs where the cone is tight, and are voltages' only if they agree on the other
     tight pairs too.
 

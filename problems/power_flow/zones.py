@@ -43,7 +43,7 @@ class Zones:
         Own buses of each zone.
     branches : tuple of ndarray of int
         Branches with at least one end in each zone.
-    neighbours : tuple of ndarray of int
+    neighbors : tuple of ndarray of int
         Buses of other zones at the far end of each zone's tie lines.
     """
 
@@ -52,7 +52,7 @@ class Zones:
     ties: Ints
     buses: tuple[Ints, ...]
     branches: tuple[Ints, ...]
-    neighbours: tuple[Ints, ...]
+    neighbors: tuple[Ints, ...]
 
 
 def read_zones(source: Mapping[int, Hashable] | str | Path | int | None, case: Case) -> Zones:
@@ -86,12 +86,12 @@ def read_zones(source: Mapping[int, Hashable] | str | Path | int | None, case: C
         return _counted(case, int(source))
     if isinstance(source, str) and source in ("area", "zone"):
         column = case.bus.area if source == "area" else case.bus.zone
-        return _labelled(case, dict(zip(_ids(case), column.tolist(), strict=True)), source)
+        return _labeled(case, dict(zip(_ids(case), column.tolist(), strict=True)), source)
     if isinstance(source, str | Path):
         path = Path(source)
-        return _labelled(case, _read_csv(path), path.name)
+        return _labeled(case, _read_csv(path), path.name)
     if isinstance(source, Mapping):
-        return _labelled(case, source, "zones")
+        return _labeled(case, source, "zones")
     raise CaseError(
         f"Zones are given by a mapping, a path, 'area', 'zone', a number or None, not by a "
         f"{type(source).__name__}. Write for example read_zones(3, case)."
@@ -163,7 +163,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in rows[0]] if rows else []
 
 
-def _labelled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
+def _labeled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
     ids = _ids(case)
     known = {*ids, *case.isolated}
     unknown = [bus for bus in label if bus not in known]
@@ -203,19 +203,19 @@ def _listed(buses: list[int]) -> str:
 
 def _zones(case: Case, of_bus: Ints, names: tuple[str, ...]) -> Zones:
     start, end = of_bus[case.branch.from_bus], of_bus[case.branch.to_bus]
-    buses, branches, neighbours = [], [], []
+    buses, branches, neighbors = [], [], []
     for zone in range(len(names)):
         own = np.flatnonzero(of_bus == zone)
         touching = np.flatnonzero((start == zone) | (end == zone))
         ends = np.concatenate((case.branch.from_bus[touching], case.branch.to_bus[touching]))
         buses.append(own)
         branches.append(touching)
-        neighbours.append(np.setdiff1d(ends, own))
+        neighbors.append(np.setdiff1d(ends, own))
     return Zones(
         names=names,
         of_bus=of_bus,
         ties=np.flatnonzero(start != end),
         buses=tuple(buses),
         branches=tuple(branches),
-        neighbours=tuple(neighbours),
+        neighbors=tuple(neighbors),
     )

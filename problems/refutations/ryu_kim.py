@@ -58,7 +58,7 @@ def sensitivity_fails(slope: float = SLOPE, beta: float = BETA) -> Refutation:
     load = dp.Private(3.0, name="load", adjacency=dp.Within(beta))
     zone = dp.Agent(cp.Minimize(cp.square(slope * x + load)), [cp.abs(x) <= 1], name="zone")
     plan = dp.Problem([zone]).plan(
-        dp.LinearizedADMM(), mechanism=dp.Gaussian(multiplier=1.0), rounds=1, delta=1e-2
+        dp.LinearizedADMM(), mechanism=dp.Gaussian(noise_multiplier=1.0), rounds=1, delta=1e-2
     )
     return Refutation(
         f"Section 6.1, sensitivity 2 beta (objective (a z + d)^2, a = {slope:g})",

@@ -150,7 +150,7 @@ def weight_fails(name: str = "exact steps", rounds: int = 40) -> Refutation:
 
 def first_order_weight_fails() -> Refutation:
     """Theorem 3.2 with the printed weight."""
-    return weight_fails("linearised steps")
+    return weight_fails("linearized steps")
 
 
 def condition_48_fails(D: float = 0.0027, rounds: int = 4000) -> Refutation:
@@ -168,7 +168,7 @@ def condition_48_fails(D: float = 0.0027, rounds: int = 4000) -> Refutation:
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     agents = [dp.Agent(cp.Minimize(0.025 * cp.square(v - 1)), name=v.name()) for v in (x, y)]
     problem = dp.Problem(agents, coupling=[sigma * x + sigma * y == 0.1])
-    method = dp.ResourceADMM(penalty=rho, zeta=zeta, step=1 / D, randomness=0.0)
+    method = dp.ResourceADMM(penalty=rho, dual_step=zeta, step=1 / D, randomness=0.0)
     result = problem.plan(method, mechanism=None, rounds=rounds).run(iterates=True, verbose=False)
     ends = np.concatenate(result.iterates[-1].last.vectors)
     return Refutation(

@@ -14,7 +14,7 @@ NAMES = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Study:
-    """Agents that minimise ``|A [u; w[held]] - b|^2`` over a box, u being their own.
+    """Agents that minimize ``|A [u; w[held]] - b|^2`` over a box, u being their own.
 
     Attributes
     ----------

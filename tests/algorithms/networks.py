@@ -28,11 +28,11 @@ graphs = pytest.mark.parametrize("graph", GRAPHS)
 
 ROUNDS = 6
 NAMES = ("a", "b", "c", "d")
-# One neighbour, three, two and two.
+# One neighbor, three, two and two.
 GRAPH = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])
 NEAR = ([1], [0, 2, 3], [1, 3], [1, 2])
 LIMITS = np.array([0.3, 0.5, 0.2, 0.4])
-NOISE = dp.Laplace(multiplier=0.01, decay=0.9)
+NOISE = dp.Laplace(noise_multiplier=0.01, decay=0.9)
 
 
 def names(n):
@@ -113,7 +113,7 @@ class Study:
         """Onto the boxes."""
         return np.clip(X, -self.limits, self.limits)
 
-    def minimiser(self, k, v, D):
+    def minimizer(self, k, v, D):
         """``argmin f(x) + D/2 |x - v|^2`` over the box, by gradient steps to the last digit."""
         steep = np.linalg.norm(self.A[k], 2) ** 2 + self.bend / 4 + D
         x = v

@@ -1,4 +1,4 @@
-"""Decentralised ADMM against the printed iteration, its sign, its limit."""
+"""Decentralized ADMM against the printed iteration, its sign, its limit."""
 
 import re
 
@@ -41,7 +41,7 @@ def by_hand(given, D, zeta, weight, exact, left):
             v[i, S] = share * x[i, S] + (1 - share) * x[around, S].mean(axis=0)
         v += lam / D(t)
         if exact:  # (3)
-            step = np.array([given.minimiser(i, v[i], D(t)) for i in range(len(x))])
+            step = np.array([given.minimizer(i, v[i], D(t)) for i in range(len(x))])
         else:  # (6)
             step = v - given.gradients(x) / D(t)
         x = given.projected(left(t, 1, step))
@@ -94,7 +94,7 @@ def spread_like(given, result):
 
 
 def logistic(agents=10, records=20, n=3):
-    """Regularised logistic regression, and the gradient of an agent."""
+    """Regularized logistic regression, and the gradient of an agent."""
     rng = np.random.default_rng(7)
     z, features, labels, made = cp.Variable(n, name="z"), [], [], []
     for k in range(agents):
@@ -114,18 +114,18 @@ def logistic(agents=10, records=20, n=3):
     return dp.Problem(made), gradient
 
 
-def printed(gradient, neighbours, start, rounds, D, zeta, weight, sign):
+def printed(gradient, neighbors, start, rounds, D, zeta, weight, sign):
     """Algorithm 1, where the paper's sign is -1. Iterates, shape (rounds, agents, n)."""
     x, path = np.array(start), []
     lam = np.zeros_like(x)
     for t in range(1, rounds + 1):
         before, x = x, np.empty_like(x)
-        for i, around in enumerate(neighbours):
+        for i, around in enumerate(neighbors):
             share = weight(i, t)  # Gamma / D
             mean = sum(before[j] for j in around) / len(around)
             x[i] = share * before[i] + (1 - share) * mean
             x[i] += (lam[i] - gradient(i, before[i])) / D
-        for i, around in enumerate(neighbours):
+        for i, around in enumerate(neighbors):
             lam[i] += sign * zeta * sum(x[j] - x[i] for j in around)
         path.append(x)
     return np.array(path)
@@ -140,7 +140,7 @@ def test_with_the_printed_sign_of_the_multipliers_iterates_diverge():
     result = plan.run(seed=1, iterates=True)
     wrong, right = (
         printed(
-            gradient, net.neighbours, np.zeros((10, 3)), 170, 10.0, 0.5,
+            gradient, net.neighbors, np.zeros((10, 3)), 170, 10.0, 0.5,
             lambda i, t: drawn[f"a{i}", t, 0], sign,
         )
         for sign in (-1, 1)
@@ -188,7 +188,7 @@ def test_with_cones_agents_meet_in_the_central_optimum():
     ]
     given = study(4, sets=lambda k, x: shapes[k](x))
     result = noiseless(given, dp.DecentralizedADMM("path"), 450).run(seed=5)
-    dp.not_private.central(given.problem).solve(cp.CLARABEL)
+    dp.not_private.joint_problem(given.problem).solve(cp.CLARABEL)
     for x in result.last.vectors:
         assert x == pytest.approx(given.x.value, abs=1e-4)
 
@@ -263,12 +263,12 @@ def test_a_nonconvex_objective_is_refused():
 
 
 def test_texts_name_the_method_its_network_and_its_constants():
-    assert str(dp.DecentralizedADMM()) == "decentralised ADMM over complete"
+    assert str(dp.DecentralizedADMM()) == "decentralized ADMM over complete"
     plan = noisy(study(), dp.DecentralizedADMM("ring", step=1 / 8, penalty=0.5))
     text = str(plan.algorithm)
-    assert text.startswith("decentralised ADMM over 5 agents, 5 edges, metropolis weights")
+    assert text.startswith("decentralized ADMM over 5 agents, 5 edges, metropolis weights")
     assert text.endswith("step = 0.125, penalty = 0.5")
-    assert "decentralised ADMM over 5 agents" in str(plan)
+    assert "decentralized ADMM over 5 agents" in str(plan)
     (noise,) = {a.noise for a in plan.guarantee.agents}
     assert "3 times the sensitivity of the new point" in noise
 
@@ -295,7 +295,7 @@ def test_noise_on_exact_steps_is_smaller_than_that_on_first_order_steps():
     search = plans[1].algorithm.exact
     assert search.m > 0.4
     assert exact / first == pytest.approx(5.0 / (5.0 + search.m), rel=1e-4)
-    found = dp.check(plans[1])
+    found = dp.check_sensitivity(plans[1])
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.7
     assert (
         "divided by 1/step plus the modulus of strong convexity"
@@ -328,7 +328,7 @@ def test_exact_steps_ask_for_what_their_proof_needs():
     refused(cp.sum_squares(rows @ x), dp.PrivacyError, "agent 'a'.* must be bounded at all points")
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
     several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
-    refused(several, dp.PrivacyError, "several scores, as in agent 'a'", clip=0.5)
+    refused(several, dp.PrivacyError, "several scores, as in agent 'a'", clip_norm=0.5)
     # Bounded variables limit what a record can do, and one score may be clipped.
     limits = [cp.abs(x) <= 1]
     for cost, arguments in (
@@ -340,7 +340,7 @@ def test_exact_steps_ask_for_what_their_proof_needs():
         plan = noisy(
             Given(dp.Problem(agents)), dp.DecentralizedADMM("path", step=1 / 4, exact=True)
         )
-        assert dp.check(plan).passed
+        assert dp.check_sensitivity(plan).passed
 
 
 class Given:
@@ -400,7 +400,7 @@ def test_runs_within_the_conditions_fall_at_a_linear_rate(shape, exact):
     method = dp.DecentralizedADMM(shape, step=1 / 6.5, penalty=0.5, randomness=wide, exact=exact)
     plan = problem.plan(method, mechanism=None, rounds=80)
     resolved = plan.algorithm
-    if shape == "star":  # one neighbour or three: too different for these
+    if shape == "star":  # one neighbor or three: too different for these
         assert "vary too much" in " ".join(resolved.violated(plan.program))
         return
     assert resolved.violated(plan.program) == []

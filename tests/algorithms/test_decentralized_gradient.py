@@ -1,4 +1,4 @@
-"""Decentralised gradient descent against the printed steps, for every aggregate."""
+"""Decentralized gradient descent against the printed steps, for every aggregate."""
 
 from functools import cache
 
@@ -107,7 +107,7 @@ def test_a_network_brings_its_own_weights():
 
 
 class Stub:
-    """Given weights; the step goes to the centre, and the questions are kept."""
+    """Given weights; the step goes to the center, and the questions are kept."""
 
     def __init__(self, w):
         self._w = w
@@ -130,12 +130,12 @@ def empty(agents, n, aggregate, graph):
 
 
 def asked(X, i, aggregate, w=0.5, graph="complete"):
-    """Centre and point of agent i, where all points are known."""
+    """Center and point of agent i, where all points are known."""
     n = X.shape[1]
     plan = empty(len(X), n, aggregate, graph)
     net, agent = plan.algorithm.graph, plan.program.agents[i]
     tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
-    around = net.neighbours[i]
+    around = net.neighbors[i]
     row = net.weights[i, [*around, i]]
     oracle = Stub(w)
     state = AgentState(X[i], X[i], np.zeros(n))
@@ -176,12 +176,12 @@ def test_points_that_agree_stay_where_they_are():
 
 
 @graphs
-def test_the_range_is_that_of_the_closed_neighbourhood(graph):
+def test_the_range_is_that_of_the_closed_neighborhood(graph):
     X = np.random.default_rng(3).normal(size=(6, 4))
     net = dp.networks.build(GRAPHS[graph], list("abcdef"))
     shape = nx.Graph(net.edges)
     for i in range(6):
-        near = X[[i, *net.neighbours[i]]]
+        near = X[[i, *net.neighbors[i]]]
         low, high = (asked(X, i, "range", w, shape)[0] for w in (1.0, 0.0))
         assert np.array_equal(low, near.min(axis=0)) and np.array_equal(high, near.max(axis=0))
         for w in (0.1, 0.7):
@@ -237,7 +237,7 @@ def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
     assert np.abs(runs[0][10].mean(axis=0)).max() > 0.1  # the start is farther away
 
 
-def test_neighbours_do_not_differ_by_more_when_steps_are_small():
+def test_neighbors_do_not_differ_by_more_when_steps_are_small():
     rule = dp.steps.Geometric(0.5, 0.1)
     rng = np.random.default_rng(0)
     x, agents = cp.Variable(2, name="x"), []
@@ -246,10 +246,10 @@ def test_neighbours_do_not_differ_by_more_when_steps_are_small():
         cost = cp.sum_squares(rng.normal(size=(4, 2)) @ x - d)
         agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
     plan = dp.Problem(agents).plan(
-        dp.DecentralizedGradient(step=rule), mechanism=dp.Gaussian(multiplier=1.0),
+        dp.DecentralizedGradient(step=rule), mechanism=dp.Gaussian(noise_multiplier=1.0),
         delta=1e-6, rounds=45,
     )  # fmt: skip
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 # -- declarations ----------------------------------------------------------------------------------
@@ -308,11 +308,11 @@ def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
 
 def test_texts_name_the_aggregate_the_network_and_the_steps():
     assert str(dp.DecentralizedGradient()) == (
-        "decentralised gradient descent (mixing) over complete, a step that the plan chooses"
+        "decentralized gradient descent (mixing) over complete, a step that the plan chooses"
     )
     plan = noisy(study(), dp.DecentralizedGradient("ring", 0.1, "range"))
     text = str(plan.algorithm)
-    assert text.startswith("decentralised gradient descent (range) over 5 agents, 5 edges")
+    assert text.startswith("decentralized gradient descent (range) over 5 agents, 5 edges")
     assert text.endswith("step = 0.1")
 
 
@@ -355,7 +355,7 @@ def test_one_agent_moves_the_drawn_entry_of_its_own_point():
     spent = plan.run(seed=2).ledger["a"].entries
     charged = [0.1 * 0.1 * 2 * np.abs(A[:, drawn(t, 4, 1)]).max() for t in range(1, 31)]
     assert [e.sensitivity for e in spent] == pytest.approx(charged, rel=1e-3)
-    assert dp.check(plan).passed and "by one agent" in str(plan)
+    assert dp.check_sensitivity(plan).passed and "by one agent" in str(plan)
 
 
 def test_one_agent_has_no_ring():
@@ -391,7 +391,7 @@ def test_noise_covers_the_entries_that_move():
     spent = {}
     for count in (1, 3):
         plan = noisy(given, dp.DecentralizedGradient("ring", 0.1, coordinates=count), rounds=9)
-        found = dp.check(plan)
+        found = dp.check_sensitivity(plan)
         assert found.passed and min(agent.ratio for agent in found.agents) > 0.9
         spent[count] = plan.run(seed=0)
     one, all_ = (np.mean([e.sensitivity for e in spent[c].ledger["a"].entries]) for c in (1, 3))

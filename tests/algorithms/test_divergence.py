@@ -23,7 +23,7 @@ def problem(bounds=False, kink=False):
 
 
 METHODS = [
-    lambda step: dp.MeanGradient(step),
+    lambda step: dp.FederatedAveraging(step),
     lambda step: dp.DecentralizedGradient("complete", step, "mean"),
 ]
 
@@ -53,8 +53,8 @@ def test_what_is_not_proved_is_not_said(method, model):
 @pytest.mark.parametrize(
     "method",
     [
-        dp.MeanGradient(),
-        dp.MeanGradient(dp.steps.Sqrt()),
+        dp.FederatedAveraging(),
+        dp.FederatedAveraging(dp.steps.Sqrt()),
         dp.DecentralizedGradient("complete", 1.0, "mixing"),
         dp.DecentralizedGradient("complete", 1.0, "mean", coordinates=1),
         dp.LinearizedADMM(step=1.0, penalty=1.0),

@@ -22,7 +22,7 @@ from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 
-LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
+LAPLACE = dp.Laplace(noise_multiplier=3.0, decay=0.95)
 
 
 def noisy(given, algorithm, rounds=6, mechanism=LAPLACE, **arguments):
@@ -119,7 +119,9 @@ def largest(columns, p):
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.2, 7.0])
-@pytest.mark.parametrize("mechanism", [LAPLACE, dp.Gaussian(multiplier=3.0, decay=0.9)], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [LAPLACE, dp.Gaussian(noise_multiplier=3.0, decay=0.9)], ids=str
+)
 def test_noise_follows_what_one_change_does_to_point_and_gradient(mechanism, ratio):
     given = study(6)
     alpha, rounds = 0.2, 6
@@ -140,7 +142,7 @@ def test_noise_follows_what_one_change_does_to_point_and_gradient(mechanism, rat
 
 
 def steep():
-    """f = -M x^2 / 2 + d x: the worst case, in which gradients push neighbours apart."""
+    """f = -M x^2 / 2 + d x: the worst case, in which gradients push neighbors apart."""
     x = cp.Variable(name="x")
     agents = []
     for name in "abc":
@@ -153,7 +155,7 @@ def steep():
 
 def test_the_charge_is_attained_where_curvature_is_negative():
     plan = steep().plan(DPP2("path", 0.2, 0.05), mechanism=LAPLACE, rounds=7)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.999
 
 
@@ -162,7 +164,7 @@ def test_steps_may_be_long():
     given = study(6)
     plans = [noisy(given, DPP2("ring", alpha, 0.01)) for alpha in (0.02, 1.5)]
     for plan in plans:
-        assert dp.check(plan).passed
+        assert dp.check_sensitivity(plan).passed
     last = [entries(plan)[-1].sensitivity / entries(plan)[0].sensitivity for plan in plans]
     assert last[0] < 1.1 and last[1] > 20
     totals = [sum((1 + (a if t else 0)) / (3 * 0.95**t) for t in range(6)) for a in (0.02, 1.5)]
@@ -180,7 +182,7 @@ def test_a_total_is_attained_and_huge_ones_are_shown():
     assert plan.guarantee.epsilon == pytest.approx(total, rel=1e-9) == 2.0
     assert plan.run(seed=0).ledger.spent() == pytest.approx(total, rel=1e-9)
     long = given.problem.plan(
-        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(multiplier=1.0, decay=0.9), rounds=300
+        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(noise_multiplier=1.0, decay=0.9), rounds=300
     )
     assert long.guarantee.epsilon == pytest.approx(
         1.2 * (0.9**-300 - 1) / (0.9**-1 - 1) - 0.2, rel=1e-9
@@ -226,7 +228,7 @@ def test_a_claim_stands_for_nothing_that_is_derived():
         plan = dp.Problem(agents).plan(method, mechanism=LAPLACE, rounds=4)
         assert plan.agents[0].smoothness.value == pytest.approx(100)
         assert plan.guarantee.kind == "worst-case"
-        assert dp.check(plan).passed
+        assert dp.check_sensitivity(plan).passed
     # Nothing follows from the smoothness of agents without private data.
     given = DPP2("path", 0.1)
     assert dp.Problem(agents).plan(given, mechanism=LAPLACE, rounds=4).price is not None
@@ -310,7 +312,7 @@ def test_problems_of_another_form_are_refused():
     refused(cp.sum_squares(rows @ x), "must be bounded at all points", error=dp.PrivacyError)
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
     several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
-    refused(several, "several scores", error=dp.PrivacyError, clip=0.5)
+    refused(several, "several scores", error=dp.PrivacyError, clip_norm=0.5)
 
 
 # -- rounding and charges --------------------------------------------------------------------------
@@ -320,8 +322,8 @@ def test_problems_of_another_form_are_refused():
     "method",
     [
         dp.DecentralizedGradient(step=5e-324),
-        dp.MeanGradient(step=5e-324),
-        dp.PrimalDual(step=5e-324, gamma=5.0, omega=1.0),
+        dp.FederatedAveraging(step=5e-324),
+        dp.PrimalDual(step=5e-324, penalty=5.0, dual_step=1.0),
         dp.GradientTracking(step=5e-324, ratio=5e-324),
     ],
     ids=str,
@@ -340,7 +342,7 @@ def test_what_underflows_is_not_taken_for_public(method):
     "method",
     [
         dp.DecentralizedGradient("complete", 1.0),
-        dp.MeanGradient(1.0),
+        dp.FederatedAveraging(1.0),
         dp.DecentralizedADMM("complete", step=1 / 2, exact=True),
         DPP2("complete", 0.5, 0.1),
         dp.GradientTracking("complete", 0.5),
@@ -355,7 +357,7 @@ def test_large_public_gradients_do_not_tell_by_their_rounding(method):
     problem = dp.Problem(agents, start={x: np.ones(1)})
     plan = problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6)
     # So small a change is rounded away, and nothing else of it may show.
-    assert dp.check(plan).status == "vacuous"
+    assert dp.check_sensitivity(plan).status == "vacuous"
 
 
 def test_every_agent_has_a_decay_and_a_scale_of_its_own():
@@ -386,5 +388,5 @@ def test_every_agent_has_a_decay_and_a_scale_of_its_own():
         assert np.sum(losses) <= plan.agent(name).price.epsilon == pytest.approx(budgets[name])
         assert losses[-1] / losses[0] == pytest.approx(r**-8, rel=1e-3)
     assert plan.guarantee.epsilon == pytest.approx(50)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed, str(found)

@@ -98,7 +98,7 @@ def noisy(given, rounds=7, multiplier=None, parameters=(), **arguments):
     if multiplier is None:
         settings.setdefault("epsilon", 1.0)
     else:
-        settings["mechanism"] = dp.Gaussian(multiplier=multiplier)
+        settings["mechanism"] = dp.Gaussian(noise_multiplier=multiplier)
     return given.problem.plan(dp.GradientADMM(**dict(parameters)), **settings)
 
 
@@ -120,11 +120,11 @@ def by_cvxpy(public, rows, beta):
     return solve
 
 
-def printed(gradient, turns, users, A, B, c, minimise, beta, eta, x, left=lambda t, x: x):
+def printed(gradient, turns, users, A, B, c, minimize, beta, eta, x, left=lambda t, x: x):
     """Algorithm 1, line by line, with the users' turns: ``(x, y, lam)`` after each round."""
     lam, path = np.zeros(c.size), []
     for t, k in enumerate(turns, 1):
-        y = minimise(x, lam)  # line 1, Lemma 3.1
+        y = minimize(x, lam)  # line 1, Lemma 3.1
         lam = lam - beta * (A @ x + B @ y - c)  # line 2
         step = x - eta * (users * gradient(k, x) + A.T @ (beta * (B @ y - c) - lam))
         # Line 3, Lemma 3.2; noise on x is all that is added to it.
@@ -160,13 +160,13 @@ def by_steps(public, A, B, c, beta):
     """The y step by proximal gradient steps, to the last digit."""
     s = 1 / (beta * np.linalg.norm(B, 2) ** 2)
 
-    def minimise(x, lam):
+    def minimize(x, lam):
         y = np.zeros(B.shape[1])
         for _ in range(500):
             y = PROX[public](y - s * B.T @ (beta * (A @ x + B @ y - c) - lam), s)
         return y
 
-    return minimise
+    return minimize
 
 
 def written(shape, public, users):
@@ -186,7 +186,7 @@ CLOSED.remove(("wide", boxed))  # whose y step is a conic program, which ends at
 def test_a_run_is_algorithm_1(private, shape, public, users):
     given, A, B, c = written(shape, public, users)
     beta, eta, noise = 1.3, 0.05, []
-    mechanism = dp.Laplace(multiplier=0.01) if private else None
+    mechanism = dp.Laplace(noise_multiplier=0.01) if private else None
     plan = given.problem.plan(
         dp.GradientADMM(penalty=beta, step=eta), mechanism=mechanism, rounds=7
     )
@@ -208,9 +208,9 @@ def test_a_run_is_algorithm_1(private, shape, public, users):
         noise.extend(rest / scales[t])
         return x - eta * users * rest
 
-    minimise = by_steps(public, A, B, c, beta)
+    minimize = by_steps(public, A, B, c, beta)
     start = np.zeros(A.shape[1])
-    path = printed(given.gradient, turns, users, A, B, c, minimise, beta, eta, start, left)
+    path = printed(given.gradient, turns, users, A, B, c, minimize, beta, eta, start, left)
     followed(given, result, path, 1e-6 if shape == "wide" else 1e-11)
     assert not private or laplace(noise)
 
@@ -221,15 +221,15 @@ def test_random_orders_are_algorithm_1_with_other_turns(order):
     beta, eta, users = 1.3, 0.05, 5
     method, _, said = overheard(dp.GradientADMM(penalty=beta, step=eta, order=order))
     rounds = 5 if order == "stopping" else 10
-    plan = given.problem.plan(method, mechanism=None, rounds=rounds, observer="last iterate")
+    plan = given.problem.plan(method, mechanism=None, rounds=rounds, observer="last_iterate")
     taken = []
     for seed in range(6):
         said.clear()
         result = plan.run(seed=seed)
         who = {t: int(name[-1]) for name, t, _ in said}
         turns = [who[t] for t in range(1, result.rounds + 1)]
-        minimise = by_steps(elastic_net, A, B, c, beta)
-        path = printed(given.gradient, turns, users, A, B, c, minimise, beta, eta, np.zeros(3))
+        minimize = by_steps(elastic_net, A, B, c, beta)
+        path = printed(given.gradient, turns, users, A, B, c, minimize, beta, eta, np.zeros(3))
         for t, (k, (x, _, _)) in enumerate(zip(turns, path, strict=True), 1):
             assert said[f"user{k}", t, 0] == pytest.approx(x, abs=1e-11)
         assert result.last[given.x] == pytest.approx(path[-1][0], abs=1e-11)
@@ -260,9 +260,9 @@ def test_rounds_are_those_of_the_paper_for_any_coupling(public, shape):
     plan = noiseless(given, penalty=0.7, step=0.04)
     rows = eliminated(plan.program)
     assert rows.c_alone.size == (1 if shape == "tall" else 0)
-    minimise = by_cvxpy(PUBLIC[public], rows, 0.7)
+    minimize = by_cvxpy(PUBLIC[public], rows, 0.7)
     expected = printed(
-        given.gradient, [0, 1, 0, 1, 0], 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, np.zeros(n)
+        given.gradient, [0, 1, 0, 1, 0], 2, rows.A, rows.B, rows.c, minimize, 0.7, 0.04, np.zeros(n)
     )
     result = plan.run(iterates=True)
     followed(given, result, expected, 1e-6)
@@ -276,9 +276,9 @@ def test_residuals_are_those_of_the_optimality_conditions():
     given = model(2, 4, 3, wide)
     plan = noiseless(given, rounds=4, penalty=0.7, step=0.04)
     rows = eliminated(plan.program)
-    minimise = by_cvxpy(elastic_net, rows, 0.7)
+    minimize = by_cvxpy(elastic_net, rows, 0.7)
     path = printed(
-        given.gradient, [0, 1, 0, 1], 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, np.zeros(4)
+        given.gradient, [0, 1, 0, 1], 2, rows.A, rows.B, rows.c, minimize, 0.7, 0.04, np.zeros(4)
     )
     xs = [np.zeros(4), *(x for x, _, _ in path)]
     gaps = [rows.A @ x + rows.B @ y - rows.c for x, (_, y, _) in zip(xs, path, strict=False)]
@@ -304,8 +304,8 @@ def test_rounds_start_at_the_public_start():
     problem = replace(given.problem, start={given.x: [1.0, -2.0, 3.0]})
     plan = noiseless(replace(given, problem=problem), rounds=1, penalty=1.0, step=0.05)
     start, (A, B, c) = np.array([1.0, -2.0, 3.0]), SHAPES["identity"]
-    minimise = by_steps(elastic_net, A, B, c, 1.0)
-    expected = printed(given.gradient, [0], 2, A, B, c, minimise, 1.0, 0.05, start)
+    minimize = by_steps(elastic_net, A, B, c, 1.0)
+    expected = printed(given.gradient, [0], 2, A, B, c, minimize, 1.0, 0.05, start)
     assert plan.run().last[given.x] == pytest.approx(expected[0][0], abs=1e-12)
 
 
@@ -387,7 +387,7 @@ def test_with_many_users_the_average_comes_near_the_optimum():
     distance = []
     for share in (1.0, 0.1):
         eta = share / (10 * given.smoothness)
-        averages = noiseless(given, rounds=3000, step=eta, output="average").run()
+        averages = noiseless(given, rounds=3000, step=eta, returned="average").run()
         assert averages.reported == "average"
         distance.append(np.linalg.norm(averages.solution[given.x] - x))
     assert distance[1] < 0.05 * np.linalg.norm(x)
@@ -439,7 +439,7 @@ def records(users=2, clip=None):
         features = dp.Private(X, name=f"X{k}", adjacency=rows)
         labels = dp.Private(rng.choice([-1.0, 1.0], 5), name=f"y{k}", adjacency=rows)
         loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
-        agents.append(dp.Agent(cp.Minimize(loss), name=f"user{k}", clip=clip))
+        agents.append(dp.Agent(cp.Minimize(loss), name=f"user{k}", clip_norm=clip))
     return dp.Problem([*agents, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
 
 
@@ -453,7 +453,7 @@ def test_the_curvature_of_records_follows_from_their_bound():
 def test_a_curvature_that_private_data_do_not_bound_needs_a_constant():
     w, y = cp.Variable(2, name="w"), cp.Variable(2, name="y")
     weight = dp.Private(np.ones(2), name="d", nonneg=True, adjacency=dp.Within(0.1))
-    user = dp.Agent(cp.Minimize(weight @ cp.square(w)), name="user0", clip=None)
+    user = dp.Agent(cp.Minimize(weight @ cp.square(w)), name="user0", clip_norm=None)
     problem = dp.Problem([user, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
     with pytest.raises(
         dp.ModelError, match=r"'user0'.*dp.GradientADMM\(smoothness=...\).*step=..."
@@ -617,7 +617,7 @@ def test_problems_of_another_form_are_refused(case):
     build, *said = REFUSED[case]
     agents, coupling = build(*pieces())
     problem = dp.Problem(agents, coupling=coupling)
-    for mechanism, delta in ((dp.Gaussian(multiplier=5.0), 1e-6), (None, None)):
+    for mechanism, delta in ((dp.Gaussian(noise_multiplier=5.0), 1e-6), (None, None)):
         with pytest.raises(dp.ModelError) as caught:
             problem.plan(dp.GradientADMM(step=0.1), mechanism=mechanism, delta=delta, rounds=2)
         assert all(part in str(caught.value) for part in said), str(caught.value)
@@ -826,10 +826,10 @@ def test_x_has_isotropic_noise_of_the_stated_size_given_everything_before():
 
 
 @pytest.mark.parametrize("users", [1, 2])
-def test_neighbours_differ_by_what_the_map_leaves_of_the_sensitivity(users):
+def test_neighbors_differ_by_what_the_map_leaves_of_the_sensitivity(users):
     given = model(users)
     beta, eta = 1.5, 0.2
-    found = dp.check(noisy(given, 6, 5.0, {"penalty": beta, "step": eta}))
+    found = dp.check_sensitivity(noisy(given, 6, 5.0, {"penalty": beta, "step": eta}))
     assert found.passed, str(found)
     assert [a.releases for a in found.agents] == [6 // users] * users
     for agent in found.agents:
@@ -839,14 +839,14 @@ def test_neighbours_differ_by_what_the_map_leaves_of_the_sensitivity(users):
 @pytest.mark.parametrize("public", PUBLIC)
 @pytest.mark.parametrize("parameters", [{"penalty": 0.5}, {"penalty": 200.0, "step": 0.5}], ids=str)
 @pytest.mark.parametrize(
-    "mechanism", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
+    "mechanism", [dp.Gaussian(noise_multiplier=5.0), dp.Laplace(noise_multiplier=5.0)], ids=str
 )
-def test_record_and_replay_on_neighbours_passes(public, parameters, mechanism):
+def test_record_and_replay_on_neighbors_passes(public, parameters, mechanism):
     given = model(3, 4, 3, wide, PUBLIC[public])
     plan = given.problem.plan(
         dp.GradientADMM(**parameters), mechanism=mechanism, rounds=7, delta=1e-6
     )
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed, str(found)
     assert all(0.01 < agent.ratio <= 1 for agent in found.agents)
 
@@ -865,13 +865,13 @@ def l1_lengthening(n):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
+    "mechanism", [dp.Gaussian(noise_multiplier=5.0), dp.Laplace(noise_multiplier=5.0)], ids=str
 )
 def test_the_map_lengthens_the_norm_of_no_mechanism(mechanism):
     plan = l1_lengthening(8).plan(
         dp.GradientADMM(penalty=10.0, step=1.0), mechanism=mechanism, rounds=3, delta=1e-6
     )
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed, str(found)
 
 
@@ -889,15 +889,15 @@ def longer(turn):
 
 def test_a_map_that_lengthens_is_reported():
     plan = model(2).problem.plan(
-        Lengthening(penalty=0.5), mechanism=dp.Gaussian(multiplier=5.0), rounds=3, delta=1e-6
+        Lengthening(penalty=0.5), mechanism=dp.Gaussian(noise_multiplier=5.0), rounds=3, delta=1e-6
     )
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert not found.passed
     assert "the ledger was charged a sensitivity of" in found.faults[0]
 
 
 def test_the_server_receives_x_and_hands_out_public_things_only(monkeypatch):
-    """Replies are the noisy x; the map, the centre and the step do not know the data."""
+    """Replies are the noisy x; the map, the center and the step do not know the data."""
     given = model(2)
     seen = []
     honest = dp.GradientADMM.receive

@@ -18,7 +18,7 @@ from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 
-LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
+LAPLACE = dp.Laplace(noise_multiplier=3.0, decay=0.95)
 
 
 # -- the iterations --------------------------------------------------------------------------------

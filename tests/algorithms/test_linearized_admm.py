@@ -1,4 +1,4 @@
-"""Linearised ADMM, round by round against its printed equations."""
+"""Linearized ADMM, round by round against its printed equations."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def by_hand(given, gradient, eta, rho, E, left=lambda p, t, e, x, D: x):
             S = np.eye(x[p].size)[2:]
             iterates = []
             for e in range(E):
-                # The minimiser of (10) over a box: its objective separates.
+                # The minimizer of (10) over a box: its objective separates.
                 D = 1 / eta(t) + rho(t) * S.sum(axis=0)
                 pull = x[p] / eta(t) + S.T @ (rho(t) * w[held] + lam[p]) - gradient(p, t, e, x[p])
                 x[p] = left(p, t, e, np.clip(pull / D, -given.limit, given.limit), D)
@@ -72,11 +72,11 @@ def test_a_private_run_is_algorithm_1_at_the_released_gradients(E):
 
 
 @pytest.mark.parametrize("E", [1, 2])
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 def test_a_private_run_with_noise_on_the_output_is_equation_12(perturb, E):
     given, eta, rho = study(0.3), STEPS["sqrt"][1], PENALTIES["growing"][1]
     method = dp.LinearizedADMM(GROWING, dp.steps.Sqrt(), local_updates=E, perturb=perturb)
-    mechanism = dp.Laplace(multiplier=0.01)
+    mechanism = dp.Laplace(noise_multiplier=0.01)
     plan = given.problem.plan(method, rounds=ROUNDS, mechanism=mechanism)
     result = plan.run(seed=4, record=True, iterates=True)
     released = [given.released(result, p) for p in range(3)]
@@ -118,7 +118,7 @@ def test_the_average_is_that_of_the_theorem():
     [
         ({"local_updates": 0}, r"local_updates=0\) must be an int of at least 1"),
         ({"local_updates": 1.5}, r"local_updates=1\.5\) must be an int"),
-        ({"perturb": "gradient"}, r"perturb='gradient'\) must be.*'projected output'"),
+        ({"perturb": "gradient"}, r"perturb='gradient'\) must be.*'projected_output'"),
         ({"output_sensitivity": 1.0}, r"output_sensitivity=1\).*perturb='output'"),
         ({"perturb": "output", "output_sensitivity": -1.0}, r"=-1\.0\) must be a positive finite"),
     ],

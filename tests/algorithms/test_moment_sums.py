@@ -11,7 +11,7 @@ from dpcvx.algorithms.moment_sums import moment_sum
 
 SHARING = dp.SecretSharing(limit=1000.0)
 BUDGET = dict(epsilon=1.0, delta=1e-6)
-MOMENTS = dp.Central(SHARING, sums="moments")
+MOMENTS = dp.OneShot(SHARING, sums="moments")
 pytestmark = pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 
 
@@ -52,7 +52,7 @@ def test_without_noise_the_optimum_is_found(weights, public):
     problem, _ = clinics(weights=weights, public=public, radii=(1.0, 0.5))
     result = problem.plan(MOMENTS, mechanism=None).run()
     found = dp.not_private.objective(problem, result.raw)
-    whole = dp.not_private.central(problem)
+    whole = dp.not_private.joint_problem(problem)
     assert found == pytest.approx(whole.solve(cp.CLARABEL), abs=1e-4)
 
 
@@ -66,7 +66,7 @@ def test_matrices_of_variables_may_be_affine_in_the_product():
         made.append(dp.Agent(cp.Minimize(fit), name=f"a{k}"))
     problem = dp.Problem(made)
     result = problem.plan(MOMENTS, mechanism=None).run()
-    whole = dp.not_private.central(problem)
+    whole = dp.not_private.joint_problem(problem)
     whole.solve(cp.CLARABEL)
     assert result.solution["W"] == pytest.approx(W.value, abs=1e-4)
 
@@ -106,8 +106,8 @@ def test_the_noise_is_what_the_sum_needs():
     assert len(result.transcript.releases) == 5
     assert not result.ledger["registry"].entries
     assert result.ledger["a1"].spent().epsilon == pytest.approx(1.0, rel=1e-9)
-    assert plan.guarantee.colluders == 1
-    assert plan.guarantee.alone > 1.5
+    assert plan.guarantee.max_colluders == 1
+    assert plan.guarantee.against_all_others > 1.5
     assert "per entry of the second moments" in plan.guarantee.agents[0].noise
 
 
@@ -135,17 +135,17 @@ def test_no_change_of_a_record_moves_a_term_farther_than_is_charged():
 
 def test_the_charge_holds_in_runs():
     problem, _ = clinics(m=8)
-    assert dp.check(problem.plan(MOMENTS, **BUDGET)).passed
+    assert dp.check_sensitivity(problem.plan(MOMENTS, **BUDGET)).passed
 
 
 def test_ten_agents_end_closer_than_with_moments_of_each():
     # Nine honest agents leave a ninth of the squared noise. Means of 20 gaps have a ratio of about
     # nine, known to a fifth: fewer than one set of seeds in 1e4 has one below four.
     problem, _ = clinics(10, m=100)
-    whole = dp.not_private.central(problem)
+    whole = dp.not_private.joint_problem(problem)
     whole.solve(cp.CLARABEL)
     gaps = []
-    for method, more in ((dp.Central(), {"release": "once"}), (MOMENTS, {})):
+    for method, more in ((dp.OneShot(), {"release": "once"}), (MOMENTS, {})):
         plan = problem.plan(method, mechanism="gaussian", **BUDGET, **more)
         runs = [plan.run(seed=s, verbose=False) for s in range(20)]
         gaps.append(np.mean([dp.not_private.objective(problem, r.raw) for r in runs]) - whole.value)
@@ -169,14 +169,14 @@ def test_sums_that_say_nothing_of_the_problem_are_refused(one, error, words):
 def test_what_cannot_work_is_refused_in_words():
     problem, _ = clinics()
     with pytest.raises(dp.ModelError, match=r"Write sharing=dp\.SecretSharing"):
-        dp.Central(sums="moments")
+        dp.OneShot(sums="moments")
     with pytest.raises(dp.ModelError, match="sums="):
-        dp.Central(SHARING, sums="means")
+        dp.OneShot(SHARING, sums="means")
     with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
         problem.plan(MOMENTS, mechanism="laplace", epsilon=1.0, delta=0)
     with pytest.raises(dp.PrivacyError, match="write sums='moments' as well"):
-        problem.plan(dp.Central(SHARING), **BUDGET)
-    with pytest.raises(dp.PrivacyError, match="without clip="):
-        clinics(clip=1.0)[0].plan(MOMENTS, **BUDGET)
+        problem.plan(dp.OneShot(SHARING), **BUDGET)
+    with pytest.raises(dp.PrivacyError, match="without clip_norm="):
+        clinics(clip_norm=1.0)[0].plan(MOMENTS, **BUDGET)
     with pytest.raises(dp.ModelError, match="Drop one of them"):
         problem.plan(MOMENTS, release="once", **BUDGET)

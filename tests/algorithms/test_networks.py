@@ -74,10 +74,10 @@ def test_relabelling_permutes_and_nothing_else(rule, graph, data):
     assert there.second_eigenvalue == pytest.approx(here.second_eigenvalue, abs=1e-12)
     place = {i: k for k, i in enumerate(order)}
     for k, i in enumerate(order):
-        assert there.neighbours[k] == tuple(sorted(place[j] for j in here.neighbours[i]))
+        assert there.neighbors[k] == tuple(sorted(place[j] for j in here.neighbors[i]))
     by_position = dp.networks.build(graph, labels, rule)
     assert np.array_equal(by_position.weights, here.weights)
-    assert by_position.neighbours == here.neighbours
+    assert by_position.neighbors == here.neighbors
     # Nor does the order in which a graph was written down matter.
     shuffled = nx.Graph()
     shuffled.add_nodes_from(labels[i] for i in order)
@@ -100,7 +100,7 @@ def test_weights_of_a_path_by_hand():
     star = dp.networks.build("star", names(5)).weights
     assert star[0] == pytest.approx(np.full(5, 1 / 5))
     assert np.diag(star)[1:] == pytest.approx(np.full(4, 4 / 5))
-    # Largest eigenvalues 5 and 1: the centre's own weight is negative.
+    # Largest eigenvalues 5 and 1: the center's own weight is negative.
     assert dp.networks.build("star", names(5), "laplacian").weights[0, 0] == pytest.approx(
         1 - 4 / 3
     )
@@ -119,7 +119,7 @@ def test_shapes():
         for n in (2, 3):
             assert nx.is_connected(dp.networks.build(shape, names(n)).graph())
     assert dp.networks.build("star", names(4)).degrees == (3, 1, 1, 1)
-    assert dp.networks.build("ring", names(4)).neighbours == ((1, 3), (0, 2), (1, 3), (0, 2))
+    assert dp.networks.build("ring", names(4)).neighbors == ((1, 3), (0, 2), (1, 3), (0, 2))
 
 
 # Given matrices -----------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_random_networks_are_connected_with_the_edges_asked_for(n, seed, share):
     net = dp.networks.random(names(n), edges, seed)
     assert len(net.edges) == edges and nx.is_connected(net.graph())
     again = dp.networks.random(names(n), edges, seed)
-    assert again.neighbours == net.neighbours and np.array_equal(again.weights, net.weights)
+    assert again.neighbors == net.neighbors and np.array_equal(again.weights, net.weights)
 
 
 def test_random_networks_do_not_change_between_versions():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.on_networks import Inbox, Inboxes, NeighbourMethod, NetworkState, spread
+from dpcvx.algorithms.on_networks import Inbox, Inboxes, NeighborMethod, NetworkState, spread
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import PrivacyGate
 from dpcvx.run.private_oracle import PrivateOracle
@@ -82,7 +82,7 @@ def noiseless(given, algorithm, rounds=5):
 
 
 def noisy(given, algorithm, rounds=5, **arguments):
-    settings = {"mechanism": dp.Gaussian(multiplier=3.0), "delta": 1e-6} | arguments
+    settings = {"mechanism": dp.Gaussian(noise_multiplier=3.0), "delta": 1e-6} | arguments
     return given.problem.plan(algorithm, rounds=rounds, **settings)
 
 
@@ -143,14 +143,14 @@ GRAPHS = {
 
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("name", ["ADMM", "mixing", "range"])
-def test_an_inbox_holds_the_messages_of_the_neighbours_and_of_nobody_else(heard, name, graph):
+def test_an_inbox_holds_the_messages_of_the_neighbors_and_of_nobody_else(heard, name, graph):
     given = study()
     noisy(given, METHODS[name](GRAPHS[graph]), rounds=3).run(seed=1)
     net = dp.networks.build(GRAPHS[graph], list("abcde"))
     assert len(heard) == 15
     for (agent, t), (copy, inbox) in heard.items():
         assert inbox.own == agent
-        assert inbox.senders == net.neighbours[agent]
+        assert inbox.senders == net.neighbors[agent]
         last = [0.0 if t == 1 else taint(k, t - 1) for k in range(5)]
         assert np.array_equal(inbox.values, [[last[j]] * 3 for j in inbox.senders])
         row = [net.weights[agent, j] for j in (*inbox.senders, agent)]
@@ -185,12 +185,12 @@ def descendants(kind):
 
 
 def test_no_method_makes_its_own_mail():
-    found = set(descendants(NeighbourMethod))
+    found = set(descendants(NeighborMethod))
     assert {dp.DecentralizedADMM, dp.DecentralizedGradient} <= found
     for name in ("send", "receive"):
-        assert getattr(NeighbourMethod, name).__final__
+        assert getattr(NeighborMethod, name).__final__
         for kind in found:
-            assert getattr(kind, name) is getattr(NeighbourMethod, name)
+            assert getattr(kind, name) is getattr(NeighborMethod, name)
 
 
 def test_mail_is_made_from_the_last_values_alone():
@@ -227,8 +227,8 @@ def test_what_all_hear_is_what_each_of_them_hears_bit_by_bit(count, extra, m, se
     boxes = [heard.one(i) for i in range(count)]
     least, most = heard.extremes(own)
     for i, box in enumerate(boxes):
-        assert (box.own, box.senders) == (i, net.neighbours[i])
-        assert np.array_equal(box.values, X[list(net.neighbours[i])])
+        assert (box.own, box.senders) == (i, net.neighbors[i])
+        assert np.array_equal(box.values, X[list(net.neighbors[i])])
         assert np.array_equal(heard.weighted()[i], box.weighted())
         assert np.array_equal(heard.summed()[i], box.summed())
         assert np.array_equal(heard.summed(own)[i], box.summed(own[i]))
@@ -444,7 +444,7 @@ def test_a_file_gives_out_the_result_of_agents_without_data(name, tmp_path):
 @pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 @secretive
 def test_agents_without_data_go_on_from_where_they_were(name, tmp_path):
-    """Their points are what neighbours heard, and what the released ones were computed from."""
+    """Their points are what neighbors heard, and what the released ones were computed from."""
     path = tmp_path / "ledger.jsonl"
     plan = noisy(study(3, n=2, public=(1,)), METHODS[name](), rounds=4)
     result, raw = full(plan, path, iterates=True)
@@ -459,7 +459,7 @@ def test_the_average_is_reported_under_noise_and_the_last_iterate_without(name):
     assert noisy(given, algorithm).run(seed=1).reported == "average"
     assert noiseless(given, algorithm).run().reported == "last"
     for output in ("average", "last"):
-        chosen = replace(algorithm, output=output)
+        chosen = replace(algorithm, returned=output)
         assert noisy(given, chosen).run(seed=1).reported == output
         assert noiseless(given, chosen).run().reported == output
 
@@ -532,7 +532,7 @@ def test_a_network_of_other_agents_or_another_order_is_refused():
     assert plan.algorithm.graph is right
 
 
-def test_a_single_agent_has_no_neighbours():
+def test_a_single_agent_has_no_neighbors():
     refused(lambda: noiseless(study(1), dp.DecentralizedADMM()), "two agents or more")
 
 
@@ -557,7 +557,7 @@ def test_another_network_is_another_plan():
 
 
 def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
-    """A gradient on its own would leave the centre, and with it the weights, to be guessed."""
+    """A gradient on its own would leave the center, and with it the weights, to be guessed."""
     asked = []
     honest = PrivateOracle.release
 

@@ -53,7 +53,7 @@ def test_what_is_charged_is_the_step_size_times_what_a_gradient_moves():
         change = ETA * 0.1 * np.abs(A).sum(axis=1).max()  # one entry of b moves by 0.1
         sensitivities = [entry.sensitivity for entry in account.entries]
         assert sensitivities == pytest.approx([change] * ROUNDS, rel=1e-4)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.99
 
 

@@ -30,7 +30,7 @@ class Written:
     radius: float = 0.1
     norm: object = "entry"
     records: bool = True
-    change: str = "replace"
+    change: str = "replace_one"
     longest: float = 1.0
     signed: bool = False
     loss: str = "logistic"
@@ -43,7 +43,7 @@ class Written:
     def agent(self, name, parameter=None):
         rows = (3, 2) if self.records else 3
         adjacency = (
-            dp.Rows(self.longest, change=self.change)
+            dp.Rows(self.longest, relation=self.change)
             if self.records
             else dp.Within(self.radius, self.norm)
         )
@@ -66,7 +66,7 @@ class Written:
             cp.Minimize(sum(terms)),
             constraints,
             name=name,
-            clip=self.clip if self.records else None,
+            clip_norm=self.clip if self.records else None,
             sensitivity=None if self.asserted is None else dp.Asserted(l2=self.asserted),
         )
 
@@ -75,7 +75,7 @@ OTHERS = {
     "one constant": {"constant": math.nextafter(2.0, 3.0)},
     "a factor": {"factor": 1.5},
     "bound of the rows": {"longest": 1.25},
-    "what a change is": {"change": "add or remove"},
+    "what a change is": {"change": "add_or_remove_one"},
     "a sign": {"signed": True},
     "the loss": {"loss": "huber"},
     "the set": {"box": 4.0},
@@ -238,7 +238,7 @@ def test_planning_looks_at_sets_and_convexity_once_per_kind(monkeypatch):
     for count in (2, 9):
         looked.clear()
         agents = [Written().agent(f"a{k}") for k in range(count)]
-        dp.Problem(agents).plan(dp.SummedGradient(), rounds=3, epsilon=1.0, delta=1e-6)
+        dp.Problem(agents).plan(dp.FederatedGradient(), rounds=3, epsilon=1.0, delta=1e-6)
         counts.append(sorted(looked))
     assert counts[0] == counts[1] and "is_dcp" in looked and len(set(looked)) > 1
 
@@ -249,5 +249,5 @@ def test_each_agent_that_is_not_convex_is_named_though_it_is_looked_at_once():
         for private in (dp.Private(shape=2, name=n, adjacency=dp.Within(0.1)) for n in "abc")
     ]
     agents = [Written().agent("d"), *bent]
-    plan = dp.Problem(agents).plan(dp.MeanGradient(), rounds=3, epsilon=1.0, delta=1e-6)
+    plan = dp.Problem(agents).plan(dp.FederatedAveraging(), rounds=3, epsilon=1.0, delta=1e-6)
     assert "objectives of 'a', 'b' and 'c' are not convex" in plan.remarks

@@ -39,7 +39,7 @@ def private(name):
 
 
 def optimum(problem, variables):
-    dp.not_private.central(problem).solve(
+    dp.not_private.joint_problem(problem).solve(
         cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12
     )
     return np.concatenate([v.value for v in variables])
@@ -101,7 +101,7 @@ def by_hand(given, C, c, numbers, penalties, exact, left, residuals):
             pull = C[i].T @ (lam - own @ (others - c)) + gamma @ x[i]
             # C' rho C + Gamma = D I, so (12) has one quadratic term, D/2 |x - pull / D|^2.
             step[i] = (
-                given.minimiser(i, pull / D, D) if exact else (pull - given.gradient(i, x[i])) / D
+                given.minimizer(i, pull / D, D) if exact else (pull - given.gradient(i, x[i])) / D
             )
         x = given.projected(left(t, 1, step))
         yield x
@@ -125,7 +125,12 @@ def test_a_run_is_that_of_equations_13_and_12(private, randomness, exact, sharin
     rho, zeta, D = numbers = 0.7, 0.4, 9.0
     method, drawn, _ = overheard(
         dp.ResourceADMM(
-            penalty=rho, zeta=zeta, step=1 / D, randomness=randomness, exact=exact, sharing=sharing
+            penalty=rho,
+            dual_step=zeta,
+            step=1 / D,
+            randomness=randomness,
+            exact=exact,
+            sharing=sharing,
         )
     )
 
@@ -203,7 +208,9 @@ def test_a_run_with_secret_sums_that_diverges_says_so_at_the_limit(method):
     else:
         x = cp.Variable(name="x")
         agents = [dp.Agent(cp.Minimize(cp.square(x - k)), name=f"a{k}") for k in range(3)]
-        plan = dp.Problem(agents).plan(dp.MeanGradient(3.0, sharing), mechanism=None, rounds=200)
+        plan = dp.Problem(agents).plan(
+            dp.FederatedAveraging(3.0, sharing), mechanism=None, rounds=200
+        )
     with pytest.raises(dp.DataError, match="the run diverges: take shorter steps") as caught:
         plan.run()
     where = r"In round \d+ agent '[^']+' would add a value beyond 10000 to the sum"
@@ -230,7 +237,7 @@ def test_private_runs_stay_within_their_charge_and_tell_no_prices(sharing):
     )  # fmt: skip
     result = plan.run(seed=1, record=True)
     assert result.ledger.spent() == pytest.approx(2.0)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.99
     for k, price in enumerate(np.random.default_rng(0).uniform(1, 3, size=(5, 2))):
         assert not contains((plan, result, result.transcript), price), k
@@ -247,7 +254,7 @@ def test_the_banner_says_which_conditions_of_48_fail():
     strong = [dp.Agent(cp.Minimize(50 * cp.square(v)), name=v.name()) for v in (x, y)]
     pair = dp.Problem(strong, coupling=[0.01 * x + 0.01 * y == 1.0])
     fine = pair.plan(
-        dp.ResourceADMM(penalty=1.0, zeta=0.5, step=1 / 2e4, randomness=0.0),
+        dp.ResourceADMM(penalty=1.0, dual_step=0.5, step=1 / 2e4, randomness=0.0),
         mechanism=None,
         rounds=1,
     )
@@ -290,7 +297,7 @@ def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infini
     pair = dp.Problem(flat, coupling=[0.01 * x + 0.01 * y == 0.1])
 
     def planned(D):
-        method = dp.ResourceADMM(penalty=1.0, zeta=0.5, step=1 / D, randomness=0.0)
+        method = dp.ResourceADMM(penalty=1.0, dual_step=0.5, step=1 / D, randomness=0.0)
         return pair.plan(method, mechanism=None, rounds=4000)
 
     plan = planned(0.0027)
@@ -355,4 +362,4 @@ def test_what_it_cannot_solve_is_refused():
     with pytest.raises(dp.ModelError, match="dp.SecretSharing"):
         dp.ResourceADMM(sharing=2.0)
     with pytest.raises(dp.ModelError, match="'average', 'last', 'tail' or 'weighted', or None"):
-        dp.ResourceADMM(output="first")
+        dp.ResourceADMM(returned="first")

@@ -1,4 +1,4 @@
-"""Step-size rules against hand values, and the averages of the linearised method."""
+"""Step-size rules against hand values, and the averages of the linearized method."""
 
 import math
 

@@ -20,7 +20,7 @@ def means(radius, unit=1.0, scale=1.0, like=None):
     x = cp.Variable(SIZE, name="x", bounds=[-10 / unit, 10 / unit])
     rng, agents = np.random.default_rng(0), []
     for name in ("a", "b"):
-        d = dp.Private(rng.normal(1, 0.2, SIZE), name=name, adjacency=dp.Within(radius), like=like)
+        d = dp.Private(rng.normal(1, 0.2, SIZE), name=name, adjacency=dp.Within(radius), proxy=like)
         agents.append(dp.Agent(cp.Minimize(scale * cp.sum_squares(unit * x - d)), name=name))
     return dp.Problem(agents)
 
@@ -37,7 +37,7 @@ def feeder(radius):
 
 
 def gaps(plan, seeds):
-    optimum = dp.not_private.central(plan.problem).solve(cp.CLARABEL)
+    optimum = dp.not_private.joint_problem(plan.problem).solve(cp.CLARABEL)
     objective = dp.not_private.objective
     runs = (plan.run(seed=seed, verbose=False) for seed in range(seeds))
     return [objective(plan.problem, run.solution) - optimum for run in runs]
@@ -59,7 +59,7 @@ def test_loud_noise_leaves_about_what_the_start_has():
     problem = means(1.8)
     nothing = 2 * SIZE * (1 + 0.2**2)
     kept = problem.plan(**BUDGET)
-    loud = replace(kept, algorithm=dp.Central(shrink=False))
+    loud = replace(kept, algorithm=dp.OneShot(shrink=False))
     assert np.mean(gaps(loud, 20)) > 2.4 * nothing
     assert np.mean(gaps(kept, 20)) < 1.6 * nothing
 
@@ -67,7 +67,7 @@ def test_loud_noise_leaves_about_what_the_start_has():
 def test_quiet_noise_changes_nothing_and_nothing_is_said():
     plan = means(0.05).plan(**BUDGET)
     run = plan.run(seed=1, verbose=False)
-    whole = replace(plan, algorithm=dp.Central(shrink=False)).run(seed=1, verbose=False)
+    whole = replace(plan, algorithm=dp.OneShot(shrink=False)).run(seed=1, verbose=False)
     assert plan.program.noise is not None
     assert not any("explains" in note for note in run.notes)
     np.testing.assert_array_equal(run.solution["x"], whole.solution["x"])
@@ -97,8 +97,8 @@ def test_units_change_nothing(unit, scale):
 
 
 def test_where_something_is_expected_the_expectation_counts():
-    expected = {name: dp.Expected(np.ones(SIZE), 0.2 * np.ones(SIZE)) for name in ("a", "b")}
-    assert means(1.8).plan(expected=expected, **BUDGET).program.noise is None
+    expected = {name: dp.Prior(np.ones(SIZE), 0.2 * np.ones(SIZE)) for name in ("a", "b")}
+    assert means(1.8).plan(prior=expected, **BUDGET).program.noise is None
 
 
 def test_second_moments_are_taken_as_they_are():
@@ -108,7 +108,7 @@ def test_second_moments_are_taken_as_they_are():
         for value, name in ((np.eye(2), "A"), (np.ones(2), "b"))
     )
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(A @ x - b)), name="a")])
-    plan = problem.plan(dp.Central(), release="once", **BUDGET)
+    plan = problem.plan(dp.OneShot(), release="once", **BUDGET)
     assert plan.program.noise is None
 
 
@@ -116,8 +116,8 @@ def test_next_to_a_proxy_the_data_are_moved_and_never_the_solution():
     like = np.random.default_rng(1).normal(1, 0.2, SIZE)
     plan = means(1.8, like=like).plan(**BUDGET)
     assert plan.program.noise is None and all(agent.moved for agent in plan.agents)
-    assert "are moved towards their proxy (like=)" in " ".join(str(plan.choices).split())
-    alone = means(1.8, like=like).plan(dp.Central(shrink=False), release="once", **BUDGET)
+    assert "are moved towards their proxy (proxy=)" in " ".join(str(plan.choices).split())
+    alone = means(1.8, like=like).plan(dp.OneShot(shrink=False), release="once", **BUDGET)
     assert not any(agent.moved for agent in alone.agents) and alone.program.noise is None
     assert np.mean(gaps(plan, 10)) < 0.2 * np.mean(gaps(alone, 10))
 
@@ -125,14 +125,14 @@ def test_next_to_a_proxy_the_data_are_moved_and_never_the_solution():
 def vertices(like=None, curved=False):
     """A linear program over the simplex, or with a public quadratic term."""
     x = cp.Variable(6, name="x", nonneg=True)
-    gain = dp.Private(np.linspace(0, 1, 6), name="gain", adjacency=dp.Within(9.0), like=like)
+    gain = dp.Private(np.linspace(0, 1, 6), name="gain", adjacency=dp.Within(9.0), proxy=like)
     cost = -gain @ x + (cp.sum_squares(x) if curved else 0)
     return dp.Problem([dp.Agent(cp.Minimize(cost), [cp.sum(x) == 1], name="a")])
 
 
 def test_a_linear_program_is_never_pulled_from_its_vertex():
     """However loud the noise: a vertex is the solution for slopes of every length."""
-    assert vertices(curved=True).plan(dp.Central(), release="once", **BUDGET).program.noise
+    assert vertices(curved=True).plan(dp.OneShot(), release="once", **BUDGET).program.noise
     plan = vertices().plan(**BUDGET)
     assert plan.program.noise is None
     for seed in range(10):
@@ -143,11 +143,11 @@ def test_a_linear_program_is_never_pulled_from_its_vertex():
 def test_only_another_choice_changes_what_seeds_lead_to():
     plain, chosen, whole = (
         means(1.8).plan(method, release="once", **BUDGET).fingerprint
-        for method in (dp.Central(), dp.Central(shrink=True), dp.Central(shrink=False))
+        for method in (dp.OneShot(), dp.OneShot(shrink=True), dp.OneShot(shrink=False))
     )
     assert plain == chosen != whole
 
 
 def test_shrink_is_true_or_false():
     with pytest.raises(dp.ModelError, match=r"shrink=0.5\) must be True or False"):
-        dp.Central(shrink=0.5)
+        dp.OneShot(shrink=0.5)

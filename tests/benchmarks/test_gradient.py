@@ -63,7 +63,7 @@ def made_up(count):
 def declared(X, Y):
     """All records with one agent."""
     W = cp.Variable((FEATURES, CLASSES), name="W")
-    person = dict(change="add or remove", records="person")
+    person = dict(relation="add_or_remove_one", records="person")
     features = dp.Private(X, name="features", adjacency=dp.Rows(1.0, **person))
     labels = dp.Private(Y, name="labels", adjacency=dp.Rows(1.0, **person), nonneg=True)
     scores = features @ W

@@ -24,7 +24,9 @@ def best(*calls):
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("mechanism", [dp.Gaussian(multiplier=4.0), dp.Laplace(multiplier=4.0)])
+@pytest.mark.parametrize(
+    "mechanism", [dp.Gaussian(noise_multiplier=4.0), dp.Laplace(noise_multiplier=4.0)]
+)
 def test_a_release_from_the_default_source_takes_less_than_two_milliseconds(mechanism):
     calibrated = Calibrated(mechanism, mechanism.multiplier)
     value, source = np.zeros(SIZE), source_for(None, (0,))

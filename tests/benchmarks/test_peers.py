@@ -38,7 +38,7 @@ def test_constraints_bind_and_the_model_of_dpcvx_is_the_same_problem(make):
     free = np.linalg.lstsq(np.concatenate(inst.A), np.concatenate(inst.b), rcond=None)[0]
     assert inst.violation(free) > 0.1
     declared, _ = instances.declared(inst)
-    assert dp.not_private.central(declared).solve() == pytest.approx(best, rel=1e-5)
+    assert dp.not_private.joint_problem(declared).solve() == pytest.approx(best, rel=1e-5)
     assert inst.violation(np.zeros(x.size)) == 0.0
 
 

@@ -32,7 +32,7 @@ def test_stand_ins_are_of_the_kind_that_is_declared(name):
     model = MODELS[name]()
     private = {p.name(): p for agent in model.problem.agents for p in agent.private}
     assert set(model.stand_in) == set(private)
-    dp.not_private.central(model.problem, model.stand_in)  # shapes and bounds are checked
+    dp.not_private.joint_problem(model.problem, model.stand_in)  # shapes and bounds are checked
 
 
 @pytest.mark.parametrize("name", ["power flow 14", "portfolio", "EV charging", "covariance"])
@@ -83,7 +83,7 @@ def test_simulated_runs_are_those_of_the_package(method, step, clip, falling, ro
     problem = model.problem if clip is None else clipped(model.problem, clip)
     # So little noise that it shows in no digit that is compared.
     plan = problem.plan(
-        setting.algorithm, mechanism=dp.Gaussian(multiplier=1e-9), rounds=rounds, delta=1e-6
+        setting.algorithm, mechanism=dp.Gaussian(noise_multiplier=1e-9), rounds=rounds, delta=1e-6
     )
     result = plan.run(seed=0, verbose=False)
     steps, penalties = np.array([[step]]), np.array([[0.5]])
@@ -189,7 +189,7 @@ def test_own_solutions_have_limits_of_their_own():
     near = row(0.005, tuned=0.005, hand=0.005, model="power flow 14")
     assert missed([replace(near, own=good)]) == []
     (words,) = missed([replace(near, own=bad)])
-    assert words == "power flow 14: the gap with result.own is above 0.002"
+    assert words == "power flow 14: the gap with result.recourse is above 0.002"
     assert "2.6 times lower" in table([replace(near, own=good)])
 
 
@@ -253,7 +253,7 @@ def test_expectations_have_limits_of_their_own():
     near = row(0.005, tuned=0.005, hand=0.005, model="power flow 14")
     assert missed([replace(near, informed=Answer((0.0009,) * 3, ""))]) == []
     (words,) = missed([replace(near, informed=Answer((0.0011,) * 3, ""))])
-    assert words == "power flow 14: the gap with dp.Expected and result.own is above 0.001"
+    assert words == "power flow 14: the gap with dp.Prior and result.recourse is above 0.001"
 
 
 def test_the_table_has_a_line_per_row_and_the_settings_below():

@@ -29,7 +29,7 @@ def test_writers_of_femnist_plan_and_run_in_a_minute(tmp_path):
     began = time.perf_counter()
     dataset = read_dataset(tmp_path)
     study = logistic_regression(dataset, Partition("writer", None).of(dataset))
-    (trace,) = run(study, Method(rounds=3, step_epsilon=0.5), [0])
+    (trace,) = run(study, Method(rounds=3, release_epsilon=0.5), [0])
     assert len(study.parts) == 195 and study.W.shape == (784, 62)
     assert len(trace.released) == 3 and trace.guarantee.kind == "worst-case"
     assert time.perf_counter() - began < 60

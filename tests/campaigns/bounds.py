@@ -1,7 +1,7 @@
-"""What one change moves, against what is charged for it: random models, neighbours and methods.
+"""What one change moves, against what is charged for it: random models, neighbors and methods.
 
 Half of the trials follow random combinations that an agent stores; the others compare full runs
-with their forced replay on neighbours' data. No trial may exceed its charge.
+with their forced replay on neighbors' data. No trial may exceed its charge.
 """
 
 import cvxpy as cp
@@ -34,7 +34,7 @@ def vector(rng, size, name="d"):
 
 def rows(rng, count, *width, name="X", **arguments):
     """Private records."""
-    change = ["replace", "add or remove"][rng.integers(2)]
+    change = ["replace_one", "add_or_remove_one"][rng.integers(2)]
     settings = {"norm": [1, 2, np.inf][rng.integers(3)], "change": change} | arguments
     signs = {s: True for s in [settings.pop("sign", None)] if s}
     return dp.Private(shape=(count, *width), adjacency=dp.Rows(1.5, **settings), name=name, **signs)
@@ -71,8 +71,8 @@ def means(rng, x):
 
 def logistic(rng, x):
     sign = [None, "nonneg"][rng.integers(2)]
-    X = rows(rng, 5, x.size, change="replace", sign=sign)
-    y = rows(rng, 5, name="y", change="replace")
+    X = rows(rng, 5, x.size, relation="replace_one", sign=sign)
+    y = rows(rng, 5, name="y", relation="replace_one")
     return cp.sum(cp.logistic(-cp.multiply(y, X @ x))) * 10 ** rng.uniform(-1, 0.5)
 
 
@@ -101,7 +101,7 @@ def row(rng, spec):
         found = np.abs(found) * (1 if spec.sign == "nonneg" else -1)
     size = np.linalg.norm(found, spec.adjacency.norm)
     share = rng.choice([1.0, rng.uniform()])
-    return found * (share * spec.adjacency.bound / size) if size else found
+    return found * (share * spec.adjacency.max_norm / size) if size else found
 
 
 def drawn(rng, specs):
@@ -116,7 +116,7 @@ def drawn(rng, specs):
     return data
 
 
-def neighbour(rng, specs, data):
+def neighbor(rng, specs, data):
     """The data after one change, as far as allowed."""
     other = {name: values.copy() for name, values in data.items()}
     chosen = specs[rng.integers(len(specs))]
@@ -134,7 +134,7 @@ def neighbour(rng, specs, data):
     i = rng.integers(chosen.shape[0])
     for spec in specs:
         if isinstance(spec.adjacency, dp.Rows):
-            replaced = chosen.adjacency.change == "replace"
+            replaced = chosen.adjacency.relation == "replace_one"
             opposite = -data[spec.name][i] if spec.sign is None and rng.integers(2) else None
             new = row(rng, spec) if opposite is None else opposite
             other[spec.name][i] = np.reshape(new, spec.shape[1:]) if replaced else 0.0
@@ -155,7 +155,7 @@ def followed(rng, kind):
     moves = StoredEffects(form.at_zero().gradient, shift_of(sensitivity, known))
     data = drawn(rng, form.private)
     made = []
-    for values in [data, *(neighbour(rng, form.private, data) for _ in range(6))]:
+    for values in [data, *(neighbor(rng, form.private, data) for _ in range(6))]:
         flat = [values[spec.name].ravel(order="F") for spec in form.private]
         made.append(StoredVectors(form.bind(flat).gradient))
     names = ["a", "b", "c"]
@@ -204,7 +204,7 @@ def method(rng):
 
 
 def replayed(rng, kind):
-    """Largest distance over its charge in full runs, and their forced replay on neighbours."""
+    """Largest distance over its charge in full runs, and their forced replay on neighbors."""
     x = cp.Variable(rng.integers(1, 4), name="x")
     first = dp.Agent(cp.Minimize(KINDS[kind](rng, x)), name="first")
     others = [dp.Agent(cp.Minimize(cp.sum_squares(x - k)), name=f"other{k}") for k in range(2)]
@@ -216,7 +216,7 @@ def replayed(rng, kind):
     )
     specs = plan.program.agents[0].form.private
     data = drawn(rng, specs)
-    around = [neighbour(rng, specs, data) for _ in range(4)]
+    around = [neighbor(rng, specs, data) for _ in range(4)]
     return max(found.share for run in compared(plan, data, around) for found in run)
 
 

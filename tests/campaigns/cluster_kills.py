@@ -89,7 +89,7 @@ def run(path: Path, seed: int | None, executor: object) -> int:
     with watching(opened(path.with_suffix(".left"))), warnings.catch_warnings(action="ignore"):
         try:
             planned().run(ledger=path, seed=seed, executor=executor, verbose=False)
-        except dp.WorkerLost:
+        except dp.WorkerLostError:
             return _LOST
     return 0
 

@@ -33,8 +33,8 @@ import numpy as np
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.algorithms.central import MomentsQuestion
 from dpcvx.algorithms.moment_sums import moment_sum
+from dpcvx.algorithms.one_shot import MomentsQuestion
 from dpcvx.algorithms.secret_terms import Delivery, Question
 from dpcvx.owners import offers as offers_module
 from dpcvx.owners import wire
@@ -56,7 +56,7 @@ _SHIFT = np.int64(12)
 
 def _absolute(x, k, public):
     """The absolute value of a record: one more moves the gradient by 1 or by -1, by the point."""
-    record, rows = np.ones((1, 1)), dp.Rows(1.0, change="add or remove")
+    record, rows = np.ones((1, 1)), dp.Rows(1.0, relation="add_or_remove_one")
     return cp.norm1((record if public else dp.Private(record, name=f"d{k}", adjacency=rows)) @ x)
 
 
@@ -85,9 +85,9 @@ def plan_of(kind, count, *, rounds=1, public=False, resolution=None):
     """A plan of secret sums over so many owners; of `public` ones, only the first has data."""
     sharing, x = dp.SecretSharing(limit=1000.0, resolution=resolution), cp.Variable(1, name="x")
     method = {
-        "summed": dp.SummedGradient(sharing=sharing, colluders=1, step=0.01),
-        "central": dp.Central(sharing=sharing, colluders=1),
-        "moments": dp.Central(sharing=sharing, colluders=1, sums="moments"),
+        "summed": dp.FederatedGradient(sharing=sharing, max_colluders=1, step=0.01),
+        "central": dp.OneShot(sharing=sharing, max_colluders=1),
+        "moments": dp.OneShot(sharing=sharing, max_colluders=1, sums="moments"),
     }[kind]
     agents = []
     for k in range(count):
@@ -95,7 +95,11 @@ def plan_of(kind, count, *, rounds=1, public=False, resolution=None):
         agents.append(dp.Agent(cp.Minimize(objective), [cp.abs(x) <= 20], name=f"site{k}"))
     asked = {} if method.fixed_rounds else {"rounds": rounds}
     return dp.Problem(agents).plan(
-        method, mechanism=dp.Gaussian(multiplier=_MULTIPLIER), epsilon=4.0, delta=1e-6, **asked
+        method,
+        mechanism=dp.Gaussian(noise_multiplier=_MULTIPLIER),
+        epsilon=4.0,
+        delta=1e-6,
+        **asked,
     )
 
 
@@ -112,7 +116,7 @@ class Part:
         Owners that are started again before.
     ended : collection of int
         Owners that are told, after it, that the run is over.
-    relabelled : bool
+    relabeled : bool
         Whether keys are said to be of the document of each owner that they are given to.
     """
 
@@ -120,7 +124,7 @@ class Part:
     calls: list
     again: tuple = ()
     ended: tuple = ()
-    relabelled: bool = False
+    relabeled: bool = False
 
 
 class Refused(Exception):
@@ -144,7 +148,7 @@ class Coordinator:
     def __init__(self, plan, place, identities, seed):
         self._plan, self._seed, self._identities = plan, seed, identities
         self._policies = [
-            replace(one, epsilon=100.0, delta=1e-6, colluders=1, partners=len(plan.agents) - 1)
+            replace(one, epsilon=100.0, delta=1e-6, max_colluders=1, partners=len(plan.agents) - 1)
             for one in policies_of(plan, place)
         ]
         self._sessions = [self._new(k) for k in range(len(self._policies))]
@@ -172,7 +176,7 @@ class Coordinator:
         for k in owners:
             names = [name for name, _ in part.offers[k].parts]
             told = tuple(key for key in keys if key.agent in names)
-            if part.relabelled:
+            if part.relabeled:
                 told = tuple(replace(key, document=keys[k].document) for key in told)
             self._say(k, Partners(part.offers[k].run, told), Agreed)
         for t, x in part.calls:
@@ -329,10 +333,10 @@ def twice(setting):
     return plan, [part]
 
 
-def relabelled(setting):
+def relabeled(setting):
     """Owners without certificates, and keys that are said to be of every owner's own document."""
     plan, [part] = setting.coins.choice((coarse_grid, no_noise))(replace(setting, lines="each"))
-    part.relabelled = hasattr(part.offers[0], "lines")
+    part.relabeled = hasattr(part.offers[0], "lines")
     return plan, [part]
 
 
@@ -351,7 +355,7 @@ def honest(setting):
 
 LIES = (
     coarse_grid, no_noise, less_noise, other_multiplier, falling_noise, other_range, other_rounds,
-    longer_plan, longer_plan_elsewhere, ended_for_one, left_out, twice, relabelled,
+    longer_plan, longer_plan_elsewhere, ended_for_one, left_out, twice, relabeled,
 )  # fmt: skip
 
 
@@ -418,7 +422,7 @@ def tried(lie, setting, identities, repeats, seed):
     """How a lie ends, and what is wrong, if something is."""
     name, found = lie.__name__, []
     plan, parts = lie(setting)
-    known = None if lie is relabelled else identities
+    known = None if lie is relabeled else identities
     with tempfile.TemporaryDirectory() as folder:
         for k in range(repeats):
             sums, signs, releases, code = measured(

@@ -2,12 +2,12 @@
 
 Programs of many kinds are written, changed and sealed again, as a malicious coordinator would. An
 owner reads them with its own description of its data. What it accepts is held against finite
-differences over neighbouring data of its own. All of it happens in another process, so that one
+differences over neighboring data of its own. All of it happens in another process, so that one
 that ends shows. A trial ends as
 
 * ``refused: code``: by the package's own refusal, of the kind that crosses between owners;
 * ``no sensitivity``: nothing bounds what is asked, in the package's words;
-* ``holds``: accepted, and no neighbour moved the gradient farther than its bound.
+* ``holds``: accepted, and no neighbor moved the gradient farther than its bound.
 """
 
 import concurrent.futures
@@ -53,7 +53,9 @@ def mixed():
     """Losses of several kinds over data of several kinds."""
     x = cp.Variable(3, name="x")
     d = dp.Private(shape=3, name="d", adjacency=dp.Within(0.1, norm=2), nonneg=True)
-    R = dp.Private(shape=(8, 3), name="R", adjacency=dp.Rows(2.0, norm=1, change="add or remove"))
+    R = dp.Private(
+        shape=(8, 3), name="R", adjacency=dp.Rows(2.0, norm=1, relation="add_or_remove_one")
+    )
     cost = cp.sum(cp.huber(R @ x, 0.5)) + cp.norm1(R @ x - 1) + d @ cp.square(x)
     cost += cp.quad_form(x, np.eye(3) + 0.2) + cp.max(x) + cp.norm(x, 2) + cp.log_sum_exp(x)
     one = dp.Agent(cp.Minimize(cost), [cp.norm(x) <= 2, cp.sum(x) <= 1], name="one")
@@ -128,12 +130,12 @@ def drawn(spec, rng):
     if isinstance(spec.adjacency, dp.Rows):
         rows = values.reshape(spec.shape[0], -1)
         norms = np.linalg.norm(rows, spec.adjacency.order, axis=1, keepdims=True)
-        values = (rows / norms * spec.adjacency.bound).reshape(spec.shape)
+        values = (rows / norms * spec.adjacency.max_norm).reshape(spec.shape)
     return spec.admissible(spec.kept(values))
 
 
-def neighbour(specs, data, rng):
-    """Data of a neighbour: one object moved, or one record and all its parts."""
+def neighbor(specs, data, rng):
+    """Data of a neighbor: one object moved, or one record and all its parts."""
     other, k = [d.copy() for d in data], int(rng.integers(len(specs)))
     spec = specs[k]
     if isinstance(spec.adjacency, dp.Rows):
@@ -142,7 +144,7 @@ def neighbour(specs, data, rng):
         for j, part in enumerate(specs):
             if fresh[j] is not None and part.adjacency.label == spec.adjacency.label:
                 own = np.arange(i, part.size, part.shape[0])
-                absent = spec.adjacency.change == "add or remove"
+                absent = spec.adjacency.relation == "add_or_remove_one"
                 other[j][own] = 0.0 if absent else fresh[j][own]
         return other
     move = rng.normal(size=spec.size)
@@ -157,11 +159,11 @@ def neighbour(specs, data, rng):
 
 
 def exceeds(local, sensitivity, rng):
-    """How far beyond its bound a neighbour moves the gradient; None if none does."""
+    """How far beyond its bound a neighbor moves the gradient; None if none does."""
     form, extent = local.form, sensitivity.extent
     for _ in range(_NEIGHBOURS):
         data = [drawn(spec, rng) for spec in form.private]
-        other = neighbour(form.private, data, rng)
+        other = neighbor(form.private, data, rng)
         x = np.clip(rng.normal(size=form.n), extent.lower, extent.upper)
         bound = sensitivity.near(2, x)
         one, two = (

@@ -45,24 +45,24 @@ def _method(rng, trial):
     def around(value):
         return float(value * 10 ** rng.uniform(-3, 3))
 
-    perturb = ("objective", "output", "projected output")
+    perturb = ("objective", "output", "projected_output")
     make = {
         **{
-            f"linearised, {p}": lambda p=p: dp.LinearizedADMM(
+            f"linearized, {p}": lambda p=p: dp.LinearizedADMM(
                 around(1), around(0.1), int(rng.integers(1, 4)), p
             )
             for p in perturb
         },
         "ADMM": lambda: dp.ADMM(around(1)),
         "ADMM, balanced": lambda: dp.ADMM(dp.penalties.ResidualBalancing(around(1))),
-        "decentralised ADMM": lambda: dp.DecentralizedADMM(
+        "decentralized ADMM": lambda: dp.DecentralizedADMM(
             "ring", step=1 / around(10), penalty=around(1)
         ),
-        "decentralised ADMM, exact": lambda: dp.DecentralizedADMM(
+        "decentralized ADMM, exact": lambda: dp.DecentralizedADMM(
             "ring", step=1 / around(10), penalty=around(1), exact=True
         ),
         **{
-            f"decentralised gradient, {a}": lambda a=a: dp.DecentralizedGradient(
+            f"decentralized gradient, {a}": lambda a=a: dp.DecentralizedGradient(
                 "complete", around(0.1), a
             )
             for a in AGGREGATES
@@ -70,8 +70,8 @@ def _method(rng, trial):
         "DPP2": lambda: dp.DPP2("ring", alpha := around(0.1), alpha * rng.uniform(0, 0.9)),
         "gradient tracking": lambda: dp.GradientTracking("ring", around(0.1)),
         "primal-dual": lambda: dp.PrimalDual("ring", around(0.1), around(1), around(1)),
-        "mean gradient": lambda: dp.MeanGradient(around(0.1)),
-        "mean gradient, secret": lambda: dp.MeanGradient(around(0.1), dp.SecretSharing(1e4)),
+        "mean gradient": lambda: dp.FederatedAveraging(around(0.1)),
+        "mean gradient, secret": lambda: dp.FederatedAveraging(around(0.1), dp.SecretSharing(1e4)),
         "resource ADMM": lambda: dp.ResourceADMM(around(1), around(1), 1 / around(10)),
         "resource ADMM, exact": lambda: dp.ResourceADMM(around(1), step=1 / around(10), exact=True),
         "gradient ADMM": lambda: dp.GradientADMM(around(1), around(0.1)),
@@ -110,7 +110,7 @@ def _plan(rng, method, coupled):
     elif coupled:
         coupling = [sum(own) == rng.normal(size=n)]
     problem = dp.Problem(agents, coupling=coupling)
-    noise = rng.choice(["none", "each step", "once"])
+    noise = rng.choice(["none", "each_step", "once"])
     rounds = int(rng.choice([3, 40, 150]))
     if noise == "none":
         return problem.plan(method, mechanism=None, rounds=rounds), apart

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import dpcvx as dp
-from dpcvx.verify.instances import INSTANCES
+from dpcvx.testing.instances import INSTANCES
 from tests.campaigns.tally import Tally
 from tests.instances import whole
 from tests.run.test_resume import book, same
@@ -31,16 +31,16 @@ _SHARING = dp.SecretSharing(limit=50.0)
 METHODS = {
     "gradients": dp.LinearizedADMM(penalty=2.0, local_updates=2),
     "outputs": dp.LinearizedADMM(penalty=2.0, perturb="output"),
-    "projected outputs": dp.LinearizedADMM(penalty=2.0, perturb="projected output"),
+    "projected outputs": dp.LinearizedADMM(penalty=2.0, perturb="projected_output"),
     "exact": dp.ADMM(penalty=2.0),
-    "mean": dp.MeanGradient(step=0.1),
-    "mean in shares": dp.MeanGradient(step=0.1, sharing=_SHARING),
-    "summed": dp.SummedGradient(step=0.1),
-    "in shares": dp.SummedGradient(step=0.1, sharing=_SHARING),
-    "central": dp.Central(),
-    "central in shares": dp.Central(sharing=_SHARING),
-    "neighbours": dp.DecentralizedGradient("ring"),
-    "neighbours exactly": dp.DecentralizedADMM("path", step=0.01, penalty=10.0),
+    "mean": dp.FederatedAveraging(step=0.1),
+    "mean in shares": dp.FederatedAveraging(step=0.1, sharing=_SHARING),
+    "summed": dp.FederatedGradient(step=0.1),
+    "in shares": dp.FederatedGradient(step=0.1, sharing=_SHARING),
+    "central": dp.OneShot(),
+    "central in shares": dp.OneShot(sharing=_SHARING),
+    "neighbors": dp.DecentralizedGradient("ring"),
+    "neighbors exactly": dp.DecentralizedADMM("path", step=0.01, penalty=10.0),
     "tracking": dp.GradientTracking("ring", 0.1),
     "primal-dual": dp.PrimalDual(),
     "resources": dp.ResourceADMM(penalty=0.5),
@@ -54,7 +54,7 @@ def plans(kind: str, seed: int) -> Iterator[tuple[str, dp.Plan]]:
     """All plans of a method, with what they are."""
     method, names = METHODS[kind], [*INSTANCES]
     random.Random(f"{kind} {seed}").shuffle(names)
-    for name, release in itertools.product(names, ("each step", "once")):
+    for name, release in itertools.product(names, ("each_step", "once")):
         rounds = {} if method.fixed_rounds else {"rounds": 3}
         budget = {"epsilon": 1.0, "delta": 1e-6, "release": release}
         with contextlib.suppress(dp.ModelError, dp.PrivacyError):

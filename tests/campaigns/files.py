@@ -31,7 +31,7 @@ import numpy as np
 import dpcvx as dp
 from problems.census.adult import read_adult
 from problems.census.columns import COLUMNS as PEOPLE
-from problems.census.columns import normalised
+from problems.census.columns import normalized
 from problems.logistic_regression.sources import read_dataset
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main as power_flow_command
@@ -565,7 +565,7 @@ def adult(rng: np.random.Generator, folder: Path) -> None:
         complete = path.read_bytes().decode().split("\n")
         if any(word in line for line in complete if word):
             raise Nonsense("a broken word was accepted")
-    features = normalised(np.array(rows, float))
+    features = normalized(np.array(rows, float))
     for own, label in zip(found.features, found.labels, strict=True):
         same = [k for k in range(4) if np.allclose(features[k], own) and labels[k] == label]
         if not same:

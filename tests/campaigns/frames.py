@@ -34,7 +34,7 @@ from dpcvx.owners.messages import Account, Agreed, Over, Refusal, Reply, Told
 from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import past_of
-from dpcvx.verify.instances import sensors
+from dpcvx.testing.instances import sensors
 from tests.campaigns.colluders import Colluders
 from tests.campaigns.tally import Tally
 from tests.instances import power_line, whole
@@ -65,7 +65,7 @@ def plan_of(kind):
 
 def policies(plan, place):
     """The owners' policies, which accept noise that is split."""
-    return [replace(one, colluders=1) for one in policies_of(plan, place)]
+    return [replace(one, max_colluders=1) for one in policies_of(plan, place)]
 
 
 def ran(plan, hub, path):

@@ -94,14 +94,14 @@ class Parties:
             return Party(
                 command(
                     "coordinate", folder / "model.py", "--listen", f"127.0.0.1:{self._port}",
-                    "--keys", folder / "keys", "--log", folder / "run.dpx", "--wait", wait,
+                    "--keys", folder / "keys", "--log", folder / "run.dpx", "--timeout", wait,
                     "--out", self.out,
                 )
             )  # fmt: skip
         return Party(
             command(
                 "owner", "join", folder / "owner.toml", "--connect",
-                f"wss://127.0.0.1:{self._port}", "--seed", 1, "--wait", wait,
+                f"wss://127.0.0.1:{self._port}", "--seed", 1, "--timeout", wait,
                 "--out", folder / "own.npz",
             )
         )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Answers of private local steps on random sets: neighbours move as charged, or the set is refused.
+"""Answers of private local steps on random sets: neighbors move as charged, or the set is refused.
 
-A trial is a pair of neighbours. Their steps, before the noise, may differ by what the ledger says.
+A trial is a pair of neighbors. Their steps, before the noise, may differ by what the ledger says.
 """
 
 from collections.abc import Callable
@@ -87,7 +87,7 @@ UNPROVED = ("power", "exponential")
 
 
 def campaign(size: int, seed: int, pairs: int = _PAIRS) -> Tally:
-    """`size` pairs of neighbours, so many per set."""
+    """`size` pairs of neighbors, so many per set."""
     tally = Tally()
     for number in range(-(-size // pairs)):
         rng = np.random.default_rng([seed, number])

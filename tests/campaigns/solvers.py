@@ -184,7 +184,7 @@ def plans() -> dict[str, dp.Plan]:
     methods = {
         "objective": (dp.LinearizedADMM(penalty=1.0), {}),
         "output": (dp.LinearizedADMM(penalty=1.0, perturb="output"), {}),
-        "projected": (dp.LinearizedADMM(penalty=1.0, perturb="projected output"), {}),
+        "projected": (dp.LinearizedADMM(penalty=1.0, perturb="projected_output"), {}),
         "asserted": (dp.LinearizedADMM(penalty=1.0, perturb="output", output_sensitivity=0.1), {}),
         "once": (dp.ADMM(penalty=1.0), {"release": "once"}),
     }

@@ -61,7 +61,7 @@ def test_the_campaign_sees_what_it_looks_for(monkeypatch):
 
 # What runs and functions give back, errors, and what needs a job of MPI: nobody calls them.
 GIVEN = {
-    "Algorithm", "Attack", "Audit", "Check", "Comparison", "Guarantee", "MPI", "OwnSolution",
+    "Algorithm", "Attack", "Audit", "Check", "Comparison", "Guarantee", "MPI", "RecourseSolution",
     "Plan", "Result", "Solution", "Status", "Tradeoff", "Transcript", "Tuned",
 }  # fmt: skip
 # Their right arguments are folders with keys, files, clusters, or minutes of a method's checks.
@@ -85,7 +85,7 @@ def test_every_public_callable_is_called_with_wrong_values():
     ("name", "argument"),
     [
         ("attack", "plan"), ("check", "plan"), ("loopback", "plan"), ("loopback", "folder"),
-        ("Ledger", "accounts"), ("networks.Network", "agents"), ("networks.Network", "neighbours"),
+        ("Ledger", "accounts"), ("networks.Network", "agents"), ("networks.Network", "neighbors"),
         ("networks.Network", "rows"), ("networks.Network", "rule"), ("Owner", "policy"),
         ("Owners", "listen"), ("Owners", "keys"), ("conformance", "instances"),
     ],

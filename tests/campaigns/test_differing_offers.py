@@ -19,8 +19,8 @@ def test_no_lie_of_a_coordinator_costs_more_than_ledgers_state():
     for lie in LIES:
         name = lie.__name__
         (outcome,) = [what for what in found.counts if what.startswith(f"{name}: ")]
-        assert ("refused by" in outcome) == (name not in HARMLESS | {"relabelled"}), outcome
-        assert ("held" in outcome) == (name in LATE | HARMLESS | {"relabelled"}), outcome
+        assert ("refused by" in outcome) == (name not in HARMLESS | {"relabeled"}), outcome
+        assert ("held" in outcome) == (name in LATE | HARMLESS | {"relabeled"}), outcome
     assert found.counts["honest: held"] == 3
 
 

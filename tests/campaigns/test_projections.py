@@ -3,7 +3,7 @@
 from tests.campaigns import projections
 
 
-def test_neighbours_on_random_sets_move_as_charged():
+def test_neighbors_on_random_sets_move_as_charged():
     tally = projections.campaign(60, 0, pairs=6)
     assert not tally.faults, str(tally)
     done = {name for name in projections.KINDS if tally.counts[name] == 6}

@@ -45,7 +45,7 @@ def test_second_moments_leave_once():
 
 def test_other_losses_of_records_are_asked_in_each_step():
     plan = regression(logistic).plan(**BUDGET)
-    assert plan.release == "each step" and isinstance(plan.algorithm, dp.SummedGradient)
+    assert plan.release == "each_step" and isinstance(plan.algorithm, dp.FederatedGradient)
 
 
 def test_one_release_of_few_entries_has_laplace_noise_and_many_releases_gaussian_noise():
@@ -69,9 +69,9 @@ def test_at_delta_zero_noise_is_laplace():
 
 
 @pytest.mark.parametrize("delta", [np.array([1e-6, 1e-5]), np.array([1e-6]), "small", 1.0, -1e-6])
-@pytest.mark.parametrize("release", [None, "once", "each step"])
+@pytest.mark.parametrize("release", [None, "once", "each_step"])
 @pytest.mark.parametrize("algorithm", [None, dp.LinearizedADMM()])
-@pytest.mark.parametrize("mechanism", ["auto", "laplace", dp.Laplace(step_epsilon=0.1)])
+@pytest.mark.parametrize("mechanism", ["auto", "laplace", dp.Laplace(release_epsilon=0.1)])
 def test_deltas_that_are_none_are_refused_in_words(delta, release, algorithm, mechanism):
     with pytest.raises(dp.PrivacyError, match="delta must be at least 0 and below 1"):
         power_line().problem.plan(
@@ -88,7 +88,7 @@ def test_what_is_given_is_kept():
     problem = power_line().problem
     plan = problem.plan(mechanism="gaussian", **BUDGET)
     assert isinstance(plan.agents[0].noise.mechanism, dp.Gaussian) and plan.published
-    assert not problem.plan(release="each step", **BUDGET).published
+    assert not problem.plan(release="each_step", **BUDGET).published
     assert problem.plan(rounds=7, **BUDGET).rounds == 7
     named = problem.plan(dp.LinearizedADMM(), **BUDGET)
     assert named.choices == () and not named.published and named.rounds == 100
@@ -133,7 +133,7 @@ def test_a_coupling_chooses_a_method_that_takes_it():
 def test_penalty_without_a_gradient_does_not_change_the_method():
     for penalty in (lambda w: cp.normNuc(cp.diag(w)), cp.norm1, cp.tv):
         plan = regression(lambda X, y, w, p=penalty: logistic(X, y, w) + p(w)).plan(**BUDGET)
-        assert isinstance(plan.algorithm, dp.SummedGradient)
+        assert isinstance(plan.algorithm, dp.FederatedGradient)
 
 
 def test_rounds_follow_from_the_budget():
@@ -163,12 +163,12 @@ def test_noisy_steps_along_slopes_that_jump_fall_and_later_rounds_count_more(uni
 
 
 def test_what_is_asked_to_be_returned_is_no_choice_of_the_plan():
-    named = located(cp.abs).plan(dp.SummedGradient(output="last"), epsilon=1.0, delta=1e-6)
+    named = located(cp.abs).plan(dp.FederatedGradient(returned="last"), epsilon=1.0, delta=1e-6)
     assert named.reported == "last" and "what is returned" not in str(named)
 
 
 def test_noise_of_a_level_of_its_own_costs_more_with_more_rounds_so_none_are_chosen():
-    plan = regression(logistic).plan(mechanism=dp.Gaussian(multiplier=500.0), delta=1e-6)
+    plan = regression(logistic).plan(mechanism=dp.Gaussian(noise_multiplier=500.0), delta=1e-6)
     assert plan.rounds == 100
 
 
@@ -186,7 +186,7 @@ def test_the_scale_of_a_problem_changes_nothing_but_scales():
 
 
 @pytest.mark.parametrize("weighed", [cp.square, cp.abs])
-@pytest.mark.parametrize("given", [{}, {"rounds": 20}, {"release": "each step"}])
+@pytest.mark.parametrize("given", [{}, {"rounds": 20}, {"release": "each_step"}])
 def test_private_weights_of_public_functions_are_planned(weighed, given):
     x = cp.Variable(2, name="x")
     d = dp.Private(shape=2, name="d", nonneg=True, adjacency=dp.Within(0.1))
@@ -211,7 +211,7 @@ def hospital(records, bound=10.0, **arguments):
 
 def test_moments_that_would_drown_make_way_for_clipped_steps():
     plan = hospital(1000).plan(epsilon=1.0, delta=1e-6)
-    assert isinstance(plan.algorithm, dp.SummedGradient) and plan.release == "each step"
+    assert isinstance(plan.algorithm, dp.FederatedGradient) and plan.release == "each_step"
     said = {choice.what: choice.why for choice in plan.choices}
     assert "second moments would have too much noise" in said["release"]
     assert "a twentieth of the largest" in said["clip"]
@@ -223,20 +223,20 @@ def test_moments_that_would_drown_make_way_for_clipped_steps():
 
 def test_moments_of_many_records_leave_once():
     plan = hospital(30_000).plan(epsilon=1.0, delta=1e-6)
-    assert plan.release == "once" and isinstance(plan.algorithm, dp.Central)
+    assert plan.release == "once" and isinstance(plan.algorithm, dp.OneShot)
 
 
 def test_who_asks_for_one_release_or_for_whole_records_has_them():
     asked = hospital(1000).plan(release="once", epsilon=1.0, delta=1e-6)
     assert asked.release == "once"
-    whole = hospital(1000, clip=math.inf).plan(epsilon=1.0, delta=1e-6)
+    whole = hospital(1000, clip_norm=math.inf).plan(epsilon=1.0, delta=1e-6)
     assert whole.agents[0].program.clip == math.inf
 
 
 def test_clipped_steps_end_nearer_than_moments_that_drown():
     """Of 12 groups of 5 runs each, the ratio was 50 in the worst and 160 in the middle."""
     problem = hospital(1000)
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve()
     gaps = []
     for release in (None, "once"):
@@ -262,7 +262,7 @@ def users(of):
 def test_private_weights_of_functions_with_coupling_are_told_what_to_write():
     with pytest.raises(dp.ModelError, match="'need0' multiplies a function") as refusal:
         users(lambda x: (cp.log(1 + x), [])).solve(**BUDGET)
-    for part in ("agent 'user 0'", "u = cp.Variable(2, bounds=[...])", "u <= f(x)", "maximised"):
+    for part in ("agent 'user 0'", "u = cp.Variable(2, bounds=[...])", "u <= f(x)", "maximized"):
         assert part in str(refusal.value)
 
     def named(x):
@@ -271,7 +271,7 @@ def test_private_weights_of_functions_with_coupling_are_told_what_to_write():
 
     problem = users(named)
     plan = problem.plan(**BUDGET)
-    assert plan.release == "once" and isinstance(plan.algorithm, dp.Central)
+    assert plan.release == "once" and isinstance(plan.algorithm, dp.OneShot)
     solution = plan.run(seed=0, verbose=False).solution
     shares = np.array([solution[f"x{k}"] for k in range(3)])
     assert shares == pytest.approx(np.array([[2.0, 3.0]] * 3), abs=0.2)
@@ -334,11 +334,13 @@ def bent(name):
 @pytest.mark.parametrize("settings", [BUDGET, {"mechanism": None}], ids=["noise", "no noise"])
 @pytest.mark.parametrize("name", BENT)
 def test_plan_without_a_method_refuses_objectives_that_are_not_convex(name, settings):
-    words = rf"^The objective of agent 'north' .*\(DCP\): .*{BENT[name][1]}.*dp\.MeanGradient\(\)"
+    words = (
+        rf"^The objective of agent 'north' .*\(DCP\): .*{BENT[name][1]}.*dp\.FederatedAveraging\(\)"
+    )
     for algorithm in (None, dp.ADMM()):
         with pytest.raises(dp.ModelError, match=words):
             bent(name).plan(algorithm, **settings)
-    assert bent(name).plan(dp.MeanGradient(), rounds=2, **settings).rounds == 2
+    assert bent(name).plan(dp.FederatedAveraging(), rounds=2, **settings).rounds == 2
 
 
 def test_plan_decides_convexity_without_values_of_private_data():
@@ -369,7 +371,7 @@ def test_objectives_with_proved_curvature_need_no_method(cost):
 
 def test_sets_that_are_not_convex_are_named():
     agent = dp.Agent(cp.Minimize(cp.sum_squares(BOUNDED)), [BOUNDED <= 3, cp.norm(BOUNDED) >= 1])
-    for algorithm in (None, dp.MeanGradient()):
+    for algorithm in (None, dp.FederatedAveraging()):
         with pytest.raises(dp.ModelError, match=r"^Constraint 1 of agent 'agent 1' does not foll"):
             dp.Problem([agent]).plan(algorithm, mechanism=None)
 
@@ -382,9 +384,9 @@ def counted(n, delta, adjacency=None):
     rows = dp.Rows(1.0) if adjacency is None else adjacency
     X = dp.Private(shape=(n, 2), name="patients", adjacency=rows)
     agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ w))), [cp.norm(w) <= 5], name="clinic")
-    noise = dp.Gaussian(multiplier=5.0)
+    noise = dp.Gaussian(noise_multiplier=5.0)
     plan = dp.Problem([agent]).plan(
-        dp.MeanGradient(step=0.1), mechanism=noise, delta=delta, rounds=1
+        dp.FederatedAveraging(step=0.1), mechanism=noise, delta=delta, rounds=1
     )
     return " ".join(str(plan).split())
 

@@ -21,7 +21,7 @@ def clinic(loss, clip=None, bound=2.0, weight=0.01, **rows):
     X = dp.Private(shape=(RECORDS, 3), name="X", adjacency=dp.Rows(bound, records="person", **rows))
     y = dp.Private(shape=RECORDS, name="y", adjacency=dp.Rows(1.0, records="person", **rows))
     cost = loss(X, y, w, b) / RECORDS + weight * cp.sum_squares(w)
-    return dp.Problem([dp.Agent(cp.Minimize(cost), name="clinic", clip=clip)])
+    return dp.Problem([dp.Agent(cp.Minimize(cost), name="clinic", clip_norm=clip)])
 
 
 def logistic(X, y, w, b):
@@ -47,7 +47,7 @@ def test_noise_is_lowered_by_clips_where_it_is_what_matters():
     assert plan.agents[0].bound == pytest.approx(2 * clip_of(plan))
     assert plan.agents[0].bound < 0.9 * whole.agents[0].bound
     said = " ".join(str(plan).split())
-    assert "two thirds of the largest" in said and "clip=math.inf" in said
+    assert "two thirds of the largest" in said and "clip_norm=math.inf" in said
     assert plan.price.epsilon == pytest.approx(whole.price.epsilon) == pytest.approx(1.0)
 
 
@@ -63,7 +63,7 @@ def test_clips_of_the_user_stay():
 
 
 def test_what_is_named_runs_as_its_paper_has_it():
-    assert clip_of(clinic(logistic).plan(dp.MeanGradient(), **BUDGET)) is None
+    assert clip_of(clinic(logistic).plan(dp.FederatedAveraging(), **BUDGET)) is None
 
 
 def test_noise_that_hardly_matters_is_no_reason_for_a_bias():
@@ -154,7 +154,7 @@ def test_squared_hinges_are_fitted_by_default():
         loss = cp.sum_squares(cp.pos(1 - cp.multiply(labels, scored))) / 2000
         agents.append(dp.Agent(cp.Minimize(loss + 0.01 * cp.sum_squares(w)), [cp.norm(w) <= 5]))
     problem = dp.Problem(agents)
-    optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
+    optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
     plan = problem.plan(**BUDGET)
     runs = [plan.run(seed=k, verbose=False).solution for k in range(3)]
     gaps = [dp.not_private.objective(problem, run) - optimum for run in runs]
@@ -175,7 +175,7 @@ def test_counts_are_fitted_by_default():
         loss = cp.sum(cp.exp(scored)) - cp.sum(cp.multiply(calls, scored))
         agents.append(dp.Agent(cp.Minimize(loss / 600), [cp.norm(w) <= 4]))
     problem = dp.Problem(agents)
-    optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
+    optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
     nothing = 1.0 - optimum
     plan = problem.plan(**BUDGET)
     runs = [plan.run(seed=k, verbose=False).solution for k in range(3)]
@@ -219,5 +219,5 @@ def test_runs_clip():
 
 @pytest.mark.parametrize("clip", [-1.0, 0.0, math.nan, -math.inf, "small", True])
 def test_what_is_no_length_is_refused(clip):
-    with pytest.raises(dp.ModelError, match=r"clip=.*must be a positive number, or math\.inf"):
+    with pytest.raises(dp.ModelError, match=r"clip_norm=.*must be a positive number, or math\.inf"):
         clinic(logistic, clip=clip)

@@ -22,14 +22,14 @@ def test_methods_are_told_rounds_noise_and_what_one_change_does():
         (spec,) = agent.program.form.private
         entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
         assert slope == pytest.approx(30 * math.sqrt(entries) * agent.sensitivity.l2)
-    assert found.step_epsilon == min(agent.noise.step_epsilon for agent in plan.agents)
+    assert found.release_epsilon == min(agent.noise.release_epsilon for agent in plan.agents)
 
 
 def test_steps_are_not_noisy_where_data_leave_once_or_without_noise():
     plan = planned(epsilon=BUDGETS)
     found = conditions(plan.program, plan.agents, ROUNDS, noisy_steps=False)
     assert found.noise == (0.0, 0.0, 0.0)
-    assert found.step_epsilon == math.inf
+    assert found.release_epsilon == math.inf
     silent = planned(None, delta=None)
     assert conditions(silent.program, silent.agents, ROUNDS, noisy_steps=False).slope == (
         0.0,

@@ -15,7 +15,7 @@ from tests.instances import power_line
 def target(size, like=None, spread=0.1):
     """One agent's numbers, of which an entry may change by `spread`."""
     x = cp.Variable(size, name="x")
-    d = dp.Private(shape=size, name="d", adjacency=dp.Within(spread), like=like)
+    d = dp.Private(shape=size, name="d", adjacency=dp.Within(spread), proxy=like)
     return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
 
 
@@ -41,7 +41,7 @@ def pair(*likes):
     agents, xs = [], []
     for k, like in enumerate(likes):
         x = cp.Variable(2, name=f"x{k}", bounds=[-1, 1])
-        d = dp.Private(shape=2, name=f"d{k}", adjacency=dp.Within(0.01), like=like)
+        d = dp.Private(shape=2, name=f"d{k}", adjacency=dp.Within(0.01), proxy=like)
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"agent {k}"))
         xs.append(x)
     return dp.Problem(agents, coupling=[xs[0] + xs[1] == 0])
@@ -49,7 +49,7 @@ def pair(*likes):
 
 def test_of_releases_without_proxies_for_all_data_asks_for_them():
     like, budget = np.full(2, 0.5), {"epsilon": 1.0, "delta": 1e-6, "release": "once"}
-    asks = "With dp.Private(..., like=values), the plan predicts its accuracy"
+    asks = "With dp.Private(..., proxy=values), the plan predicts its accuracy"
     assert asks not in pair(like, like).plan(**budget).remarks
     for likes in [(like, None), (None, like), (None, None)]:
         assert asks in pair(*likes).plan(**budget).remarks
@@ -63,13 +63,13 @@ def test_records_of_which_some_have_a_stand_in_are_judged_by_their_bounds(given)
             shape=values.shape,
             name=name,
             adjacency=dp.Rows(2.0),
-            like=values if name in given else None,
+            proxy=values if name in given else None,
         )
         for name, values in like.items()
     )
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), name="a")])
     by = "the proxy data" if len(given) == 2 else "records that fill half their bounds alike"
-    plan = problem.plan(dp.Central(), release="once", epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.OneShot(), release="once", epsilon=1.0, delta=1e-6)
     assert f"times that of {by}, in norm, on the second moments of 'X' and 'y'" in plan.remarks
 
 
@@ -163,7 +163,7 @@ def within_bounds():
 def like_the_data():
     like = np.array([0.5, -0.3, 0.4, 0.6])
     x = cp.Variable(4, name="x")
-    d = dp.Private([0.6, -0.4, 0.3, 0.5], name="d", adjacency=dp.Within(0.1), like=like)
+    d = dp.Private([0.6, -0.4, 0.3, 0.5], name="d", adjacency=dp.Within(0.1), proxy=like)
     return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
 
 
@@ -196,7 +196,7 @@ def test_a_wrong_sign_is_told_before_and_after_a_run():
     price = dp.Private(2.0, name="price", adjacency=dp.Within(0.1))
     wrong = dp.Agent(cp.Minimize(-cp.square(x - price)), [x >= 0, x <= 9], name="wrong")
     right = dp.Agent(cp.Minimize(cp.square(x - 1)), [x >= 0, x <= 9], name="right")
-    method = dp.MeanGradient(step=0.1)
+    method = dp.FederatedAveraging(step=0.1)
     plan = dp.Problem([wrong, right]).plan(method, epsilon=1.0, delta=1e-6)
     said = "by cvxpy's rules the objective of 'wrong' is not convex"
     assert plan.remarks.startswith(said) and said in " ".join(str(plan).split())
@@ -232,7 +232,7 @@ def around_the_start(spread):
     return dp.Problem(agents)
 
 
-CLIPPED = dp.Rows(3.0, clip=True)
+CLIPPED = dp.Rows(3.0, clip_rows=True)
 WEAK = {
     "logistic": lambda: by_chance(chances),
     "more columns": lambda: by_chance(chances, 6),
@@ -254,7 +254,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     problem, plan = planned_weakly(name)
     (most,) = re.findall(r"may leave a gap of up to about (\S+), in units", plan.remarks)
     assert "If the public start is nearer to the optimum than" in plan.remarks
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(cp.CLARABEL, tol_gap_abs=1e-7, tol_gap_rel=1e-7, tol_feas=1e-7)
     optimum = central.value
     for variable in problem.variables():

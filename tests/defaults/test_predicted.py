@@ -208,7 +208,7 @@ def test_the_default_crosses_the_set_for_huber_losses_in_any_unit():
     for unit in (1.0, 1e3):
         problem = offices(lambda r: cp.huber(r, 2), 60.0, unit)
         if optimum is None:  # the same in every unit
-            central = dp.not_private.central(problem)
+            central = dp.not_private.joint_problem(problem)
             optimum = central.solve(cp.CLARABEL)
         plan = problem.plan(epsilon=1.0, delta=1e-6)
         ends = [plan.run(seed=k, verbose=False).solution for k in range(3)]

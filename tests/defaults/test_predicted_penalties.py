@@ -88,7 +88,7 @@ def test_default_plan_of_other_writings_takes_the_same_step(loss):
     steps = {}
     for key, (problem, w) in plans.items():
         plan = problem.plan(**BUDGET)
-        assert type(plan.algorithm) is dp.SummedGradient
+        assert type(plan.algorithm) is dp.FederatedGradient
         assert left_over(loss, plan, w, 1.0) < 0.05
         steps[key] = as_step(plan.algorithm.step).eta(1)
     assert steps["mean", False] == pytest.approx(steps["sum / m", False], rel=1e-6)
@@ -98,8 +98,8 @@ def test_default_plan_of_other_writings_takes_the_same_step(loss):
 METHODS = {
     "LinearizedADMM": dp.LinearizedADMM(),
     "LinearizedADMM, E = 3": dp.LinearizedADMM(local_updates=3),
-    "MeanGradient": dp.MeanGradient(),
-    "SummedGradient": dp.SummedGradient(),
+    "FederatedAveraging": dp.FederatedAveraging(),
+    "FederatedGradient": dp.FederatedGradient(),
     "DecentralizedGradient": dp.DecentralizedGradient(),
     "PrimalDual": dp.PrimalDual(),
     "DecentralizedADMM": dp.DecentralizedADMM(randomness=0.0),
@@ -183,7 +183,7 @@ def free_absolute(bounded):
 
 NAMED = {
     "default": None,
-    "MeanGradient": dp.MeanGradient(),
+    "FederatedAveraging": dp.FederatedAveraging(),
     "PrimalDual": dp.PrimalDual(),
     "DecentralizedGradient": dp.DecentralizedGradient(),
     "LinearizedADMM": dp.LinearizedADMM(),
@@ -247,7 +247,7 @@ def test_slight_square_beside_jumps_leaves_the_step_to_the_labels(loss, noise):
 
 
 def test_plan_without_noise_and_without_a_bound_says_so():
-    plan = free_absolute(False).plan(dp.MeanGradient(), mechanism=None, rounds=5)
+    plan = free_absolute(False).plan(dp.FederatedAveraging(), mechanism=None, rounds=5)
     assert "no bound of the distance to the optimum is known" in " ".join(str(plan).split())
 
 
@@ -255,7 +255,7 @@ def test_plan_says_which_rule_chose_the_step():
     said = " ".join(str(lasso("absolute")[0].plan(**BUDGET)).split())
     assert "minimizes public terms without a smoothness constant exactly" in said
     assert "loss of labels that fill their declared bounds" in said
-    named = lasso("absolute")[0].plan(dp.MeanGradient(step=0.1), rounds=5, **BUDGET)
+    named = lasso("absolute")[0].plan(dp.FederatedAveraging(step=0.1), rounds=5, **BUDGET)
     assert "labels that fill" not in str(named)
 
 
@@ -285,7 +285,7 @@ def test_equal_penalties_of_many_agents_are_one_part_of_the_servers_step():
         rows = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0))
         cost = cp.sum(cp.logistic(rows @ w)) + 0.3 * cp.norm1(w)
         agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 2], name=f"a{k}"))
-    program = dp.Problem(agents).plan(dp.SummedGradient(), rounds=1, **BUDGET).program
+    program = dp.Problem(agents).plan(dp.FederatedGradient(), rounds=1, **BUDGET).program
     found = joint_rest(program)
     assert found is not None
     one = program.agents[0].rest
@@ -306,7 +306,7 @@ def test_agents_with_penalties_in_closed_form_take_their_steps_together():
             agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
         return dp.Problem(agents)
 
-    plan = problem(3).plan(dp.MeanGradient(), rounds=4, **BUDGET)
+    plan = problem(3).plan(dp.FederatedAveraging(), rounds=4, **BUDGET)
     assert all(agent.program.proximal().batched for agent in plan.agents)
     run = plan.run(seed=3, verbose=False, record=True)
     again = plan.replay(run.transcript)

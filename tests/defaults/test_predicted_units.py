@@ -82,15 +82,15 @@ def tied(value, length):
 
 
 CASES = {
-    "linearised": (dp.LinearizedADMM(), squares),
-    "linearised, records": (dp.LinearizedADMM(), losses),
-    "linearised, hinges": (dp.LinearizedADMM(), hinges),
-    "linearised, E = 3": (dp.LinearizedADMM(local_updates=3), squares),
+    "linearized": (dp.LinearizedADMM(), squares),
+    "linearized, records": (dp.LinearizedADMM(), losses),
+    "linearized, hinges": (dp.LinearizedADMM(), hinges),
+    "linearized, E = 3": (dp.LinearizedADMM(local_updates=3), squares),
     "ADMM": (dp.ADMM(), squares),
-    "mean gradient": (dp.MeanGradient(), losses),
-    "mean gradient, hinges": (dp.MeanGradient(), hinges),
-    "decentralised gradient": (dp.DecentralizedGradient("ring"), squares),
-    "decentralised ADMM": (dp.DecentralizedADMM("path", randomness=0.0), squares),
+    "mean gradient": (dp.FederatedAveraging(), losses),
+    "mean gradient, hinges": (dp.FederatedAveraging(), hinges),
+    "decentralized gradient": (dp.DecentralizedGradient("ring"), squares),
+    "decentralized ADMM": (dp.DecentralizedADMM("path", randomness=0.0), squares),
     "primal-dual": (dp.PrimalDual("ring"), losses),
     "gradient tracking": (dp.GradientTracking("ring"), free_squares),
     "DPP2": (dp.DPP2("ring"), free_squares),
@@ -145,12 +145,12 @@ def test_runs_without_noise_are_the_same_in_other_units(name):
         np.testing.assert_allclose(other / UNITS[1], one, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["linearised", "linearised, records", "ADMM", "resource ADMM"])
+@pytest.mark.parametrize("name", ["linearized", "linearized, records", "ADMM", "resource ADMM"])
 def test_runs_without_noise_end_closer_than_they_began(name):
     method, model = CASES[name]
     problem = model(1.0, 1.0)
     result = problem.plan(method, mechanism=None, rounds=100).run()
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve()
     best = central.value
     start = {v: np.zeros(v.shape) for v in problem.variables()}
@@ -169,5 +169,5 @@ def test_explicit_numbers_stay_as_they_are():
     assert plan.algorithm.step == dp.steps.Constant(0.1)
     assert plan.algorithm.penalty == dp.penalties.Constant(3.0)
     assert plan.reported == "average"
-    unlike = replace(plan.algorithm, output="last")
+    unlike = replace(plan.algorithm, returned="last")
     assert squares(1.0, 1.0).plan(unlike, epsilon=1.0, delta=1e-6, rounds=5).reported == "last"

@@ -92,7 +92,7 @@ def test_a_slope_that_is_ignored_costs_what_noise_of_its_square_does(seed):
 @pytest.mark.parametrize(("h", "sigma", "force"), [(2.0, 1.0, 1.0), (0.5, 3.0, 6.0)])
 def test_a_force_takes_from_the_gap_what_it_takes_in_one_dimension(h, sigma, force):
     z = np.linspace(-12, 12, 400_001)
-    # minimise h x^2 / 2 + (force + sigma z) x over x >= 0; the optimum without noise is 0.
+    # minimize h x^2 / 2 + (force + sigma z) x over x >= 0; the optimum without noise is 0.
     x = np.maximum(-(force + sigma * z) / h, 0)
     regret = h * x * x / 2 + force * x
     mean = np.sum(regret * np.exp(-z * z / 2)) * (z[1] - z[0]) / np.sqrt(2 * np.pi)
@@ -196,7 +196,7 @@ SCALES = [(1, 1), (30, 1), (1, 30), (30, 30), (3, 10)]
 @pytest.mark.parametrize(("columns", "rows"), SCALES)
 def test_what_leaves_is_as_good_as_the_better_alternative(columns, rows, mechanism):
     A, b, problem = regression(columns, rows)
-    plan = problem.plan(dp.Central(), mechanism=mechanism, **EITHER[mechanism])
+    plan = problem.plan(dp.OneShot(), mechanism=mechanism, **EITHER[mechanism])
     agent, (around,) = plan.agents[0], responses(plan.program)
     predicted = predicted_gap(agent.publication, agent.noise, around)
     assert predicted <= 1.001 * min(alternatives(A, agent.noise).values())
@@ -213,7 +213,7 @@ def test_noise_in_features_of_different_scale_follows_them():
     plans = {}
     for columns in (1, 30):
         A, _, problem = regression(columns, 1)
-        plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
+        plan = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE)
         agent, (around,) = plan.agents[0], responses(plan.program)
         gap = predicted_gap(agent.publication, agent.noise, around)
         plans[columns] = agent.publication.kind, gap, alternatives(A, agent.noise)
@@ -235,7 +235,7 @@ def test_other_units_leave_the_choice_as_it_is(columns, rows, mechanism, box):
         (1e-3, np.geomspace(1e-2, 1e2, 6)),
     ):
         _, _, problem = regression(columns, rows, objective=objective, unit=unit, box=box)
-        plan = problem.plan(dp.Central(), mechanism=mechanism, **EITHER[mechanism])
+        plan = problem.plan(dp.OneShot(), mechanism=mechanism, **EITHER[mechanism])
         kinds.add(plan.agents[0].publication.kind)
         agent, (around,) = plan.agents[0], responses(plan.program)
         gaps.append(predicted_gap(agent.publication, agent.noise, around) / objective)
@@ -263,12 +263,12 @@ def sites(count, coupled=False):
 @pytest.mark.parametrize("coupled", [False, True])
 def test_the_gap_of_several_agents_is_the_sum_of_what_each_is_expected_to_cost(coupled):
     problem = sites(3, coupled)
-    plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
+    plan = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE)
     predicted = sum(
         predicted_gap(agent.publication, agent.noise, around)
         for agent, around in zip(plan.agents, responses(plan.program), strict=True)
     )
-    whole = dp.not_private.central(problem)
+    whole = dp.not_private.joint_problem(problem)
     whole.solve(cp.CLARABEL)
     best, gaps = whole.value, []
     for seed in range(60):
@@ -285,14 +285,14 @@ def test_agents_of_large_problems_are_looked_at_alone():
         d = dp.Private(np.ones(3), name=f"d{k}", adjacency=dp.Within(0.1))
         cost = cp.sum_squares(x[[2 * k, 2 * k + 1, (2 * k + 2) % 140]] - d)
         agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
-    plan = dp.Problem(agents).plan(dp.Central(), mechanism="gaussian", **ONCE)
+    plan = dp.Problem(agents).plan(dp.OneShot(), mechanism="gaussian", **ONCE)
     around = responses(plan.program)
     assert {found.hessian.shape for found in around} == {(3, 3)}
     gaps = [
         predicted_gap(agent.publication, agent.noise, found)
         for agent, found in zip(plan.agents, around, strict=True)
     ]
-    # Curvature 2 of the component in the middle, 4 of the two that a neighbour shares.
+    # Curvature 2 of the component in the middle, 4 of the two that a neighbor shares.
     noise = plan.agents[0].noise.variance(0.2)
     assert gaps == pytest.approx(70 * [noise * (1 / 2 + 1 / 4 + 1 / 4) / 2], rel=1e-6)
 
@@ -301,6 +301,6 @@ def test_second_moments_have_no_predicted_gap():
     w = cp.Variable(2, name="w")
     X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w)), [cp.abs(w) <= 1])])
-    plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
+    plan = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE)
     (around,) = responses(plan.program)
     assert np.isnan(predicted_gap(plan.agents[0].publication, plan.agents[0].noise, around))

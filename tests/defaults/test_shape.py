@@ -32,7 +32,7 @@ def drawn(columns, rows, seed, m=200, n=10):
 
 
 def planned(problem, mechanism="gaussian", **budget):
-    plan = problem.plan(dp.Central(), mechanism=mechanism, **(ONCE | budget))
+    plan = problem.plan(dp.OneShot(), mechanism=mechanism, **(ONCE | budget))
     agent, (response,) = plan.agents[0], responses(plan.program)
     return plan, agent, predicted_gap(agent.publication, agent.noise, response)
 
@@ -98,7 +98,7 @@ def bounded(seed, informed=True, unit=1.0, wrong=0.0):
     data = expected + 1e-3 * rng.normal(size=100)
     x = cp.Variable(12, name="x")
     d = dp.Private(
-        data, name="d", like=(1 + wrong) * expected if informed else None,
+        data, name="d", proxy=(1 + wrong) * expected if informed else None,
         adjacency=dp.Within(0.005),
     )  # fmt: skip
     cost, limits = cp.sum_squares((A / unit) @ x - d), [x[2:] >= -unit]
@@ -116,7 +116,7 @@ def test_noise_goes_where_inequalities_hold_against_it(mechanism):
     for seed in range(3):
         for informed, found in gaps.items():
             problem, gap = bounded(seed, informed)
-            plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+            plan = problem.plan(dp.OneShot(), mechanism=mechanism, **ONCE)
             agent, (around,) = plan.agents[0], compiled(problem).responses
             found.append(np.mean([gap(plan.run(seed=k, verbose=False)) for k in range(40)]))
         # Measured: 0.6 to 0.95. The mean of 40 has a relative standard error of 0.15.
@@ -131,7 +131,7 @@ def test_other_units_change_nothing_where_inequalities_hold(mechanism):
     found = []
     for unit in (1.0, 1e3):
         problem, gap = bounded(0, unit=unit)
-        plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+        plan = problem.plan(dp.OneShot(), mechanism=mechanism, **ONCE)
         agent, (around,) = plan.agents[0], compiled(problem).responses
         assert agent.publication.kind == "shaped slope"
         predicted = predicted_gap(agent.publication, agent.noise, around)
@@ -148,7 +148,7 @@ def test_other_units_change_nothing_where_inequalities_hold(mechanism):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_stand_ins_move_noise_and_no_guarantee(mechanism, wrong):
     problem, _ = bounded(0, wrong=wrong)
-    plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+    plan = problem.plan(dp.OneShot(), mechanism=mechanism, **ONCE)
     agent = plan.agents[0]
     found, norm = agent.publication, agent.noise.mechanism.norm
     assert found.kind == "shaped slope"
@@ -158,9 +158,9 @@ def test_stand_ins_move_noise_and_no_guarantee(mechanism, wrong):
         for step in 0.005 * np.eye(100)
     ]
     assert max(moved) == pytest.approx(found.sensitivity, rel=1e-6)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
     half = replace(agent, publication=replace(found, sensitivity=found.sensitivity / 2))
-    assert not dp.check(replace(plan, agents=(half,))).passed
+    assert not dp.check_sensitivity(replace(plan, agents=(half,))).passed
 
 
 def losses(seed, informed, unit=1.0):
@@ -171,7 +171,7 @@ def losses(seed, informed, unit=1.0):
     x = cp.Variable(6, name="x")
     data = expected + 1e-4 * rng.normal(size=60)
     d = dp.Private(
-        data, name="d", like=expected if informed else None,
+        data, name="d", proxy=expected if informed else None,
         adjacency=dp.Within(1e-3),
     )  # fmt: skip
     cost = cp.sum(cp.logistic(F @ x) + cp.logistic(-F @ x)) - (M @ d) @ x / unit
@@ -194,7 +194,7 @@ def test_objectives_that_are_not_quadratic_bend_as_at_a_public_point(informed):
     ratios = []
     for seed in range(2):
         problem, gap = losses(seed, informed)
-        plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
+        plan = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE)
         agent, (around,) = plan.agents[0], compiled(problem).responses
         assert agent.publication.kind == "shaped slope"
         gaps = [gap(plan.run(seed=k, verbose=False)) for k in range(40)]
@@ -209,7 +209,7 @@ def test_other_units_of_losses_change_nothing():
     gaps = []
     for unit in (1.0, 1e3, 1e-3):
         problem, _ = losses(0, informed=True, unit=unit)
-        agent = problem.plan(dp.Central(), mechanism="gaussian", **ONCE).agents[0]
+        agent = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE).agents[0]
         (around,) = compiled(problem).responses
         gaps.append(predicted_gap(agent.publication, agent.noise, around))
     assert gaps == pytest.approx(3 * gaps[:1], rel=1e-3)
@@ -244,14 +244,16 @@ def test_a_search_that_would_take_long_is_left_out():
     assert best_shape(np.zeros((1, 10**7)), np.eye(1), 2) is None
 
 
-@pytest.mark.parametrize("mechanism", [dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)])
+@pytest.mark.parametrize(
+    "mechanism", [dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)]
+)
 @pytest.mark.parametrize("adjacency", [dp.Within(0.3), dp.Within(0.3, 1), dp.Rows(4.0)], ids=str)
 def test_the_worst_entry_moves_a_shaped_release_by_what_is_charged(mechanism, adjacency):
     A = drawn(-1, -0.5, 4, m=25, n=3)
     A /= np.abs(A.sum(axis=1)).max()
     _, problem = regression(A, adjacency=adjacency)
     plan = problem.plan(
-        dp.Central(), mechanism=mechanism, delta=None if mechanism.norm == 1 else 1e-6,
+        dp.OneShot(), mechanism=mechanism, delta=None if mechanism.norm == 1 else 1e-6,
         release="once",
     )  # fmt: skip
     agent = plan.agents[0]
@@ -261,22 +263,24 @@ def test_the_worst_entry_moves_a_shaped_release_by_what_is_charged(mechanism, ad
     radius = adjacency.radius
     if isinstance(adjacency, dp.Rows):
         data = data.copy()
-        data[worst] = -adjacency.bound
+        data[worst] = -adjacency.max_norm
     other = data.copy()
     other[worst] += radius
-    found = dp.check(plan, {"b": other}, data={"b": data})
+    found = dp.check_sensitivity(plan, {"b": other}, data={"b": data})
     assert found.passed
     # The grid's own part of the charge is 2^-16 of it.
     assert found.agents[0].ratio == pytest.approx(1.0, abs=1e-4)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
-@pytest.mark.parametrize("mechanism", [dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)])
+@pytest.mark.parametrize(
+    "mechanism", [dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)]
+)
 def test_the_noise_in_restored_slopes_has_the_stated_covariance(mechanism):
     A = drawn(-0.5, 0, 5, m=30, n=3)
     _, problem = regression(A)
     plan = problem.plan(
-        dp.Central(), mechanism=mechanism, delta=None if mechanism.norm == 1 else 1e-6,
+        dp.OneShot(), mechanism=mechanism, delta=None if mechanism.norm == 1 else 1e-6,
         release="once",
     )  # fmt: skip
     agent = plan.agents[0]

@@ -8,7 +8,7 @@ import dpcvx as dp
 from dpcvx.defaults import solvable
 
 
-@pytest.mark.parametrize("method", [dp.Central(), dp.ADMM()])
+@pytest.mark.parametrize("method", [dp.OneShot(), dp.ADMM()])
 @pytest.mark.parametrize("top", [2.0, None])
 def test_what_boxes_bound_is_not_asked_of_a_solver(method, top, monkeypatch):
     x, d = cp.Variable(2, name="x"), dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))

@@ -10,7 +10,7 @@ import dpcvx as dp
 from dpcvx.defaults.stakes import at_stand_ins
 from dpcvx.defaults.study import study as compiled
 
-BUDGET = dict(epsilon=1.0, delta=1e-6, violation=0.1)
+BUDGET = dict(epsilon=1.0, delta=1e-6, violation_probability=0.1)
 LIKE = np.array([1.0, 2.0, 0.5, *[0.1] * 5])
 
 
@@ -18,7 +18,7 @@ def grid(like=LIKE, unit=1.0, currency=1.0, data=LIKE + 0.05, bent=0.0, most=0.6
     """Two generators, a balance, and a line that carries the third load."""
     p, tie = cp.Variable(2, name="p", nonneg=True), cp.Variable(name="tie")
     load = dp.Private(
-        unit * data, name="load", like=None if like is None else unit * like,
+        unit * data, name="load", proxy=None if like is None else unit * like,
         adjacency=dp.Within(0.01 * unit),
     )  # fmt: skip
     cost = currency * (np.array([1.0, 3.0]) @ p / unit)
@@ -67,7 +67,7 @@ def test_objectives_with_private_data_are_those_of_the_stand_ins():
 def test_rows_of_coefficients_are_those_at_the_optimum():
     x = cp.Variable(3, name="x", nonneg=True)
     like = np.array([1.0, 2.0, 4.0])
-    weight = dp.Private(like, name="weight", like=like + 0.0, adjacency=dp.Within(0.1))
+    weight = dp.Private(like, name="weight", proxy=like + 0.0, adjacency=dp.Within(0.1))
     agent = dp.Agent(cp.Maximize(cp.sum(x)), [weight @ x <= 2.0, x <= 1], name="shop")
     ((one,),) = stakes(dp.Problem([agent]))
     np.testing.assert_allclose(np.abs(one.rows), [[1.0, 0.5, 0.0]], atol=1e-6)
@@ -128,7 +128,7 @@ def test_runs_replay():
 
 
 def test_noise_with_a_limit_keeps_one_level():
-    plan = grid().plan(epsilon=2.0, delta=0.5, violation=0)
+    plan = grid().plan(epsilon=2.0, delta=0.5, violation_probability=0)
     assert plan.agents[0].publication.kind == "data"
 
 
@@ -140,10 +140,10 @@ def test_one_change_moves_a_shaped_release_by_what_is_charged(kind):
     norm = plan.agents[0].noise.mechanism.norm
     moved = np.linalg.norm(0.01 * found.encode.toarray(), norm, axis=0)
     assert moved.max() == pytest.approx(found.sensitivity, rel=1e-6)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
     half = replace(found, sensitivity=found.sensitivity / 2)
     agents = tuple(replace(agent, publication=half) for agent in plan.agents)
-    assert not dp.check(replace(plan, agents=agents)).passed
+    assert not dp.check_sensitivity(replace(plan, agents=agents)).passed
 
 
 def test_stakes_need_no_private_data():
@@ -151,7 +151,7 @@ def test_stakes_need_no_private_data():
         raise AssertionError("read")
 
     p = cp.Variable(name="p")
-    load = dp.Private(unread, shape=(2,), like=[1.0, 2.0], name="load", adjacency=dp.Within(0.1))
+    load = dp.Private(unread, shape=(2,), proxy=[1.0, 2.0], name="load", adjacency=dp.Within(0.1))
     problem = dp.Problem([dp.Agent(cp.Minimize(p), [p >= cp.sum(load)], name="grid")])
     known = compiled(problem)
     ((one,),) = at_stand_ins(problem, known.program, known.sensitivities).stakes
@@ -159,13 +159,13 @@ def test_stakes_need_no_private_data():
 
 
 def pressed(*limits, copies=1, like=True):
-    """Forces on the minimiser of |x - d|^2 within limits on x, by each agent alike."""
+    """Forces on the minimizer of |x - d|^2 within limits on x, by each agent alike."""
     x = cp.Variable(3, name="x")
     values = np.array([3.0, -2.0, 0.5])
     agents = []
     for k in range(copies):
         d = dp.Private(
-            values, name=f"d{k}", like=values + 0.0 if like else None, adjacency=dp.Within(0.1)
+            values, name=f"d{k}", proxy=values + 0.0 if like else None, adjacency=dp.Within(0.1)
         )
         cost = cp.Minimize(cp.sum_squares(x - d) / copies)
         agents.append(dp.Agent(cost, [limit(x) for limit in limits], name=f"a{k}"))

@@ -55,7 +55,7 @@ def test_table_1_has_the_printed_values_in_brackets(made):
     assert "1.948" in text and "needs every f_i strongly convex" in text
 
 
-def test_the_guarantees_are_labelled_by_what_the_observer_sees(made):
+def test_the_guarantees_are_labeled_by_what_the_observer_sees(made):
     mode, _, text, found = made
     assert "what an observer of the last iterate only learns" in text and "by formula" in text
     assert list(found.positions) == [example.FAINT, *SIGMAS]

@@ -14,7 +14,7 @@ CONVERGES = "without noise it converges to the optimum"
 
 
 # Those of the power line are tried by the demonstration.
-SUITE = [check for check in dp.conformance(METHOD) if not str(check).endswith("(power line)")]
+SUITE = [check for check in dp.check_method(METHOD) if not str(check).endswith("(power line)")]
 
 
 @pytest.mark.parametrize("check", SUITE, ids=str)
@@ -37,7 +37,7 @@ class OneSided(OverRelaxedADMM):
 
 def test_multipliers_that_move_on_one_side_only_are_found():
     """The agents agree, on a wrong point: nothing but the optimum tells."""
-    report = dp.conformance(OneSided(1.6, 2.0), instances=["power line"]).run()
+    report = dp.check_method(OneSided(1.6, 2.0), instances=["power line"]).run()
     found = [what for name, what in report.broken.items() if name.startswith(CONVERGES)]
     assert found and not report.conforms
     assert any(

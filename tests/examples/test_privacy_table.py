@@ -10,7 +10,7 @@ from examples.privacy_table import BASELINES, KEPT, Method, Row, main, methods, 
 from tests.examples.printing import assert_written, printed
 
 FIRST, ONCE = "ObjG, last iterate", "release once, exact steps"
-OWN, INFORMED = "the same, then result.own", "data expected to 10 %, result.own"
+OWN, INFORMED = "the same, then result.recourse", "data expected to 10 %, result.recourse"
 SEEDS, ROUNDS = 2, 20
 
 

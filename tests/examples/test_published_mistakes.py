@@ -34,13 +34,13 @@ def test_their_sensitivity_is_twice_the_one_in_use():
     assert mistakes.moved(released=False) == pytest.approx(4)
 
 
-def test_penalties_from_residuals_before_noise_tell_neighbours_apart():
+def test_penalties_from_residuals_before_noise_tell_neighbors_apart():
     assert mistakes.guessed(private=True, runs=50) == 1.0
     # 100 fair guesses are right more than 70 times with probability 2e-5.
     assert mistakes.guessed(private=False, runs=50) < 0.7
 
 
-def test_a_measured_sensitivity_tells_neighbours_apart():
+def test_a_measured_sensitivity_tells_neighbors_apart():
     levels = {
         measured: [
             mistakes.noise_levels(largest, measured=measured, runs=40, seed=seed)

@@ -85,7 +85,7 @@ def test_kinds_of_noise_are_compared_for_the_methods_that_all_have(made):
         assert re.search(rf"^ +{kind} +{expected}$", part, flags=re.M), expected
 
 
-def test_ex_post_figures_are_labelled_and_kept_apart(made):
+def test_ex_post_figures_are_labeled_and_kept_apart(made):
     _, text, _ = made
     start = text.index("Ex-post (depends on outputs and data: NO GUARANTEE)")
     part = text[start : text.index("Figure 1", start)]

@@ -8,22 +8,24 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.verify.instances import INSTANCES, equal_clinics
+from dpcvx.testing.instances import INSTANCES, equal_clinics
 
 SHARING = dp.SecretSharing(limit=50.0)
 METHODS: dict[str, Callable[[], Any]] = {
     "chosen": lambda: None,
     "ADMM": lambda: dp.ADMM(penalty=2.0),
-    "OneShot": lambda: dp.Central(),
-    "OneShot, secure aggregation": lambda: dp.Central(sharing=SHARING),
+    "OneShot": lambda: dp.OneShot(),
+    "OneShot, secure aggregation": lambda: dp.OneShot(sharing=SHARING),
     "LinearizedADMM": lambda: dp.LinearizedADMM(),
     "LinearizedADMM, 3 local updates": lambda: dp.LinearizedADMM(
         penalty=5.0, step=dp.steps.Sqrt(), local_updates=3
     ),
     "LinearizedADMM, output": lambda: dp.LinearizedADMM(penalty=5.0, perturb="output"),
-    "SummedGradient": lambda: dp.SummedGradient(),
-    "SummedGradient, secure aggregation": lambda: dp.SummedGradient(step=0.1, sharing=SHARING),
-    "MeanGradient": lambda: dp.MeanGradient(),
+    "FederatedGradient": lambda: dp.FederatedGradient(),
+    "FederatedGradient, secure aggregation": lambda: dp.FederatedGradient(
+        step=0.1, sharing=SHARING
+    ),
+    "FederatedAveraging": lambda: dp.FederatedAveraging(),
     "ResourceADMM": lambda: dp.ResourceADMM(),
     "GradientADMM": lambda: dp.GradientADMM(penalty=2.0, step=0.02),
     "DecentralizedADMM": lambda: dp.DecentralizedADMM("ring"),
@@ -50,7 +52,9 @@ def clients(
         values = made.normal(size=(20, 3)) / 3
         if sparse:
             values = sp.csr_array(np.where(made.random(values.shape) < 0.4, values, 0.0))
-        X = dp.Private(values, adjacency=dp.Rows(4.0 if sparse else 2.0, clip=clip), name=f"X{k}")
+        X = dp.Private(
+            values, adjacency=dp.Rows(4.0 if sparse else 2.0, clip_rows=clip), name=f"X{k}"
+        )
         cost = cp.sum(loss(-(X @ w))) / 20 + 0.05 * cp.sum_squares(w)
         held = [] if free else [cp.norm(w) <= 2]
         agents.append(dp.Agent(cp.Minimize(cost), held, name=f"client{k}"))
@@ -84,10 +88,10 @@ class Release(NamedTuple):
 
 
 RELEASES = {
-    "gaussian": Release("gaussian", 1e-5, "each step"),
-    "laplace": Release("laplace", 0.0, "each step"),
+    "gaussian": Release("gaussian", 1e-5, "each_step"),
+    "laplace": Release("laplace", 0.0, "each_step"),
     "once": Release("laplace", 0.0, "once"),
-    "no noise": Release(None, None, "each step"),
+    "no noise": Release(None, None, "each_step"),
 }
 
 

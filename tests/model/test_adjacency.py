@@ -1,4 +1,4 @@
-"""What one change of the data is: what is refused, in words, and which data are neighbours."""
+"""What one change of the data is: what is refused, in words, and which data are neighbors."""
 
 import math
 
@@ -48,13 +48,13 @@ def test_an_enormous_radius_is_refused():
 
 
 BAD_ROWS = {
-    "zero": ({"bound": 0}, r"bound=0\).*positive finite number"),
-    "negative": ({"bound": -1.0}, "bound=-1"),
-    "NaN": ({"bound": math.nan}, "bound=nan"),
-    "infinite": ({"bound": math.inf}, "bound=inf"),
-    "enormous": ({"bound": 10**400}, "positive finite"),
-    "text": ({"bound": "1"}, "bound='1'"),
-    "flag": ({"bound": True}, "bound=True"),
+    "zero": ({"max_norm": 0}, r"max_norm=0\).*positive finite number"),
+    "negative": ({"max_norm": -1.0}, "max_norm=-1"),
+    "NaN": ({"max_norm": math.nan}, "max_norm=nan"),
+    "infinite": ({"max_norm": math.inf}, "max_norm=inf"),
+    "enormous": ({"max_norm": 10**400}, "positive finite"),
+    "text": ({"max_norm": "1"}, "max_norm='1'"),
+    "flag": ({"max_norm": True}, "max_norm=True"),
     "entry": ({"norm": "entry"}, r"dp.Rows\(norm='entry'\) is unknown; write 1, 2 or 'inf'"),
     "third norm": ({"norm": 3}, "norm=3"),
     "no norm": ({"norm": None}, "norm=None"),
@@ -62,10 +62,10 @@ BAD_ROWS = {
     "norm NaN": ({"norm": math.nan}, "norm=nan"),
     "norm list": ({"norm": [2]}, "norm="),
     "norm array": ({"norm": np.array([1, 2])}, "norm="),
-    "change": ({"change": "add"}, "change='add'.*'replace' or 'add or remove'"),
-    "no change": ({"change": None}, "change=None"),
-    "clip": ({"clip": 1}, "clip=.* must be True or False"),
-    "clip text": ({"clip": "no"}, "clip=.* must be True or False"),
+    "change": ({"relation": "add"}, "relation='add'.*'replace_one' or 'add_or_remove_one'"),
+    "no change": ({"relation": None}, "relation=None"),
+    "clip": ({"clip_rows": 1}, "clip_rows=.* must be True or False"),
+    "clip text": ({"clip_rows": "no"}, "clip_rows=.* must be True or False"),
     "records": ({"records": 3}, "records=3.* must be text"),
 }
 
@@ -74,7 +74,7 @@ BAD_ROWS = {
 def test_rows_that_bound_nothing_are_refused(case):
     arguments, message = BAD_ROWS[case]
     with pytest.raises(dp.ModelError, match=message):
-        dp.Rows(**{"bound": 1.0, **arguments})
+        dp.Rows(**{"max_norm": 1.0, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,21 @@ def test_rows_that_bound_nothing_are_refused(case):
         (dp.Rows(0.5), "one record (a row of l2 norm at most 0.5) is replaced"),
         (dp.Rows(1, 2.0), "one record (a row of l2 norm at most 1) is replaced"),
         (
-            dp.Rows(2.0, 1, "add or remove", records="patient"),
+            dp.Rows(2.0, 1, "add_or_remove_one", records="patient"),
             "one patient (a row of l1 norm at most 2) is added or removed",
         ),
-        (dp.Rows(1.0, np.inf, clip=True), "one record (a row of linf norm at most 1) is replaced"),
+        (
+            dp.Rows(1.0, np.inf, clip_rows=True),
+            "one record (a row of linf norm at most 1) is replaced",
+        ),
     ],
 )
 def test_rows_in_words(adjacency, text):
     assert str(adjacency) == text
 
 
-def test_neighbouring_rows_differ_in_one_row_that_is_absent_in_one_of_them_if_added():
-    replaced, added = dp.Rows(1.0), dp.Rows(1.0, change="add or remove")
+def test_neighboring_rows_differ_in_one_row_that_is_absent_in_one_of_them_if_added():
+    replaced, added = dp.Rows(1.0), dp.Rows(1.0, relation="add_or_remove_one")
     assert (replaced.radius, added.radius) == (2.0, 1.0)
     none, one, other, two = (np.zeros((3, 2)) for _ in range(4))
     one[1], other[1] = [0.6, -0.8], [-0.6, 0.8]

@@ -24,7 +24,7 @@ def test_variables_of_constraints_count():
     assert [v.id for v in a.variables] == [x.id, y.id]
 
 
-def test_a_maximised_objective_is_turned_round():
+def test_a_maximized_objective_is_turned_round():
     a = dp.Agent(cp.Maximize(cp.sum(x)))
     x.value = np.array([1.0, 2.0])
     assert a.cost.value == -3.0
@@ -137,9 +137,9 @@ def test_public_bounds_of_variables_take_their_values():
 # -- shapes that broadcast to all pairs ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["constraints", "own"])
+@pytest.mark.parametrize("where", ["constraints", "recourse"])
 def test_finite_sets_are_refused_by_name(where):
-    words = r"^Constraint 1 (in own= )?of agent 'north' is a cp\.FiniteSet.*not convex.*hull"
+    words = r"^Constraint 1 (in recourse= )?of agent 'north' is a cp\.FiniteSet.*not convex.*hull"
     with pytest.raises(dp.ModelError, match=words):
         dp.Agent(
             cp.Minimize(cp.sum_squares(x)), **{where: [x >= 0, cp.FiniteSet(x, {0, 1, 2})]},
@@ -222,7 +222,7 @@ def test_terms_that_broadcast_to_all_pairs_are_refused(case):
             dp.Agent(objective, name="north")
 
 
-@pytest.mark.parametrize("where", ["constraints", "own"])
+@pytest.mark.parametrize("where", ["constraints", "recourse"])
 @pytest.mark.parametrize("constraint", [v >= flow, standing >= wide, cp.abs(v - flow) <= 1])
 def test_constraints_that_broadcast_to_all_pairs_are_refused(where, constraint):
     with pytest.raises(dp.ModelError, match=r"^Agent 'north' .*\(5, 5\)\. Write (flow|wide)\."):

@@ -23,7 +23,7 @@ def cones_of(objective, constraints):
     return layout, cone_data(objective, constraints, variables, layout)
 
 
-def minimiser(data, target=None):
+def minimizer(data, target=None):
     """Solve the cone problem; with a target, project it onto the set instead."""
     P, q = data.P.copy(), data.q.copy()
     if target is not None:
@@ -158,7 +158,7 @@ def test_bounds_of_held_entries_become_rows(attributes, low, high, entries):
     assert data.n == len(entries) and data.A.shape[0] == data.b.size == data.cones.nonneg
     target = RNG.normal(size=len(entries)) * 10
     lows, highs = (np.broadcast_to(side, 3)[entries] for side in (low, high))
-    assert minimiser(data, target) == pytest.approx(np.clip(target, lows, highs), abs=1e-5)
+    assert minimizer(data, target) == pytest.approx(np.clip(target, lows, highs), abs=1e-5)
 
 
 def test_rows_of_absent_entries_are_dropped_and_no_others():
@@ -180,14 +180,14 @@ def test_matrix_attributes_restrict_the_users_columns(attribute):
     if attribute != "symmetric":
         values = np.maximum(values, 0) if attribute == "PSD" else np.minimum(values, 0)
     expected = vectors @ np.diag(values) @ vectors.T
-    found = minimiser(data, np.ravel(target, order="F")).reshape(3, 3, order="F")
+    found = minimizer(data, np.ravel(target, order="F")).reshape(3, 3, order="F")
     assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_public_matrix_inequality():
     X = cp.Variable((2, 2), symmetric=True)
     _, data = cones_of(None, [X >> np.eye(2), cp.trace(X) == 3])
-    found = minimiser(data, np.array([5.0, 0, 0, 0])).reshape(2, 2, order="F")
+    found = minimizer(data, np.array([5.0, 0, 0, 0])).reshape(2, 2, order="F")
     assert np.trace(found) == pytest.approx(3, abs=1e-6)
     assert np.linalg.eigvalsh(found)[0] == pytest.approx(1, abs=1e-5)
 
@@ -217,10 +217,10 @@ def test_cones_list_their_rows_in_order():
     assert str(cones) == "1 zero, 2 nonneg, 1 soc, 1 psd, 1 exp, 2 power"
 
 
-def test_an_epigraph_objective_has_the_right_minimiser():
+def test_an_epigraph_objective_has_the_right_minimizer():
     x = cp.Variable(2)
     _, data = cones_of(cp.norm1(x - np.array([1.0, -2.0])), [x[0] >= 3, x[1] <= 5])
-    assert minimiser(data) == pytest.approx([3, -2], abs=1e-5)
+    assert minimizer(data) == pytest.approx([3, -2], abs=1e-5)
 
 
 def test_cone_data_of_three_dimensions_are_silent():

@@ -54,7 +54,7 @@ def variables():
     )
 
 
-def ravelled(expression):
+def raveled(expression):
     return np.ravel(expression.value, order="F")
 
 
@@ -72,7 +72,7 @@ def test_matrices_are_cvxpys_values_at_any_point(model):
         values = {v.id: v.value for v in (x, y, X, Y)}
         vectors = [gather(layout, values) for layout in layouts]
         ours = sum(M @ v for M, v in zip(parts, vectors, strict=True)) - coupling.right
-        theirs = np.concatenate([ravelled(c.args[0] - c.args[1]) for c in constraints])
+        theirs = np.concatenate([raveled(c.args[0] - c.args[1]) for c in constraints])
         assert ours == pytest.approx(theirs, abs=1e-12)
 
 
@@ -434,7 +434,7 @@ def test_what_the_refusals_advise_works():
     assert dp.Problem(agents, coupling=[x + z == y])
 
 
-@pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.ADMM()], ids=["linearised", "ADMM"])
+@pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.ADMM()], ids=["linearized", "ADMM"])
 def test_methods_that_agree_on_shared_variables_take_no_coupling(method):
     x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
     with pytest.raises(
@@ -446,7 +446,7 @@ def test_methods_that_agree_on_shared_variables_take_no_coupling(method):
 def test_the_central_problem_keeps_the_coupling():
     x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
     d = dp.Private([1.0, -0.2], name="d", adjacency=dp.Within(0.1))
-    central = dp.not_private.central(tied([x == y], x, y, d))
+    central = dp.not_private.joint_problem(tied([x == y], x, y, d))
     central.solve(cp.CLARABEL)
     assert x.value == pytest.approx([0.5, 0.0], abs=1e-5)
     assert y.value == pytest.approx(x.value, abs=1e-7)
@@ -463,7 +463,7 @@ def test_matrices_of_random_affine_expressions():
         coupling = coupling_of([expression == b])
         v = rng.normal(size=9)
         assign(expression, layout, v)
-        assert coupling.of(layout) @ v == pytest.approx(ravelled(expression))
+        assert coupling.of(layout) @ v == pytest.approx(raveled(expression))
         assert coupling.right == pytest.approx(b.ravel(order="F"))
 
 
@@ -478,8 +478,10 @@ def test_private_data_in_couplings_are_told_where_to_go():
     with pytest.raises(dp.PrivacyError) as refused:
         dp.Problem(agents(), coupling=[x + y >= need])
     text = str(refused.value)
-    assert "[x + y >= need]" in text and "violation=0.01" in text
+    assert "[x + y >= need]" in text and "violation_probability=0.01" in text
     # What it says works.
-    plan = dp.Problem(agents(x + y >= need)).plan(epsilon=1.0, delta=1e-6, violation=1e-6)
+    plan = dp.Problem(agents(x + y >= need)).plan(
+        epsilon=1.0, delta=1e-6, violation_probability=1e-6
+    )
     result = plan.run(seed=1, verbose=False)
     assert dp.not_private.violation(plan.problem, result.solution) < 1e-6

@@ -194,7 +194,7 @@ def pair():
 
 
 METHODS = {
-    "each step": {},
+    "each_step": {},
     "once": {"release": "once"},
     "no noise": {"epsilon": None, "delta": None, "mechanism": None},
 }

@@ -34,7 +34,7 @@ def charging(public=0):
 
 
 METHODS = {
-    "Central": (dp.Central(), None),
+    "OneShot": (dp.OneShot(), None),
     "ResourceADMM": (dp.ResourceADMM(step=0.1, randomness=0.0), 400),
 }
 
@@ -45,7 +45,7 @@ def test_inequalities_hold_at_the_common_optimum(method, public):
     problem, xs = charging(public)
     chosen, rounds = METHODS[method]
     found = problem.solve(chosen, mechanism=None, rounds=rounds, verbose=False)
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(solver=cp.CLARABEL)
     for x in xs:
         assert found.last[x] == pytest.approx(x.value, abs=1e-4)
@@ -88,14 +88,14 @@ def test_two_blocks_take_them(case):
     public = dp.Agent(cp.Minimize(cp.norm1(y)), [y <= 1], name="public")
     problem = dp.Problem([user, public], coupling=COUPLINGS[case](x, y))
     found = problem.solve(dp.GradientADMM(), mechanism=None, rounds=200, verbose=False)
-    dp.not_private.central(problem).solve(solver=cp.CLARABEL)
+    dp.not_private.joint_problem(problem).solve(solver=cp.CLARABEL)
     assert found.last[x] == pytest.approx(x.value, abs=1e-4)
 
 
 def test_violations_are_those_of_what_was_written():
     """Slacks that are off violate nothing."""
     problem, xs = charging()
-    plan = problem.plan(dp.Central(), mechanism=None)
+    plan = problem.plan(dp.OneShot(), mechanism=None)
     coupling = plan.program.coupling
     values = np.zeros(coupling.matrix.shape[1])
     for x, inside in zip(xs, ([0.0, 0.4], [0.0, 0.3], [0.0, 0.0]), strict=True):
@@ -106,7 +106,7 @@ def test_violations_are_those_of_what_was_written():
     values[coupling.starts[xs[2].id]] = 3.0
     assert coupling.violation(values) == pytest.approx(0.5)
     equalities = dp.Problem(problem.agents[:3], coupling=[xs[0] + xs[1] == xs[2]])
-    tied = equalities.plan(dp.Central(), mechanism=None).program.coupling
+    tied = equalities.plan(dp.OneShot(), mechanism=None).program.coupling
     ones = np.arange(6.0)
     assert not tied.slack.nnz
     assert tied.violation(ones) == np.abs(tied.matrix @ ones - tied.right).max()
@@ -114,7 +114,7 @@ def test_violations_are_those_of_what_was_written():
 
 def test_points_that_keep_inequalities_stay_where_they_are():
     problem, _ = charging()
-    program = problem.plan(dp.Central(), mechanism=None).program
+    program = problem.plan(dp.OneShot(), mechanism=None).program
     vectors = [np.array([0.2, 0.6]), np.array([0.1, 0.9]), np.array([1.0, 0.1])]
     slacks = np.full(program.agents[3].n, 5.0)
     found = common_point(program, [*vectors, slacks])
@@ -130,7 +130,7 @@ def test_agents_are_known_as_they_were_given():
     public = dp.Agent(cp.Minimize(cp.sum_squares(y)), name="public")
     problem = dp.Problem([user, public], coupling=[x <= y], groups=[[user, public]])
     assert problem.group_names == (("user", "public"),)
-    plan = problem.plan(dp.Central(), epsilon={user: 1.0}, delta=1e-6)
+    plan = problem.plan(dp.OneShot(), epsilon={user: 1.0}, delta=1e-6)
     assert plan.price.epsilon <= 1.0
 
 
@@ -143,7 +143,7 @@ def test_equalities_add_nobody():
 def test_copies_keep_their_slacks():
     problem, _ = charging()
     twin = copy.deepcopy(problem)
-    one, two = (p.plan(dp.Central(), mechanism=None).fingerprint for p in (problem, twin))
+    one, two = (p.plan(dp.OneShot(), mechanism=None).fingerprint for p in (problem, twin))
     assert one == two
 
 
@@ -172,8 +172,8 @@ def test_methods_for_shared_variables_list_those_that_take_a_coupling():
     x, y, z = (cp.Variable(2, name=name) for name in "xyz")
     agents = [dp.Agent(cp.Minimize(cp.sum_squares(v)), name=v.name()) for v in (x, y)]
     cases = {
-        r"dp\.Central\(\).*dp\.ResourceADMM\(\), which": dp.Problem(agents, coupling=[x <= y]),
-        r"dp\.Central\(\).*dp\.ResourceADMM\(\) after": dp.Problem(
+        r"dp\.OneShot\(\).*dp\.ResourceADMM\(\), which": dp.Problem(agents, coupling=[x <= y]),
+        r"dp\.OneShot\(\).*dp\.ResourceADMM\(\) after": dp.Problem(
             [*agents, dp.Agent(cp.Minimize(cp.norm(x - z)), name="z")], coupling=[z <= y]
         ),
     }

@@ -23,7 +23,7 @@ def pair(own, limit=None):
     limit = private() if limit is None else limit
     load = private("load", np.ones(3))
     cost = cp.sum_squares(gen + tie[0] - load)
-    north = dp.Agent(cp.Minimize(cost), name="north", own=own(gen, tie, limit))
+    north = dp.Agent(cp.Minimize(cost), name="north", recourse=own(gen, tie, limit))
     south = dp.Agent(cp.Minimize(cp.sum_squares(tie)), name="south")
     return dp.Problem([north, south])
 
@@ -41,7 +41,7 @@ def test_private_data_in_own_constraints_are_kept_apart():
 
 def test_a_private_object_may_be_in_the_objective_as_well():
     gen, load = cp.Variable(2, name="gen"), private(data=[1.0, 2.0])
-    agent = dp.Agent(cp.Minimize(cp.sum_squares(gen - load)), own=[gen <= 2 * load])
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(gen - load)), recourse=[gen <= 2 * load])
     assert len(agent.private) == 1 and agent.kept == ()
 
 
@@ -49,7 +49,7 @@ def test_a_private_object_may_be_in_the_objective_as_well():
 def test_copies_have_no_data(copied):
     north = pair(lambda gen, tie, d: [gen <= d[0]]).agents[0]
     twin = copied(north)
-    (kept,), (inside,) = twin.kept, twin.own[0].parameters()
+    (kept,), (inside,) = twin.kept, twin.recourse[0].parameters()
     assert kept is inside and not kept.bound
     assert np.float64(CANARY).tobytes() not in pickle.dumps(twin)
     assert north.kept[0].bound
@@ -60,11 +60,11 @@ def test_objects_without_a_name_are_called_by_where_they_stand():
         return dp.Private([CANARY], adjacency=WITHIN)
 
     x, y, one, other = cp.Variable(name="x"), cp.Variable(name="y"), unnamed(), unnamed()
-    agent = dp.Agent(cp.Minimize(cp.square(x + y - one[0])), name="a", own=[y <= other[0]])
+    agent = dp.Agent(cp.Minimize(cp.square(x + y - one[0])), name="a", recourse=[y <= other[0]])
     problem = dp.Problem([agent, dp.Agent(cp.Minimize(cp.square(x)), name="b")])
     assert [spec.name for spec in agent.specs("a").values()] == [
         "unnamed data of a",
-        "unnamed data of own= of a",
+        "unnamed data of recourse= of a",
     ]
     plan = problem.plan(mechanism="gaussian", epsilon=1.0, delta=1e-6)
     assert list(plan.guarantee.agents[0].adjacency) == ["unnamed data of a"]
@@ -76,10 +76,13 @@ def test_objects_without_a_name_are_called_by_where_they_stand():
         (lambda gen, tie, d: [tie <= d[0]], "'tie', or entries of it, that other agents use"),
         (lambda gen, tie, d: [gen + tie[1] <= d[0]], "'tie', or entries of it, that other agents"),
         (lambda gen, tie, d: [cp.Variable(name="z") <= d[0]], "'z'.* neither in its objective"),
-        (lambda gen, tie, d: [gen[0] >= 0, cp.norm(gen) >= d[0]], "Constraint 1 in own=.*DCP"),
+        (lambda gen, tie, d: [gen[0] >= 0, cp.norm(gen) >= d[0]], "Constraint 1 in recourse=.*DCP"),
         (lambda gen, tie, d: [d[0] * cp.square(gen[0]) <= 1], "DCP.*nonneg=True"),
-        (lambda gen, tie, d: gen <= d[0], r"constraints in own= .* are a Inequality; write a list"),
-        (lambda gen, tie, d: [True], r"Constraint 0 in own= of agent 'north' is a bool"),
+        (
+            lambda gen, tie, d: gen <= d[0],
+            r"constraints in recourse= .* are a Inequality; write a list",
+        ),
+        (lambda gen, tie, d: [True], r"Constraint 0 in recourse= of agent 'north' is a bool"),
         (lambda gen, tie, d: [1j * gen[0] == d[0]], "complex numbers"),
     ],
 )
@@ -95,7 +98,7 @@ def test_a_private_object_belongs_to_one_agent_there_as_well():
     for k in range(2):
         gen = cp.Variable(name=f"gen {k}")
         cost = cp.Minimize(cp.square(gen + tie))
-        agents.append(dp.Agent(cost, name=f"agent {k}", own=[gen <= limit[0]]))
+        agents.append(dp.Agent(cost, name=f"agent {k}", recourse=[gen <= limit[0]]))
     with pytest.raises(dp.PrivacyError, match="'limit' is used by agents 'agent 0' and 'agent 1'"):
         dp.Problem(agents)
 
@@ -107,5 +110,5 @@ def test_two_objects_of_one_name_could_not_be_told_apart():
 
 def test_equalities_that_hold_private_data_are_told_of_own():
     x, d = cp.Variable(name="x"), private()
-    with pytest.raises(dp.PrivacyError, match=r"dp\.Agent\(\.\.\., own=\[constraint\]\)"):
+    with pytest.raises(dp.PrivacyError, match=r"dp\.Agent\(\.\.\., recourse=\[constraint\]\)"):
         dp.Agent(cp.Minimize(cp.square(x)), [x == d[0]])

@@ -75,7 +75,7 @@ def test_gradient_is_the_hand_written_one(case, seed, scale):
     assert np.linalg.norm(found - expected) <= 1e-11 * (1 + scale) * 100
 
 
-def labelled(data):
+def labeled(data):
     """Objectives in which `data`, private or constant, appears in many places."""
     d, D = data
     X = W[:, :2]
@@ -93,7 +93,7 @@ def labelled(data):
     }
 
 
-PRIVATE = labelled(
+PRIVATE = labeled(
     (
         dp.Private(shape=M, adjacency=WITHIN, name="d"),
         dp.Private(shape=(3, N), adjacency=WITHIN, name="D"),
@@ -105,7 +105,7 @@ PRIVATE = labelled(
 def test_bound_data_act_like_constants(case):
     f = PRIVATE[case]
     values = {"d": RNG.normal(size=M), "D": RNG.normal(size=(3, N))}
-    public = labelled((cp.Constant(values["d"]), cp.Constant(values["D"])))[case]
+    public = labeled((cp.Constant(values["d"]), cp.Constant(values["D"])))[case]
     layout, form = form_of(f)
     assert form_of(public)[0].labels() == layout.labels()
     bound = form.bind([np.ravel(values[s.name], order="F") for s in form.private])

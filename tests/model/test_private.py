@@ -335,8 +335,10 @@ def test_cvxpy_cannot_store_a_value():
     assert not shows(private)
 
 
-def rows(data=None, *, bound=1.0, norm=2, change="replace", clip=False, records="record", **kwargs):
-    adjacency = dp.Rows(bound, norm, change, clip, records)
+def rows(
+    data=None, *, bound=1.0, norm=2, relation="replace_one", clip=False, records="record", **kwargs
+):
+    adjacency = dp.Rows(bound, norm, relation, clip, records)
     return dp.Private(data, adjacency=adjacency, name="load", **kwargs)
 
 
@@ -398,7 +400,7 @@ def test_long_rows_are_refused_without_saying_how_long_or_how_many(norm, data, w
         rows(several, norm=norm)
     text = str(caught.value)
     assert text == str(other.value)  # one long row or all of them, far off or not
-    assert "'load'" in text and "declared bound 1" in text and "clip=True" in text
+    assert "'load'" in text and "declared bound 1" in text and "clip_rows=True" in text
     assert "31415" not in told(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
@@ -442,7 +444,7 @@ def test_only_vectors_and_matrices_have_rows(shape):
 def test_rows_show_their_declaration_and_no_data():
     private = rows(0.01 * np.array([SECRETS]) / SECRETS[0], records="patient")
     assert repr(private.adjacency) == (
-        "Rows(bound=1.0, norm=2, change='replace', clip=False, records='patient')"
+        "Rows(max_norm=1.0, norm=2, relation='replace_one', clip_rows=False, records='patient')"
     )
     assert repr(private) == (f"Private(shape=(1, 2), name='load', adjacency={private.adjacency!r})")
     assert not contains(private, stored(private))
@@ -453,42 +455,45 @@ def test_rows_show_their_declaration_and_no_data():
 
 def test_public_values_are_declared_with_the_data():
     given = [1.0, 2.0]
-    private = load(SECRETS, like=given)
+    private = load(SECRETS, proxy=given)
     given[0] = 9.0
-    assert np.array_equal(private.like, [1.0, 2.0]) and load(SECRETS).like is None
+    assert np.array_equal(private.proxy, [1.0, 2.0]) and load(SECRETS).proxy is None
     with pytest.raises(ValueError, match="read-only"):
-        private.like[0] = 3.0
+        private.proxy[0] = 3.0
     assert repr(private) == repr(SECRET) and private.spec == SECRET.spec and not shows(private)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
 def test_public_values_stay_in_copies_and_pickles(copied):
-    twin = copied(load(SECRETS, like=[[1.0, 2.0], [3.0, 4.0]][0]))
-    assert not twin.bound and np.array_equal(twin.like, [1.0, 2.0])
+    twin = copied(load(SECRETS, proxy=[[1.0, 2.0], [3.0, 4.0]][0]))
+    assert not twin.bound and np.array_equal(twin.proxy, [1.0, 2.0])
 
 
 def test_the_shape_follows_from_public_values_where_nothing_else_tells():
     matrix = np.arange(6.0).reshape(2, 3)
-    assert load(like=matrix).shape == (2, 3)
-    assert load(lambda: SECRETS, like=[1.0, 2.0]).shape == (2,)
+    assert load(proxy=matrix).shape == (2, 3)
+    assert load(lambda: SECRETS, proxy=[1.0, 2.0]).shape == (2,)
 
 
 def test_functions_are_not_called_for_public_values():
     def forbidden():
         raise AssertionError
 
-    assert load(forbidden, like=[1.0, 2.0]).like is not None
+    assert load(forbidden, proxy=[1.0, 2.0]).proxy is not None
 
 
 BAD_LIKES = {
-    "shape": (dict(like=[1.0]), "like= of private 'load' have shape"),
-    "text": (dict(like="a lot"), "like= of private 'load' are not an array of real numbers"),
-    "function": (dict(like=lambda: 0), "like= of private 'load' are not an array of real numbers"),
-    "nan": (dict(like=[1.0, math.nan]), "like= of private 'load' contain NaN"),
-    "sign": (dict(like=[1.0, -1.0], nonneg=True), "like= of private 'load' have entries that"),
+    "shape": (dict(proxy=[1.0]), "proxy= of private 'load' have shape"),
+    "text": (dict(proxy="a lot"), "proxy= of private 'load' are not an array of real numbers"),
+    "function": (
+        dict(proxy=lambda: 0),
+        "proxy= of private 'load' are not an array of real numbers",
+    ),
+    "nan": (dict(proxy=[1.0, math.nan]), "proxy= of private 'load' contain NaN"),
+    "sign": (dict(proxy=[1.0, -1.0], nonneg=True), "proxy= of private 'load' have entries that"),
     "long rows": (
-        dict(like=[1.0, 3.0], adjacency=dp.Rows(2.0)),
-        "like= of private 'load' have row",
+        dict(proxy=[1.0, 3.0], adjacency=dp.Rows(2.0)),
+        "proxy= of private 'load' have row",
     ),
 }
 
@@ -502,13 +507,15 @@ def test_public_values_that_do_not_fit_are_refused(case):
 
 
 def test_public_values_too_long_are_clipped_as_data_are():
-    assert np.array_equal(load(like=[1.0, 3.0], adjacency=dp.Rows(2.0, clip=True)).like, [1, 2])
+    assert np.array_equal(
+        load(proxy=[1.0, 3.0], adjacency=dp.Rows(2.0, clip_rows=True)).proxy, [1, 2]
+    )
 
 
 def test_data_are_no_public_values():
     data = np.array(SECRETS)
-    with pytest.raises(dp.PrivacyError, match="its own data as like=") as caught:
-        load(data, like=data)
+    with pytest.raises(dp.PrivacyError, match="its own data as proxy=") as caught:
+        load(data, proxy=data)
     assert not shows(told(caught.value))
 
 

@@ -47,14 +47,14 @@ ATOMS = {
 
 
 @pytest.mark.parametrize("name", ATOMS)
-def test_one_gradient_step_minimises_a_square_and_a_term_without_a_gradient(name):
+def test_one_gradient_step_minimizes_a_square_and_a_term_without_a_gradient(name):
     """For ``|x - d|^2`` a step of 1/2 ends where the objective is least, whatever the start."""
     x, d, term = ATOMS[name]()
     private = dp.Private(d, adjacency=dp.Within(0.1), name="d")
     cost = cp.sum_squares(x - private) + 0.4 * term
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 2], name="a")])
     found = problem.solve(dp.LinearizedADMM(step=0.5), mechanism=None, rounds=1, verbose=False)
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(solver=cp.CLARABEL)
     assert found.last[x] == pytest.approx(x.value, abs=2e-4)
     value = dp.not_private.objective(problem, found.last)
@@ -73,30 +73,30 @@ def two_agents():
 METHODS = {
     "LinearizedADMM": dp.LinearizedADMM(step=0.2, penalty=2.0),
     "ADMM": dp.ADMM(penalty=2.0),
-    "Central": dp.Central(),
+    "OneShot": dp.OneShot(),
     "DecentralizedADMM": dp.DecentralizedADMM(step=0.1, randomness=0.0),
-    "PrimalDual": dp.PrimalDual(step=0.2, gamma=1.0, omega=1.0),
+    "PrimalDual": dp.PrimalDual(step=0.2, penalty=1.0, dual_step=1.0),
 }
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_agents_agree_on_the_common_optimum(method):
     problem, X = two_agents()
-    rounds = None if method == "Central" else 150
+    rounds = None if method == "OneShot" else 150
     plan = problem.plan(METHODS[method], mechanism=None, rounds=rounds)
     found = plan.run(verbose=False)
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     central.solve(solver=cp.CLARABEL)
     assert found.last[X] == pytest.approx(X.value, abs=1e-4)
     # Nothing is added to what agents hold.
     assert [a.n for a in plan.program.agents] == [4, 4]
 
 
-@pytest.mark.parametrize("kind", [dp.DecentralizedGradient, dp.MeanGradient])
+@pytest.mark.parametrize("kind", [dp.DecentralizedGradient, dp.FederatedAveraging])
 def test_steps_without_multipliers_end_near_it(kind):
     problem, X = two_agents()
     found = problem.solve(kind(step=0.05), mechanism=None, rounds=150, verbose=False)
-    dp.not_private.central(problem).solve(solver=cp.CLARABEL)
+    dp.not_private.joint_problem(problem).solve(solver=cp.CLARABEL)
     assert found.last[X] == pytest.approx(X.value, abs=0.05)
 
 
@@ -107,13 +107,13 @@ def test_a_private_run_is_replayed_from_its_releases():
     assert all(r.value.shape == (4,) for r in found.transcript.releases)
     again = plan.replay(found.transcript)
     assert np.array_equal(found.last[X], again.last[X])
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 REFUSING = {
     "DPP2": dp.DPP2(),
     "GradientTracking": dp.GradientTracking(),
-    "output perturbation": dp.LinearizedADMM(perturb="projected output"),
+    "output perturbation": dp.LinearizedADMM(perturb="projected_output"),
     "local searches": dp.DecentralizedADMM(exact=True),
     "random coordinates": dp.DecentralizedGradient(coordinates=1),
 }
@@ -134,7 +134,7 @@ def test_a_public_block_takes_them_and_users_do_not():
     public = dp.Agent(cp.Maximize(3 * mean - cp.sum(y)), [y <= 3], name="public")
     problem = dp.Problem([user, public], coupling=[x == y])
     found = problem.solve(dp.GradientADMM(), mechanism=None, rounds=200, verbose=False)
-    dp.not_private.central(problem).solve(solver=cp.CLARABEL)
+    dp.not_private.joint_problem(problem).solve(solver=cp.CLARABEL)
     assert found.last[y] == pytest.approx(y.value, abs=1e-4)
     greedy = dp.Agent(cp.Minimize(cp.sum_squares(x - d) - cp.geo_mean(x)), name="user")
     with pytest.raises(dp.ModelError, match=r"'user' has a term without a gradient.*public agent"):

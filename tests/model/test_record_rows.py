@@ -100,7 +100,7 @@ def test_records_that_all_differ_have_no_kinds():
 
 S = cp.Variable(M, name="S")
 WHOLE = {
-    "neighbours": lambda X, y, Y: cp.sum_squares(cp.diff(X @ w)),
+    "neighbors": lambda X, y, Y: cp.sum_squares(cp.diff(X @ w)),
     "order": lambda X, y, Y: cp.sum_squares((X @ w)[::-1] - y),
     "records in columns": lambda X, y, Y: cp.sum(cp.logistic(w @ X.T)),
     "sum inside": lambda X, y, Y: cp.square(cp.sum_squares(X @ w - y)),

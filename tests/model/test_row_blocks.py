@@ -178,7 +178,7 @@ AS_A_WHOLE = {
     "few": lambda X, y, Y: cp.sum(cp.logistic(X[:100] @ w)),
     "no matrix": lambda X, y, Y: cp.sum(cp.huber(y - b)),
     "rows of many columns": wide,
-    "neighbours": lambda X, y, Y: cp.sum_squares(cp.diff(X @ w)),
+    "neighbors": lambda X, y, Y: cp.sum_squares(cp.diff(X @ w)),
     "sum inside": lambda X, y, Y: cp.square(cp.sum_squares(X @ w - y)),
     "norm of all": lambda X, y, Y: cp.norm(X @ w - y),
     "a slack per record": lambda X, y, Y: cp.sum_squares(X @ w - cp.Variable(M)),

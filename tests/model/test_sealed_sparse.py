@@ -72,7 +72,7 @@ def test_later_changes_of_the_matrix_do_not_reach_the_object():
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 @pytest.mark.parametrize("clip", [False, True])
 def test_long_rows_are_clipped_or_refused_as_those_of_arrays(norm, clip):
-    adjacency = dp.Rows(0.7, norm=norm, clip=clip)
+    adjacency = dp.Rows(0.7, norm=norm, clip_rows=clip)
     if not clip:
         with pytest.raises(dp.DataError, match="exceeds the declared bound 0.7"):
             declared(sp.csr_array(DENSE), adjacency)
@@ -276,6 +276,6 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_data_are_refused_as_their_own_stand_in_whatever_object_holds_them(name):
     S = sp.csr_array(DENSE)
-    with pytest.raises(dp.PrivacyError, match="its own data as like="):
-        declared(S, like=SAME[name](S))
-    assert declared(S, like=S * 0.5).bound
+    with pytest.raises(dp.PrivacyError, match="its own data as proxy="):
+        declared(S, proxy=SAME[name](S))
+    assert declared(S, proxy=S * 0.5).bound

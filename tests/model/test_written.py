@@ -34,11 +34,11 @@ def _problem(patterns, change, clip):
         for part, label in enumerate(names):
             X = rng.normal(size=(4, 2))
             X /= np.linalg.norm(X, axis=1)[:, None]
-            rows = dp.Rows(1.0, change=change, records=label)
+            rows = dp.Rows(1.0, relation=change, records=label)
             data = dp.Private(X, name=f"X{part} of {k}", adjacency=rows)
             losses.append(cp.sum(cp.logistic(data @ w)) / 4)
         agents.append(
-            dp.Agent(cp.Minimize(sum(losses)), [cp.abs(w) <= 5], name=f"agent {k}", clip=clip)
+            dp.Agent(cp.Minimize(sum(losses)), [cp.abs(w) <= 5], name=f"agent {k}", clip_norm=clip)
         )
     return w, dp.Problem(agents)
 
@@ -46,7 +46,7 @@ def _problem(patterns, change, clip):
 def _planned(patterns, change, clip):
     """All that is public of a plan and of a seeded run."""
     w, problem = _problem(patterns, change, clip)
-    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.FederatedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
     result = plan.run(seed=0, verbose=False)
     accounts = {agent.name: agent.account().adjacency for agent in plan.agents}
     bounds = [agent.sensitivity.bound(p) for agent in plan.agents for p in (1, 2)]
@@ -58,7 +58,7 @@ def _planned(patterns, change, clip):
 @settings(max_examples=10, deadline=None)
 @given(
     patterns=st.lists(st.sampled_from(list(PATTERNS)), min_size=2, max_size=5),
-    change=st.sampled_from(["replace", "add or remove"]),
+    change=st.sampled_from(["replace_one", "add_or_remove_one"]),
     clip=st.sampled_from([None, math.inf]),
 )
 def test_agents_with_labels_of_their_own_are_those_that_are_planned_apart(patterns, change, clip):
@@ -78,7 +78,7 @@ def test_agents_with_labels_of_their_own_are_those_that_are_planned_apart(patter
 
 def test_two_objects_with_one_label_still_count_together():
     patterns = [("person of {}",) * 2, ("person of {}", "day of {}"), ("who in {}",) * 2]
-    _, problem = _problem(patterns, "replace", None)
+    _, problem = _problem(patterns, "replace_one", None)
     found = sensitivities(compile_problem(problem))
     same, other, again = (known.bound(2).value for known in found.values())
     assert same == again == pytest.approx(2 * other)

@@ -26,7 +26,7 @@ for k, name in enumerate(("north", "south", "west")):
     cost += 0.1 * cp.sum_squares(gen) + 0.1 * cp.sum_squares(tie)
     agents.append(dp.Agent(cp.Minimize(cost), [gen <= 1.5, cp.abs(tie) <= 0.4], name=name))
 problem = dp.Problem(agents)
-plan = problem.plan(METHOD, epsilon=1.0, delta=1e-6, ROUNDSrelease="each step")
+plan = problem.plan(METHOD, epsilon=1.0, delta=1e-6, ROUNDSrelease="each_step")
 """
 NAMES = ("north", "south", "west")
 LOADS = {name: 0.31415926 + np.arange(3) / 7 + k / 3 for k, name in enumerate(NAMES)}

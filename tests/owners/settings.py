@@ -18,13 +18,13 @@ METHODS = {
     "gradients": dp.LinearizedADMM(penalty=2.0, local_updates=2),
     "outputs": dp.LinearizedADMM(penalty=2.0, perturb="output"),
     "exact": dp.ADMM(penalty=2.0),
-    "mean": dp.MeanGradient(step=0.1),
-    "summed": dp.SummedGradient(step=0.1),
-    "in shares": dp.SummedGradient(step=0.1, sharing=SHARING),
-    "mean in shares": dp.MeanGradient(step=0.1, sharing=SHARING),
-    "central": dp.Central(),
-    "central in shares": dp.Central(sharing=SHARING),
-    "neighbours": dp.DecentralizedGradient("ring"),
+    "mean": dp.FederatedAveraging(step=0.1),
+    "summed": dp.FederatedGradient(step=0.1),
+    "in shares": dp.FederatedGradient(step=0.1, sharing=SHARING),
+    "mean in shares": dp.FederatedAveraging(step=0.1, sharing=SHARING),
+    "central": dp.OneShot(),
+    "central in shares": dp.OneShot(sharing=SHARING),
+    "neighbors": dp.DecentralizedGradient("ring"),
     "primal-dual": dp.PrimalDual(),
 }
 
@@ -32,7 +32,7 @@ METHODS = {
 def planned(build=power_line, method=METHOD, rounds=4, **arguments):
     """A plan whose releases leave step by step, unless something else is asked for."""
     rounds = {} if method.fixed_rounds else {"rounds": rounds}
-    return build().problem.plan(method, **{"release": "each step", **BUDGET, **rounds, **arguments})
+    return build().problem.plan(method, **{"release": "each_step", **BUDGET, **rounds, **arguments})
 
 
 def offered(plan, place, run="a run"):

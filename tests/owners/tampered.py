@@ -71,7 +71,7 @@ def cut(frame, coins: random.Random):
     return frame + bytes(coins.randrange(1, 40))
 
 
-def relabelled(frame, coins: random.Random):
+def relabeled(frame, coins: random.Random):
     """One number, name or truth value of the tree."""
     tree, raw = unpacked(frame)
     path = coins.choice(list(leaves(tree)))
@@ -86,7 +86,7 @@ def rearranged(frame, coins: random.Random):
     tree, raw = unpacked(frame)
     paths = list(lists(tree))
     if not paths:
-        return relabelled(frame, coins)
+        return relabeled(frame, coins)
     path, other = coins.choice(paths), coins.choice(paths)
     holder = at(tree, path[:-1])
     what = coins.randrange(3)
@@ -124,7 +124,7 @@ def reindexed(frame, coins: random.Random):
     return packed(tree, bytes(changed))
 
 
-WAYS = (flipped, cut, relabelled, relabelled, rearranged, renumbered, renumbered, reindexed)
+WAYS = (flipped, cut, relabeled, relabeled, rearranged, renumbered, renumbered, reindexed)
 
 
 def poisoned(frame, number, coins: random.Random):

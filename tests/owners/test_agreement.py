@@ -18,7 +18,7 @@ from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.verify.instances import laboratories, sensors
+from dpcvx.testing.instances import laboratories, sensors
 from tests.instances import household_tariff, power_line, whole
 from tests.owners.settings import BUDGET, METHODS, answer, charges, offered, planned, resealed
 from tests.owners.tampered import flipped
@@ -53,7 +53,7 @@ OFFERS = {
     ),
     "a claimed sensitivity": ("asserted", lambda o: replace(o, algorithm=CLAIMED)),
     "another version of a method": ("version", lambda o: replace(o, revision=2)),
-    "a hidden result": ("method", lambda o: replace(o, observer="last iterate")),
+    "a hidden result": ("method", lambda o: replace(o, observer="last_iterate")),
     "another agent": ("name", lambda o: replace(o, agent="end1")),
     "another agent's program": ("name", lambda o: resealed(o, name="end1")),
     "a digest of another program": (
@@ -118,22 +118,22 @@ def test_flipped_bits_are_refused_and_charge_nothing(setting):
 
 def test_a_ledger_that_is_spent_takes_part_no_more(tmp_path):
     plan = planned()
-    result = plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    result = plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     assert result.rounds == 4
     offer, policy = offered(plan, tmp_path, "another run")
     assert answer(Session(policy), offer).code == "spent"
     with pytest.raises(
         dp.RefusedError, match=r"^Agents 'end0' and 'end1' each take no part \(spent\): the owner's"
     ):
-        plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+        plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
 
 
 def test_all_that_take_no_part_are_named_with_their_reasons(tmp_path):
     plan = planned()
-    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     offered(plan, tmp_path)[1].ledger.write_text("no ledger")  # of the first
     with pytest.raises(dp.RefusedError) as caught:
-        plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+        plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     assert caught.value.code == "ledger"
     assert str(caught.value).startswith(
         "Agent 'end0' takes no part (ledger): the owner's ledger cannot be used. Agent 'end1' "
@@ -166,8 +166,8 @@ def test_offers_say_against_whom_their_noise_protects(setting):
     offer, policy = setting
     assert str(agree(offer, policy)).endswith("the coordinator and all others together")
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
-    said = str(agree(shared, replace(own, colluders=1)))
-    count = shared.noise.split.colluders
+    said = str(agree(shared, replace(own, max_colluders=1)))
+    count = shared.noise.split.max_colluders
     assert said.endswith(f"the coordinator and any {count} other{'s' * (count > 1)} together")
 
 
@@ -185,20 +185,20 @@ def records():
     """Squares of records that nothing clips, in a set without end."""
     x = cp.Variable(3, name="x")
     X = dp.Private(np.full((4, 3), 0.1), name="X", adjacency=dp.Rows(1.0))
-    a = dp.Agent(cp.Minimize(cp.sum_squares(X @ x - 1)), name="a", clip=np.inf)
+    a = dp.Agent(cp.Minimize(cp.sum_squares(X @ x - 1)), name="a", clip_norm=np.inf)
     return dp.Problem([a, dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="b")])
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize(
-    "build, release", [(prices, "each step"), (prices, "once"), (records, "each step")]
+    "build, release", [(prices, "each_step"), (prices, "once"), (records, "each_step")]
 )
 def test_owners_are_shown_the_bound_that_is_charged(build, release, mechanism, tmp_path):
     arguments = {"rounds": 2, "release": release, "mechanism": mechanism, **BUDGET}
     plan = build().plan(dp.LinearizedADMM(), **arguments)
     pairs = zip(offers_of(plan, "r"), policies_of(plan, tmp_path), strict=True)
     agreed = [agree(*pair) for pair in pairs]
-    result = plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    result = plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     for one in agreed:
         said = str(one)
         assert "inf" not in said
@@ -228,19 +228,19 @@ def test_what_is_no_offer_is_out_of_order(setting):
 
 def test_noise_that_is_split_needs_the_owners_word(tmp_path):
     sharing = dp.SecretSharing(limit=50.0)
-    method = dp.SummedGradient(step=0.1, sharing=sharing)
+    method = dp.FederatedGradient(step=0.1, sharing=sharing)
     offer, policy = offered(planned(whole(sensors), method), tmp_path)
     agree(offer, policy)
     for colluders in (None, 2):
         with pytest.raises(dp.RefusedError) as refusal:
-            agree(offer, replace(policy, colluders=colluders))
+            agree(offer, replace(policy, max_colluders=colluders))
         assert refusal.value.code == "colluders"
 
 
 SPLIT = {
     # The noise would be fewer parties' than it is said to be.
     "parties": lambda noise: replace(noise, split=replace(noise.split, parties=10)),
-    "nobody honest": lambda noise: replace(noise, split=replace(noise.split, colluders=2)),
+    "nobody honest": lambda noise: replace(noise, split=replace(noise.split, max_colluders=2)),
     # Sums of rounded terms on a coarser grid are no rounded sums.
     "another grid": lambda noise: replace(
         noise, split=replace(noise.split, width=noise.split.width / 2)
@@ -266,7 +266,7 @@ def test_split_noise_without_a_proof_is_malformed(summed, what):
     noise = SPLIT[what](offer.noise)
     lines = tuple(replace(line, noise=SPLIT[what](line.noise)) for line in offer.lines)
     with pytest.raises(dp.RefusedError) as refusal:
-        agree(replace(offer, noise=noise, lines=lines), replace(policy, colluders=1))
+        agree(replace(offer, noise=noise, lines=lines), replace(policy, max_colluders=1))
     assert refusal.value.code == "malformed"
 
 
@@ -409,7 +409,7 @@ def test_methods_that_cannot_be_run_between_owners_say_why(method, build, why):
 
 
 def test_plans_that_owners_would_refuse_are_refused_by_the_coordinator():
-    hidden = planned(household_tariff, dp.GradientADMM(), observer="last iterate")
+    hidden = planned(household_tariff, dp.GradientADMM(), observer="last_iterate")
     with pytest.raises(dp.ModelError, match="sees every message"):
         offers_of(hidden, "run")
     with pytest.raises(dp.ModelError, match="no noise for agent 'end0'"):

@@ -81,8 +81,8 @@ def test_the_installed_command_is_the_module():
     [
         "keys fingerprint PLACE", "keys sign PLACE PLACE", "keys sign authority PLACE",
         "keys authority PLACE/ca.crt", "keys request north --keys empty",
-        "coordinate model.py --keys keys --listen 127.0.0.1:0 --wait 0.1 --log PLACE/log",
-        "coordinate model.py --keys keys --listen 127.0.0.1:0 --wait 0.1 --log PLACE",
+        "coordinate model.py --keys keys --listen 127.0.0.1:0 --timeout 0.1 --log PLACE/log",
+        "coordinate model.py --keys keys --listen 127.0.0.1:0 --timeout 0.1 --log PLACE",
         "coordinate PLACE", "inspect PLACE --policy PLACE", "owner check PLACE",
     ],
 )  # fmt: skip
@@ -174,7 +174,7 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
 
 def test_inspect_counts_what_is_spent_and_its_advice_pays_for_the_whole_run(tmp_path, capsys):
     plan = planned(rounds=30)
-    plan.run(executor=dp.loopback(plan, folder=tmp_path, seed=1), verbose=False)
+    plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path, seed=1), verbose=False)
     offer, _ = offered(plan, tmp_path)
     document = tmp_path / "offer.dpx"
     document.write_bytes(wire.encode(offer))
@@ -203,7 +203,7 @@ def test_inspect_counts_what_is_spent_and_its_advice_pays_for_the_whole_run(tmp_
 def test_a_coordinator_of_agents_that_share_nothing_says_so(tmp_path, capsys):
     model = tmp_path / "model.py"
     model.write_text("from tests.owners.test_offers import tied\nplan = tied()\n")
-    cli.lead(model, dp.loopback(tied(), data=LOADS, seed=1), tmp_path / "shared.npz")
+    cli.lead(model, dp.LoopbackOwners(tied(), data=LOADS, seed=1), tmp_path / "shared.npz")
     said = capsys.readouterr().out
     assert "holds no variables, for the agents share none" in said
     assert np.load(tmp_path / "shared.npz").files == []

@@ -122,12 +122,14 @@ def test_the_policy_on_the_page_is_one(tmp_path, monkeypatch, capsys):
     Path("owner.toml").write_text(text)
     assert main(["owner", "check", "owner.toml"]) == 0
     policy = read_policy("owner.toml")
-    assert policy.ask and policy.colluders is None and policy.reply_after == 0.5
+    assert policy.ask and policy.max_colluders is None and policy.reply_after == 0.5
     # What stands there as a comment can be written; of within and rows, one.
-    text = re.sub(r"^# (colluders|nonneg)", r"\1", text, flags=re.M)
+    text = re.sub(r"^# (max_colluders|nonneg)", r"\1", text, flags=re.M)
     text = re.sub(r"^within.*\n# (rows)", r"\1", text, flags=re.M)
     Path("owner.toml").write_text(text)
     policy = read_policy("owner.toml")
     (held,) = policy.data.values()
-    assert policy.colluders == 1 and held.spec.sign == "nonneg"
-    assert held.spec.adjacency == dp.Rows(1.0, change="replace", records="person", clip=True)
+    assert policy.max_colluders == 1 and held.spec.sign == "nonneg"
+    assert held.spec.adjacency == dp.Rows(
+        1.0, relation="replace_one", records="person", clip_rows=True
+    )

@@ -44,7 +44,7 @@ def own_values(session):
 @pytest.fixture
 def ended():
     plan = planned()
-    executor = dp.loopback(plan, data=LOADS)
+    executor = dp.LoopbackOwners(plan, data=LOADS)
     result = plan.run(executor=executor, verbose=False)
     return plan, executor, result
 
@@ -113,7 +113,7 @@ def misshapen():
 @pytest.mark.parametrize("method", ["gradients", "central"])
 def test_failures_at_an_owner_show_nothing_at_the_coordinator(source, method, caplog, capsys):
     plan = planned(method=METHODS[method])
-    executor = dp.loopback(plan, data={"load1": source})
+    executor = dp.LoopbackOwners(plan, data={"load1": source})
     with caplog.at_level(logging.DEBUG):
         error = attempt(lambda: plan.run(executor=executor, verbose=True))
     assert isinstance(error, dp.RefusedError) and error.code == "data"

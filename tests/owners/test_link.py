@@ -43,10 +43,10 @@ def together(place, plan, tmp_path, owners=None, **settings):
     """Run coordinator and owners in threads of this process; results of both sides."""
     port = free_port()
     address = f"wss://127.0.0.1:{port}"
-    executor = dp.Owners(
+    executor = dp.RemoteOwners(
         f"127.0.0.1:{port}",
         keys=place / "coordinator" / "keys",
-        **{"patience": 20.0, "verbose": False, **settings},
+        **{"timeout": 20.0, "verbose": False, **settings},
     )
     with ThreadPoolExecutor(4) as pool:
         joined = {
@@ -64,12 +64,12 @@ def together(place, plan, tmp_path, owners=None, **settings):
     ("method", "rounds"),
     [
         ("dp.LinearizedADMM(penalty=2.0)", 6),
-        ("dp.SummedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))", 3),
-        ("dp.Central()", None),
+        ("dp.FederatedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))", 3),
+        ("dp.OneShot()", None),
     ],
 )
 def test_results_are_those_of_one_process(tmp_path, method, rounds):
-    colluders = "colluders = 1" if "sharing" in method else ""
+    colluders = "max_colluders = 1" if "sharing" in method else ""
     place = write(tmp_path, method, rounds, colluders)
     plan = plan_of(place)
     one = expected(plan)
@@ -82,7 +82,7 @@ def test_results_are_those_of_one_process(tmp_path, method, rounds):
         mine = own[name].last[f"gen {name}"]
         assert mine.tobytes() == one.last.of(name, f"gen {name}").tobytes()
     # The log is that of a run that is over: it gives the result again, and asks nobody.
-    again = dp.Owners(
+    again = dp.RemoteOwners(
         "127.0.0.1:1", keys=place / "coordinator" / "keys", log=tmp_path / "run.dpx", verbose=False
     )
     repeated = plan.run(executor=again)
@@ -134,13 +134,13 @@ def test_an_owner_talks_to_the_pinned_coordinator_only(folders, tmp_path):
     policy.write_text(
         policy.read_text().replace('coordinator = "sha256:', 'coordinator = "sha256:0')
     )
-    executor = dp.Owners(
-        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=3.0, verbose=False
+    executor = dp.RemoteOwners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", timeout=3.0, verbose=False
     )
     with ThreadPoolExecutor(2) as pool:
         run = pool.submit(plan.run, executor=executor)
         with pytest.raises(dp.RefusedError) as refusal:
-            dp.Owner(policy).join(f"wss://127.0.0.1:{port}", patience=5.0, verbose=False)
+            dp.Owner(policy).join(f"wss://127.0.0.1:{port}", timeout=5.0, verbose=False)
         assert refusal.value.code == "stranger"
         assert "dpcvx keys fingerprint coordinator.crt" in str(refusal.value)
         with pytest.raises(dp.RefusedError, match="'north' did not come"):
@@ -176,7 +176,7 @@ def test_owners_cannot_pose_as_the_coordinator(folders):
         hub = pool.submit(gathered, ["north"], "127.0.0.1", port, south, 2.0, lambda _: None)
         with pytest.raises(dp.RefusedError) as refusal:
             dp.Owner(folders / "north" / "owner.toml").join(
-                f"wss://127.0.0.1:{port}", patience=5.0, verbose=False
+                f"wss://127.0.0.1:{port}", timeout=5.0, verbose=False
             )
         assert refusal.value.code == "stranger"
         with pytest.raises(dp.RefusedError):
@@ -188,8 +188,8 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
     policy = place / "west" / "owner.toml"
     policy.write_text(policy.read_text().replace("epsilon = 1.0", "epsilon = 0.5"))
     plan, port = plan_of(place), free_port()
-    executor = dp.Owners(
-        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=60.0, verbose=False
+    executor = dp.RemoteOwners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", timeout=60.0, verbose=False
     )
     with ThreadPoolExecutor(4) as pool:
         run = pool.submit(plan.run, executor=executor)
@@ -215,14 +215,14 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
 
 def test_whoever_came_is_told_that_the_others_did_not(folders):
     plan, port = plan_of(folders), free_port()
-    executor = dp.Owners(
-        f"127.0.0.1:{port}", keys=folders / "coordinator" / "keys", patience=2.0, verbose=False
+    executor = dp.RemoteOwners(
+        f"127.0.0.1:{port}", keys=folders / "coordinator" / "keys", timeout=2.0, verbose=False
     )
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(plan.run, executor=executor)
         with pytest.raises(dp.RefusedError, match="its reason: away") as refusal:
             dp.Owner(folders / "north" / "owner.toml").join(
-                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False
+                f"wss://127.0.0.1:{port}", timeout=600.0, verbose=False
             )
         assert refusal.value.code == "ended"
         with pytest.raises(dp.RefusedError, match="'south' did not come"):
@@ -249,8 +249,8 @@ def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
 def test_replies_leave_at_fixed_times(tmp_path):
     place = write(tmp_path, rounds=3, accept="reply_after = 0.2")
     plan, port = plan_of(place), free_port()
-    executor = dp.Owners(
-        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=20.0, verbose=False
+    executor = dp.RemoteOwners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", timeout=20.0, verbose=False
     )
     times = []
     with ThreadPoolExecutor(4) as pool:
@@ -296,14 +296,14 @@ def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
 def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
         with pytest.raises(dp.ModelError, match=r"is none of a coordinator\. Write wss://"):
-            dp.Owner(folders / "north" / "owner.toml").join(address, patience=0.1)
+            dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
     with pytest.raises(dp.ModelError, match="must be text"):
-        dp.Owners(8443, keys=folders / "coordinator" / "keys")
+        dp.RemoteOwners(8443, keys=folders / "coordinator" / "keys")
     for address in ("8443", "localhost", "localhost:https", "a:99999"):
         with pytest.raises(dp.ModelError, match="no place to listen"):
-            dp.Owners(address, keys=folders / "coordinator" / "keys")
+            dp.RemoteOwners(address, keys=folders / "coordinator" / "keys")
     with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):
-        dp.Owners("localhost:8443", keys=tmp_path)
+        dp.RemoteOwners("localhost:8443", keys=tmp_path)
     assert federation.NAMES == NAMES
 
 
@@ -341,7 +341,7 @@ def test_an_owner_says_once_why_nobody_is_there(tmp_path, capsys, host, why):
     policy = write(tmp_path) / "north" / "owner.toml"
     address = f"wss://{host}:{free_port()}"
     with pytest.raises(dp.RefusedError, match=f"no coordinator at .* {why}") as refusal:
-        dp.Owner(policy).join(address, patience=1.0)
+        dp.Owner(policy).join(address, timeout=1.0)
     # Nothing has begun that could go on.
     assert refusal.value.code == "away" and "where it stood" not in str(refusal.value)
     (line,) = capsys.readouterr().err.splitlines()
@@ -356,7 +356,7 @@ def test_who_answers_with_a_certificate_of_another_authority_is_named_at_once(fo
         wait_for(port)
         with pytest.raises(dp.RefusedError, match=r"ca\.crt .* does not vouch") as refusal:
             dp.Owner(folders / "north" / "owner.toml").join(
-                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False
+                f"wss://127.0.0.1:{port}", timeout=600.0, verbose=False
             )
         assert refusal.value.code == "stranger"
         with pytest.raises(dp.RefusedError, match="'north' did not come"):
@@ -404,7 +404,7 @@ def test_who_has_not_answered_is_named_and_who_agreed_hears_that_all_have(tmp_pa
         shown.put(agreed)
         return yes.get(timeout=60)
 
-    executor = dp.Owners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", patience=60.0)
+    executor = dp.RemoteOwners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", timeout=60.0)
     said = ""
     with ThreadPoolExecutor(4) as pool:
         run = pool.submit(plan.run, executor=executor, verbose=False)
@@ -435,7 +435,7 @@ def test_a_refusal_ends_the_wait_for_those_who_are_still_asked(tmp_path):
         policy = place / name / "owner.toml"
         policy.write_text(policy.read_text().replace("ask = false", "ask = true"))
     plan, port, asked, answer = plan_of(place), free_port(), queue.Queue(), queue.Queue()
-    executor = dp.Owners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", patience=60.0)
+    executor = dp.RemoteOwners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", timeout=60.0)
 
     def declines(agreed):
         asked.get(timeout=60)
@@ -500,7 +500,7 @@ def test_an_agent_that_is_not_asked_is_told_so(folders):
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
         with pytest.raises(dp.RefusedError, match="no such agent") as refusal:
             dp.Owner(folders / "south" / "owner.toml").join(
-                f"wss://127.0.0.1:{port}", patience=20.0, verbose=False
+                f"wss://127.0.0.1:{port}", timeout=20.0, verbose=False
             )
         assert refusal.value.code == "name"
         with pytest.raises(dp.RefusedError, match="did not come"):

@@ -11,7 +11,7 @@ from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Call
 from dpcvx.owners.session import Session
-from dpcvx.verify import instances as made
+from dpcvx.testing import instances as made
 from tests.helpers import contains
 from tests.instances import INSTANCES, clinics, power_line, whole
 from tests.owners.settings import METHODS, Mortal, charges, planned
@@ -21,11 +21,11 @@ BUILDS = {
     "clinics": clinics,
     **{n: whole(getattr(made, n)) for n in ("sensors", "laboratories", "dispatch")},
 }
-_EACH, _ONCE, _BOTH = ("each step",), ("once",), ("each step", "once")
+_EACH, _ONCE, _BOTH = ("each_step",), ("once",), ("each_step", "once")
 _SERVER = {"gradients": _BOTH, "outputs": _EACH, "exact": _BOTH, "summed": _BOTH, "central": _BOTH}
-_ALL = {"mean": _BOTH, "neighbours": _BOTH, "primal-dual": _BOTH}
+_ALL = {"mean": _BOTH, "neighbors": _BOTH, "primal-dual": _BOTH}
 _SHARED = {"in shares": _EACH, "central in shares": _EACH}
-_RECORDS = dict.fromkeys(("gradients", "outputs", "mean", "summed", "neighbours"), _EACH)
+_RECORDS = dict.fromkeys(("gradients", "outputs", "mean", "summed", "neighbors"), _EACH)
 # The methods that fit an instance.
 FITS = {
     "power line": _SERVER | _ALL,
@@ -65,7 +65,7 @@ def released(transcript, k):
 def test_results_ledgers_and_releases_are_those_of_one_process(name, method, release):
     plan = planned(BUILDS[name], METHODS[method], 3, release=release)
     expected = plan.run(seed=1, record=True, executor=dp.Serial())
-    executor = dp.loopback(plan, seed=1, record=True)
+    executor = dp.LoopbackOwners(plan, seed=1, record=True)
     result = plan.run(executor=executor)
     same(plan, expected, result)
     for k, session in enumerate(executor.sessions.values()):
@@ -79,7 +79,7 @@ def test_results_ledgers_and_releases_are_those_of_one_process(name, method, rel
 
 def test_what_agents_keep_is_nan_here():
     plan = planned()
-    result = plan.run(executor=dp.loopback(plan, seed=1))
+    result = plan.run(executor=dp.LoopbackOwners(plan, seed=1))
     found = result.solution
     assert np.isnan(found["gen0"]).all() and np.isfinite(found["tie"]).all()
     assert result.status.solved and str(result)
@@ -88,7 +88,7 @@ def test_what_agents_keep_is_nan_here():
 def test_iterates_and_tolerance_are_as_in_one_process():
     plan = planned(rounds=6)
     expected = plan.run(seed=1, iterates=True, tolerance=1e-9, executor=dp.Serial())
-    result = plan.run(executor=dp.loopback(plan, seed=1), iterates=True, tolerance=1e-9)
+    result = plan.run(executor=dp.LoopbackOwners(plan, seed=1), iterates=True, tolerance=1e-9)
     same(plan, expected, result)
     for one, other in zip(expected.iterates, result.iterates, strict=True):
         for x, y, a in zip(one.last.vectors, other.last.vectors, plan.program.agents, strict=True):
@@ -102,12 +102,12 @@ def test_iterates_and_tolerance_are_as_in_one_process():
 def test_what_belongs_to_owners_is_not_given_here(argument):
     plan = planned()
     with pytest.raises(dp.ModelError, match="owners keep data"):
-        plan.run(executor=dp.loopback(plan, seed=1), **argument)
+        plan.run(executor=dp.LoopbackOwners(plan, seed=1), **argument)
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(dp.ModelError, match="folder"):
-        dp.loopback(planned(), folder=tmp_path / "none")
+        dp.LoopbackOwners(planned(), folder=tmp_path / "none")
 
 
 def unread():
@@ -124,7 +124,7 @@ def stopped():
 )
 def test_without_a_folder_nothing_stays_on_disk(temporary, source, error):
     plan = planned()
-    executor = dp.loopback(plan, data={"load1": source})
+    executor = dp.LoopbackOwners(plan, data={"load1": source})
     assert not list(temporary.iterdir())
     if error is None:
         plan.run(executor=executor)
@@ -148,14 +148,14 @@ def test_a_run_that_is_stopped_in_its_middle_leaves_nothing(temporary, monkeypat
 
     monkeypatch.setattr(Session, "handle", ends)
     with pytest.raises(error):
-        plan.run(executor=dp.loopback(plan))
+        plan.run(executor=dp.LoopbackOwners(plan))
     assert met[0] >= 2  # ledgers and offers were there
     assert not list(temporary.iterdir())
 
 
 def test_a_folder_that_is_named_stays_with_its_ledgers(tmp_path):
     plan = planned()
-    executor = dp.loopback(plan, folder=tmp_path)
+    executor = dp.LoopbackOwners(plan, folder=tmp_path)
     plan.run(executor=executor)
     assert {"agent-0.jsonl", "agent-1.jsonl"} <= {path.name for path in tmp_path.iterdir()}
     with pytest.raises(dp.RefusedError, match="spent"):
@@ -164,14 +164,14 @@ def test_a_folder_that_is_named_stays_with_its_ledgers(tmp_path):
 
 def test_own_values_are_with_owners():
     plan = planned()
-    result = plan.run(executor=dp.loopback(plan), verbose=False)
+    result = plan.run(executor=dp.LoopbackOwners(plan), verbose=False)
     with pytest.raises(dp.ModelError, match="owners that keep their own variables"):
-        result.own("end0")
+        result.recourse("end0")
 
 
 def test_owners_without_a_folder_begin_anew_in_every_run():
     plan = planned()
-    executor = dp.loopback(plan, seed=1)
+    executor = dp.LoopbackOwners(plan, seed=1)
     same(plan, plan.run(executor=executor), plan.run(executor=executor))
 
 
@@ -260,7 +260,7 @@ def test_neither_data_nor_local_values_are_in_any_frame_or_log(tmp_path):
     built = power_line()
     loads = [np.full(4, canary) + k / 8 for k in range(2)]
     plan = built.problem.plan(
-        dp.LinearizedADMM(penalty=2.0), rounds=4, epsilon=1.0, delta=1e-6, release="each step"
+        dp.LinearizedADMM(penalty=2.0), rounds=4, epsilon=1.0, delta=1e-6, release="each_step"
     )
     for agent, load in zip(built.problem.agents, loads, strict=True):
         assert agent.private[0].shape == load.shape
@@ -292,7 +292,7 @@ def _with(held, value):
 
 def test_result_of_owners_says_what_the_shared_values_keep():
     plan = planned()
-    result = plan.run(executor=dp.loopback(plan), verbose=False)
+    result = plan.run(executor=dp.LoopbackOwners(plan), verbose=False)
     said = " ".join(str(result).split())
     assert result.owners and not plan.run(verbose=False).owners
     assert "own variables that keep every constraint exist for the shared values returned" in said
@@ -311,11 +311,11 @@ def test_shared_values_returned_depend_on_released_values_alone(own):
         cost = cp.sum_squares(gen - load) + cp.sum_squares(tie - k)
         agents.append(dp.Agent(cp.Minimize(cost), rows, name=f"end {k}"))
     plan = dp.Problem(agents).plan(
-        dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6, release="each step"
+        dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6, release="each_step"
     )
     result = plan.run(seed=1, executor=dp.Serial())
-    assert result.feasible and result.excess < 1e-6 and result.moved > 1e-3
-    same(plan, result, plan.run(executor=dp.loopback(plan, seed=1)))
+    assert result.feasible and result.max_violation < 1e-6 and result.projection_distance > 1e-3
+    same(plan, result, plan.run(executor=dp.LoopbackOwners(plan, seed=1)))
 
 
 def proxied():
@@ -323,7 +323,7 @@ def proxied():
     x, agents = cp.Variable(6, name="x", bounds=[-9, 9]), []
     for k in range(2):
         like = np.linspace(1, 2 + k, 6)
-        d = dp.Private(like + 0.3, name=f"d{k}", adjacency=dp.Within(1.0), like=like)
+        d = dp.Private(like + 0.3, name=f"d{k}", adjacency=dp.Within(1.0), proxy=like)
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"a{k}"))
     return dp.Problem(agents).plan(epsilon=1.0, delta=1e-6)
 
@@ -332,5 +332,5 @@ def test_values_moved_towards_a_proxy_are_the_same_between_owners_and_in_replays
     plan = proxied()
     assert all(agent.moved for agent in plan.agents)
     one = plan.run(seed=1, record=True, verbose=False)
-    same(plan, one, plan.run(executor=dp.loopback(plan, seed=1)))
+    same(plan, one, plan.run(executor=dp.LoopbackOwners(plan, seed=1)))
     same(plan, one, plan.replay(one.transcript))

@@ -29,7 +29,7 @@ from dpcvx.owners.messages import Agreed, Call, Key, Partners, Refusal, Reply
 from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Encoding, SecretSum
-from dpcvx.verify.instances import sensors
+from dpcvx.testing.instances import sensors
 from tests.instances import whole
 from tests.owners.settings import METHODS, Mortal, answer, charges, offered, planned
 
@@ -214,7 +214,7 @@ def test_what_a_killed_process_used_stays_used(tmp_path):
 def parties(tmp_path):
     """An owner that takes part in secret sums, with certificates, and the others' keys."""
     keys.make_authority(tmp_path / "ca")
-    method = dp.SummedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))
+    method = dp.FederatedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))
     plan = planned(whole(sensors), method)
     offer, policy = offered(plan, tmp_path)
     said, identities, document = [], {}, document_of(offer)
@@ -323,7 +323,7 @@ def anew(place, seed, k, mean):
 def test_no_term_leaves_without_a_sum(tmp_path, method):
     """A coordinator that says it adds up by itself is sent nothing, and nothing is charged."""
     plan = planned(whole(sensors), METHODS[method])
-    policies = [replace(one, colluders=1) for one in policies_of(plan, tmp_path)]
+    policies = [replace(one, max_colluders=1) for one in policies_of(plan, tmp_path)]
     hub = Mortal(policies)
     plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"), verbose=False)
     frames = [wire.decode(frame) for name, frame in hub.traffic[::2] if name == policies[0].agent]
@@ -534,7 +534,7 @@ def test_runs_with_owners_that_are_restarted_give_the_same_bits(tmp_path, method
 
 def test_an_ending_of_another_version_is_nobodys_concern(tmp_path):
     plan = planned()
-    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     kept = Kept(policies_of(plan, tmp_path)[0].ledger)
     assert kept.ending() is not None
     path = kept.path("final.dpx")

@@ -14,7 +14,7 @@ from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Account, Agreed, Call, End, Key, Refusal, Reply, Told
-from dpcvx.verify.instances import sensors
+from dpcvx.testing.instances import sensors
 from tests.instances import whole
 from tests.owners.settings import METHODS, Mortal, charges, planned
 from tests.owners.tampered import poisoned

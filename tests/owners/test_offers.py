@@ -42,7 +42,10 @@ def unwanted(names):
 
 def refused(plan):
     """What a coordinator says before it waits for anybody, and owners in one process do too."""
-    executors = Remote(unwanted, lambda: Log(None), lambda: "a run"), dp.loopback(plan, data=LOADS)
+    executors = (
+        Remote(unwanted, lambda: Log(None), lambda: "a run"),
+        dp.LoopbackOwners(plan, data=LOADS),
+    )
     said = set()
     for executor in executors:
         with pytest.raises(dp.ModelError) as refusal:
@@ -53,7 +56,7 @@ def refused(plan):
 
 
 def hospitals(M):
-    """Two hospitals with M labelled records each, and values for them."""
+    """Two hospitals with M labeled records each, and values for them."""
     w, data, agents = cp.Variable(2, name="w"), {}, []
     for k in range(2):
         X = dp.Private(shape=(M, 2), name=f"X{k}", adjacency=dp.Rows(1.0, records=f"of {k}"))
@@ -81,9 +84,9 @@ def meters(n):
 )
 def test_loopback_runs_what_one_process_runs_where_sides_are_long(build, size):
     problem, data = build(size)
-    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    plan = problem.plan(dp.FederatedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
     one = plan.run(data=data, seed=1, verbose=False)
-    between = plan.run(executor=dp.loopback(plan, data=data, seed=1), verbose=False)
+    between = plan.run(executor=dp.LoopbackOwners(plan, data=data, seed=1), verbose=False)
     assert one.status == between.status
     x, y = (result.last.vectors[0] for result in (one, between))
     assert x.tobytes() == y.tobytes()
@@ -91,11 +94,14 @@ def test_loopback_runs_what_one_process_runs_where_sides_are_long(build, size):
 
 @pytest.mark.parametrize(
     ("limited", "named"),
-    [((wellformed, "LARGEST"), "Agent 'meter 0'"), ((offers, "MOST_SUMMED"), "dp.SummedGradient")],
+    [
+        ((wellformed, "LARGEST"), "Agent 'meter 0'"),
+        ((offers, "MOST_SUMMED"), "dp.FederatedGradient"),
+    ],
 )
 def test_what_owners_cannot_take_is_said_before_they_are_waited_for(limited, named, monkeypatch):
     problem, data = meters(200)
-    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    plan = problem.plan(dp.FederatedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
     assert plan.run(data=data, verbose=False).status.solved  # in one process
     monkeypatch.setattr(*limited, 150)
     with pytest.raises(dp.RefusedError, match=named) as refusal:
@@ -106,7 +112,7 @@ def test_what_owners_cannot_take_is_said_before_they_are_waited_for(limited, nam
 
 def test_sums_of_more_than_a_hundred_thousand_components_are_taken():
     problem, _ = meters(30)
-    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    plan = problem.plan(dp.FederatedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
     local = plan.program.agents[0]
     place = np.arange(local.n) * 10_000
     require_sense(Question(np.zeros(local.n), place, 300_000, None), plan.algorithm, local, 0, 2)
@@ -123,7 +129,7 @@ def test_nobody_is_waited_for_who_cannot_be():
     written = re.search(r"slack = cp\.Variable\((\d+)\), slack >= 0 among", said)
     slack = cp.Variable(int(written.group(1)))
     plan = tied(slack)
-    executor = dp.loopback(plan, data=LOADS, seed=1)
+    executor = dp.LoopbackOwners(plan, data=LOADS, seed=1)
     assert plan.run(executor=executor).status.solved
     last = [session.result.last for session in executor.sessions.values()]
     total = sum(one[f"buy of {name}"] for name, one in zip(NAMES, last, strict=True))
@@ -143,6 +149,6 @@ def test_slacks_have_the_shape_of_their_inequality(limit, size):
 
 def test_what_owners_keep_is_not_said_to_be_nan():
     plan = tied()
-    said = str(plan.run(executor=dp.loopback(plan, data=LOADS, seed=1)))
+    said = str(plan.run(executor=dp.LoopbackOwners(plan, data=LOADS, seed=1)))
     assert "nan" not in said
     assert "it is not known how well the iterates keep the equalities" in " ".join(said.split())

@@ -29,7 +29,7 @@ def place(tmp_path):
 
 def test_what_is_omitted_is_cautious(place, tmp_path):
     policy = read_policy(place(GOOD))
-    assert policy.ask and policy.colluders is None and policy.keys is None
+    assert policy.ask and policy.max_colluders is None and policy.keys is None
     assert policy.ledger == tmp_path / "spent.jsonl" and not policy.data
     assert (policy.epsilon, policy.delta, policy.share) == (1.0, 1e-6, 1)
 
@@ -38,13 +38,13 @@ def test_declarations_of_data_are_those_of_private_objects(place):
     path = place(
         GOOD + DATA
         + '[data.X]\nfile = "X.npy"\nshape = [4, 2]\n'
-        + 'rows = { bound = 2.0, records = "person", clip = true }\n'
+        + 'rows = { max_norm = 2.0, records = "person", clip_rows = true }\n'
         + '[data.v]\nfile = "a:b"\nshape = [3]\nwithin = 1.0\nnorm = 2\nnonneg = true\n'
         + '[data.S]\nfile = "S.npy"\nshape = [2, 2]\nwithin = 1.0\nPSD = true\n'
     )  # fmt: skip
     held = read_policy(path).data
     assert held["load"].spec.adjacency == dp.Within(0.01) and held["load"].spec.shape == (2, 3)
-    assert held["X"].spec.adjacency == dp.Rows(2.0, records="person", clip=True)
+    assert held["X"].spec.adjacency == dp.Rows(2.0, records="person", clip_rows=True)
     assert held["v"].spec.sign == "nonneg" and held["S"].spec.psd
 
 
@@ -53,7 +53,7 @@ def test_sparse_data_fit_as_others_do(place, tmp_path, monkeypatch):
         "import scipy.sparse as sp\ndef X():\n    return sp.csr_array([[0.0, 2.0], [0.0, 0.0]])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    text = '[data.X]\nfile = "visits_of_north:X"\nshape = [2, 2]\nrows = {{ bound = {} }}\n'
+    text = '[data.X]\nfile = "visits_of_north:X"\nshape = [2, 2]\nrows = {{ max_norm = {} }}\n'
     place(GOOD + text.format(2.0))
     assert "X: fits its declaration" in dp.Owner(tmp_path / "owner.toml").check()
     place(GOOD + text.format(1.0))
@@ -95,7 +95,7 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
         (lambda t: t + '[accept]\nmodel = "none.py"\n', "no model 'none.py'"),
         (lambda t: t + DATA.replace("within = 0.01\n", ""), "either within"),
-        (lambda t: t + DATA + "rows = { bound = 1.0 }\n", "either within"),
+        (lambda t: t + DATA + "rows = { max_norm = 1.0 }\n", "either within"),
         (lambda t: t + DATA.replace("0.01", "-1"), "no|not a declaration"),
         (lambda t: t + DATA.replace(".csv", ".xls"), "end in .csv or .npy"),
         (lambda t: t + DATA.replace("[2, 3]", "[0]"), "list of whole numbers"),

@@ -22,7 +22,7 @@ from dpcvx.owners.messages import Call, Partners, Refusal
 from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.verify.instances import sensors
+from dpcvx.testing.instances import sensors
 from tests.instances import whole
 from tests.owners.federation import free_port
 from tests.owners.settings import METHODS, answer, charges, offered, planned, resealed
@@ -104,14 +104,14 @@ def partners(offer, policy):
 
 def colluders(offer, policy):
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
-    return said(replace(own, colluders=None), shared)
+    return said(replace(own, max_colluders=None), shared)
 
 
 def documents(offer, policy):
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
     *lines, last = shared.lines
     return said(
-        replace(own, colluders=1), replace(shared, lines=(*lines, replace(last, noise=None)))
+        replace(own, max_colluders=1), replace(shared, lines=(*lines, replace(last, noise=None)))
     )
 
 
@@ -119,12 +119,12 @@ def sensitivity(offer, policy):
     # Squares of records without a set have a bound at each point only; noise in shares needs one
     # for all of them.
     plan = unbounded().plan(
-        METHODS["in shares"], rounds=2, release="each step", epsilon=1.0, delta=1e-6
+        METHODS["in shares"], rounds=2, release="each_step", epsilon=1.0, delta=1e-6
     )
     wide, own = offered(plan, policy.ledger.parent)
     known = wide.program.constraints
     free = replace(known, A=sp.csc_array(known.A[:0]), b=known.b[:0], cones=Cones())
-    return said(replace(own, colluders=1), resealed(wide, constraints=free))
+    return said(replace(own, max_colluders=1), resealed(wide, constraints=free))
 
 
 def budget(offer, policy):
@@ -133,7 +133,7 @@ def budget(offer, policy):
 
 def spent(offer, policy):
     plan = planned()
-    plan.run(executor=dp.loopback(plan, folder=policy.ledger.parent), verbose=False)
+    plan.run(executor=dp.LoopbackOwners(plan, folder=policy.ledger.parent), verbose=False)
     return said(policy, offer)
 
 
@@ -167,7 +167,7 @@ def failed(offer, policy):
 
 def changed(offer, policy):
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
-    session = Session(replace(own, colluders=1), seed=1)
+    session = Session(replace(own, max_colluders=1), seed=1)
     key = answer(session, shared).key
     names = [name for name, _ in shared.parts]
     keys = [replace(key, agent=n, public=f"{k:02x}" * 32) for k, n in enumerate(names, 9)]
@@ -181,7 +181,7 @@ def changed(offer, policy):
 
 def stranger(offer, policy):
     shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
-    session = Session(replace(own, colluders=1), seed=1)
+    session = Session(replace(own, max_colluders=1), seed=1)
     key = answer(session, shared).key
     keys = tuple(replace(key, agent=n) for n, _ in shared.parts)
     found = answer(session, Partners(shared.run, keys)).code
@@ -204,7 +204,7 @@ def away(offer, policy):
     with pytest.raises(dp.RefusedError) as refusal:
         dial(
             f"wss://127.0.0.1:{free_port()}", Identity.of(place, "end0"), "", bytes, bytes,
-            lambda: False, patience=0.0, tell=lambda _: None,
+            lambda: False, timeout=0.0, tell=lambda _: None,
         )  # fmt: skip
     return refusal.value.code
 

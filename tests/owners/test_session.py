@@ -203,7 +203,7 @@ def test_who_said_no_is_not_asked_again(tmp_path):
 
 def test_the_ledger_is_read_before_anybody_is_asked(tmp_path):
     plan, asked = planned(), []
-    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
     offer, policy = offered(plan, tmp_path, "another run")
     before = policy.ledger.read_bytes()
 

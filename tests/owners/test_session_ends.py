@@ -317,7 +317,7 @@ def ended(tmp_path_factory):
 def test_an_owner_whose_last_run_is_over_waits_for_nobody_in_vain(ended, tmp_path, capsys):
     place, hub = ended
     address = f"wss://127.0.0.1:{free_port()}"
-    arguments = ["--connect", address, "--wait", "0.5"]
+    arguments = ["--connect", address, "--timeout", "0.5"]
     own = tmp_path / "own.npz"
     policy = str(place / "north" / "owner.toml")
     assert main(["owner", "join", policy, *arguments, "--out", str(own)]) == 0
@@ -330,7 +330,7 @@ def test_an_owner_whose_last_run_is_over_waits_for_nobody_in_vain(ended, tmp_pat
     last = hub.sessions["north"].result.last["gen north"]
     with np.load(own) as found:
         assert found["gen north"].tobytes() == last.tobytes()
-    found = dp.Owner(policy).join(address, patience=0.5, verbose=False)
+    found = dp.Owner(policy).join(address, timeout=0.5, verbose=False)
     assert not found.heard and found.rounds == 3
     # Without what it kept of its own, it says no less, and replaces nothing by nothing.
     (place / "north" / "spent.jsonl.own.dpx").unlink()
@@ -350,7 +350,7 @@ def test_an_owner_whose_run_is_open_waits_and_ends_with_an_error(ended, capsys):
     message = answer(session, Call("another run", 9, 0, None))
     assert isinstance(message, Refusal)
     session.close()
-    arguments = ["--connect", f"wss://127.0.0.1:{free_port()}", "--wait", "0.5"]
+    arguments = ["--connect", f"wss://127.0.0.1:{free_port()}", "--timeout", "0.5"]
     assert main(["owner", "join", str(place / "south" / "owner.toml"), *arguments]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("away: ") and said.endswith(" The same call goes on where it stood.")

@@ -25,7 +25,7 @@ from dpcvx.owners.records import KINDS, RECORDS
 from dpcvx.owners.records import RULES as DONE_BY
 from dpcvx.owners.wellformed import require_well_formed
 from dpcvx.solvers.conic import Outcome
-from dpcvx.verify import instances
+from dpcvx.testing import instances
 from tests.owners.tampered import HEADER, packed, unpacked
 
 BUILDS = [
@@ -141,7 +141,8 @@ def test_what_is_not_in_the_table_is_not_written():
         ["#", "<f8", [-1], "C"], ["#", "<f8", [0], "K"], ["#", "O", [0], "C"], ["0", [0]],
         ["0", 5], ["float", "1.0"], ["float", 1], ["slice", 0.5, None, None],
         ["csr", [1, 1], ["#", "<f8", [0], "C"]], 2**63, ["within", -1.0, "entry"],
-        ["within", 1.0, "most"], ["within", True, "entry"], ["rows", 1.0, 3, "replace", 0, None],
+        ["within", 1.0, "most"], ["within", True, "entry"],
+    ["rows", 1.0, 3, "replace_one", 0, None],
         ["gaussian", None, None, "analytic", 0.0, 1.0]
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ BUDGETS = {"north": 0.5, "south": 2.0, "east": 1.0}
 KINDS = {
     "north": dp.Laplace(decay=0.8),
     "south": dp.Gaussian(decay=0.9),
-    "east": dp.Gaussian(multiplier=12.0),
+    "east": dp.Gaussian(noise_multiplier=12.0),
 }
 LINEARISED = dp.LinearizedADMM(penalty=1.0)
 
@@ -70,7 +70,7 @@ def test_names_for_all_alike_are_the_plan_without_names():
     assert "by agent" not in str(alike)
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_mechanisms_may_differ(release):
     plan = mixed(release=release)
     result = plan.run(seed=1, record=True)
@@ -94,14 +94,14 @@ def test_noise_falls_by_each_agents_own_factor():
 
 
 def test_record_and_replay_charges_each_agent_in_its_own_norm():
-    found = dp.check(mixed())
+    found = dp.check_sensitivity(mixed())
     assert found.passed, str(found)
     assert all(agent.ratio > 0.5 for agent in found.agents)
 
 
 def test_an_audit_claims_what_the_agent_was_promised():
     """The bounds fail to hold with probability 0.05 at most."""
-    plan = planned(KINDS | {"east": dp.Laplace(multiplier=3.0)}, {"north": 0.5, "south": 2.0})
+    plan = planned(KINDS | {"east": dp.Laplace(noise_multiplier=3.0)}, {"north": 0.5, "south": 2.0})
     for name in ("north", "south"):
         found = dp.audit(plan, agent=name, runs=20)
         assert found.claimed == pytest.approx(plan.agent(name).price.epsilon, rel=1e-9)
@@ -140,7 +140,7 @@ def test_what_tells_nothing_has_no_noise_in_the_banner_either():
     assert "round before" not in str(once)
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_public_agents_have_no_noise_and_need_no_name(release):
     model = problem(private=NAMES[:2])
     plan = planned("laplace", {"north": 0.5, "south": 2.0}, model, release=release)
@@ -162,7 +162,7 @@ def test_noise_for_all_is_that_of_public_agents_too():
 
 @pytest.mark.parametrize("other", [np.float16, np.float32, np.int8, np.longdouble, Fraction])
 def test_equal_numbers_of_other_types_are_the_same_noise(other):
-    first, second = dp.Gaussian(multiplier=other(17)), dp.Gaussian(multiplier=17.0)
+    first, second = dp.Gaussian(noise_multiplier=other(17)), dp.Gaussian(noise_multiplier=17.0)
     one = planned({"north": first, "south": second, "east": second}, rounds=500)
     assert one.fingerprint == planned(second, rounds=500).fingerprint
     spent = one.run(seed=1).ledger.spent()
@@ -246,8 +246,8 @@ def public():
         ({"delta": 1e-6}, "delta="),
         ({"mechanism": None, "epsilon": 1.0, "delta": 0}, "epsilon= and delta="),
         ({"mechanism": "laplace"}, "mechanism="),
-        ({"mechanism": dp.Gaussian(multiplier=3.0), "delta": 1e-6}, "mechanism= and delta="),
-        ({"mechanism": {"north": dp.Laplace(step_epsilon=0.1)}}, "mechanism="),
+        ({"mechanism": dp.Gaussian(noise_multiplier=3.0), "delta": 1e-6}, "mechanism= and delta="),
+        ({"mechanism": {"north": dp.Laplace(release_epsilon=0.1)}}, "mechanism="),
     ],
 )
 @pytest.mark.parametrize("algorithm", [None, dp.ADMM()])
@@ -262,7 +262,7 @@ def test_budget_without_private_data_is_refused(given, names, algorithm):
 def test_search_without_private_data_is_refused(verb):
     budget = {"epsilons": [1.0]} if verb == "tradeoff" else {"epsilon": 1.0}
     with pytest.raises(dp.PrivacyError, match="^No agent has private data"):
-        getattr(public(), verb)(**budget, delta=1e-6, seconds=1.0)
+        getattr(public(), verb)(**budget, delta=1e-6, time_limit=1.0)
 
 
 @pytest.mark.parametrize("given", [{}, {"mechanism": None}])
@@ -278,7 +278,7 @@ def test_public_model_without_budget_runs_exactly(given):
         ("laplace", 0.5, r"epsilon=0\.5"),
         ("gaussian", 1.0, r"epsilon=1\.0"),
         ("auto", BUDGETS, r"epsilon=\{\.\.\.\}"),
-        (dp.Laplace(multiplier=50.0), 2.0, r"epsilon=2\.0"),
+        (dp.Laplace(noise_multiplier=50.0), 2.0, r"epsilon=2\.0"),
         (KINDS, {"north": 1.0, "south": 1.0}, r"epsilon=\{\.\.\.\}"),
     ],
 )
@@ -290,7 +290,7 @@ def test_total_budget_without_delta_is_refused(mechanism, epsilon, written, algo
 
 
 def test_noise_of_its_own_level_without_a_total_needs_no_delta():
-    plan = planned(dp.Laplace(multiplier=50.0), delta=None)
+    plan = planned(dp.Laplace(noise_multiplier=50.0), delta=None)
     assert plan.guarantee.delta == 0 and plan.guarantee.epsilon == pytest.approx(ROUNDS / 50.0)
 
 
@@ -321,5 +321,5 @@ def test_amplification_needs_one_noise():
             epsilon={"a": 1.0, "b": 2.0},
             model=model,
             algorithm=dp.GradientADMM(),
-            observer="last iterate",
+            observer="last_iterate",
         )

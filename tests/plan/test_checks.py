@@ -64,5 +64,5 @@ def test_an_agent_of_a_plan_is_found_by_its_name():
 
 def test_a_class_in_place_of_an_object_is_refused_in_words():
     model = power_line().problem
-    with pytest.raises(dp.ModelError, match=r"Central is a class\. Call it: Central\(\)"):
-        model.plan(dp.Central, epsilon=1.0, delta=1e-6)
+    with pytest.raises(dp.ModelError, match=r"OneShot is a class\. Call it: OneShot\(\)"):
+        model.plan(dp.OneShot, epsilon=1.0, delta=1e-6)

@@ -11,10 +11,10 @@ from dpcvx.plan.derived import begun_with
 from tests.instances import power_line
 
 METHODS = {
-    "linearised": dp.LinearizedADMM(),
+    "linearized": dp.LinearizedADMM(),
     "networks": dp.DecentralizedGradient("complete"),
     "exact": dp.ADMM(penalty=2.0),
-    "once": dp.Central(),
+    "once": dp.OneShot(),
 }
 
 
@@ -22,7 +22,7 @@ def derived(plan):
     return numbers.derived(plan.algorithm, plan.agents)
 
 
-def planned(method="linearised"):
+def planned(method="linearized"):
     return power_line().problem.plan(METHODS[method], rounds=None, epsilon=1.0, delta=1e-6)
 
 
@@ -84,7 +84,7 @@ def test_a_run_with_other_numbers_is_not_gone_on_with(tmp_path):
     plan = power_line().problem.plan(
         dp.LinearizedADMM(),
         rounds=3,
-        mechanism=dp.Gaussian(multiplier=50.0),
+        mechanism=dp.Gaussian(noise_multiplier=50.0),
         epsilon=1.0,
         delta=1e-6,
     )

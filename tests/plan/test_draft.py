@@ -29,7 +29,7 @@ def complete(release="once"):
     return made, propose(made, request).request
 
 
-@pytest.mark.parametrize("release", ["once", "each step"])
+@pytest.mark.parametrize("release", ["once", "each_step"])
 def test_a_complete_request_needs_no_defaults(release):
     made, request = complete(release)
     plan = make_terms(Terms, made, request)
@@ -77,7 +77,7 @@ def test_a_group_with_different_multipliers_is_refused():
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 2], name=f"a{k}"))
     made = dp.Problem(agents, groups=[agents])
     asked = Request(
-        algorithm=dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3, release="each step"
+        algorithm=dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3, release="each_step"
     )
     request = propose(made, asked).request
     first, second = request.multipliers

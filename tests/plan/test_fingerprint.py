@@ -20,7 +20,9 @@ def hinge(margin, groups=(), rounds=3):
         cost = cp.sum(cp.pos(margin - X @ w)) + 0.1 * cp.sum_squares(w)
         agents.append(dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 2], name=name))
     problem = dp.Problem(agents, groups=groups)
-    return problem.plan(METHOD, mechanism=dp.Gaussian(multiplier=8.0), rounds=rounds, delta=1e-6)
+    return problem.plan(
+        METHOD, mechanism=dp.Gaussian(noise_multiplier=8.0), rounds=rounds, delta=1e-6
+    )
 
 
 PLANS = {

@@ -154,7 +154,7 @@ def _clients(count, label="person of {}", **unlike):
         y = dp.Private(np.sign(rng.normal(size=4)) / 9, name=f"y{k}", adjacency=rows)
         loss = cp.sum(cp.logistic(-cp.multiply(y, X @ w)))
         agents.append(dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name=f"c{k}"))
-    return dp.Problem(agents).plan(dp.SummedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
+    return dp.Problem(agents).plan(dp.FederatedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
 
 
 def test_many_changes_that_are_alike_are_one_text():
@@ -277,7 +277,7 @@ def test_the_default_label_ties_objects_of_one_agent_as_the_word_does():
         (dp.Within(0.1), dp.Within(0.1 * (1 + 4e-16))),
         (dp.Within(1.0, norm=2), dp.Within(1.0000004, norm=2)),
         (dp.Rows(1.0), dp.Rows(1.0000004)),
-        (dp.Rows(1.0), dp.Rows(1.0, change="add or remove")),
+        (dp.Rows(1.0), dp.Rows(1.0, relation="add_or_remove_one")),
         (dp.Rows(1.0), dp.Rows(1.0, records="visit")),
     ],
     ids=["one bit", "radius", "bound", "change", "label"],
@@ -310,7 +310,7 @@ def test_every_object_of_a_record_has_its_own_bound():
     y = dp.Private(shape=4, name="y", adjacency=dp.Rows(1.0, records="patient"))
     X = dp.Private(shape=(4, 2), name="X", adjacency=dp.Rows(2.0, records="patient"))
     fit = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= 1], name="fit")
-    plan = dp.Problem([fit]).plan(dp.SummedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
+    plan = dp.Problem([fit]).plan(dp.FederatedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
     said = " ".join(str(plan.guarantee).split())
     for name, bound in (("X", 2), ("y", 1)):
         assert re.search(rf"'{name}', a row of l2 norm at most {bound}\b", said) or re.search(

@@ -32,7 +32,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
     load = dp.Private(unread, shape=3, name="load", adjacency=dp.Within(0.02))
     limits = [cp.sum(p) >= cp.sum(load), load[:2] @ p <= 30, p <= 9]
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(p)), limits, name="grid")])
-    plan = problem.plan(violation=0.05, **BUDGET)
+    plan = problem.plan(violation_probability=0.05, **BUDGET)
     text = " ".join(str(plan).split())
     for words in (
         "Constraint 0 of agent 'grid': margin 0.",
@@ -42,7 +42,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
         "its constraints contain private data, which leave with noise; noise: ",
     ):
         assert words in text
-    assert plan.violation == 0.05 and plan.release == "once"
+    assert plan.violation_probability == 0.05 and plan.release == "once"
     assert "does not depend on 'load'" not in str(plan.guarantee)
     (entry,) = plan.guarantee.agents
     assert entry.releases == 1 and entry.independent == ()
@@ -51,7 +51,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
 @pytest.mark.parametrize("cost", [0.0, 1.0])
 def test_one_release_serves_objective_and_constraints(cost):
     problem = grid(cost=cost)
-    plan = problem.plan(violation=0.01, **BUDGET)
+    plan = problem.plan(violation_probability=0.01, **BUDGET)
     result = plan.run(seed=2, record=True)
     (release,) = result.transcript.releases
     left = plan.agents[0].publication.unlimited(release.value)
@@ -73,14 +73,14 @@ def test_one_release_serves_objective_and_constraints(cost):
 
 
 @pytest.mark.parametrize("cost", [0.0, 1.0])
-def test_the_second_run_on_neighbouring_data_is_the_same_but_for_the_release(cost):
-    checked = dp.check(grid(cost=cost).plan(violation=0.01, **BUDGET))
+def test_the_second_run_on_neighboring_data_is_the_same_but_for_the_release(cost):
+    checked = dp.check_sensitivity(grid(cost=cost).plan(violation_probability=0.01, **BUDGET))
     assert checked.passed
     assert checked.agents[0].ratio == pytest.approx(1.0, rel=1e-3)
 
 
 def test_a_run_is_its_transcript():
-    plan = grid(cost=1.0).plan(violation=0.01, **BUDGET)
+    plan = grid(cost=1.0).plan(violation_probability=0.01, **BUDGET)
     result = plan.run(seed=2, record=True)
     again = plan.replay(result.transcript)
     assert np.array_equal(again.solution["p"], result.solution["p"])
@@ -91,7 +91,7 @@ def test_without_noise_constraints_hold_as_they_are():
     result = problem.plan(mechanism=None).run()
     assert result.solution["p"].sum() == pytest.approx(LOADS.sum(), abs=1e-6)
     assert dp.not_private.violation(problem, result.solution) <= 1e-6
-    central = dp.not_private.central(problem)
+    central = dp.not_private.joint_problem(problem)
     assert central.solve(cp.CLARABEL) == pytest.approx(4.0, abs=1e-6)
 
 
@@ -100,15 +100,17 @@ def test_where_noise_leaves_no_decision_the_run_says_so():
         return cp.abs(cp.sum(p) - cp.sum(load)) <= 0.01
 
     problem = grid(more=[near])
-    plan = problem.plan(violation=0.01, **BUDGET)
+    plan = problem.plan(violation_probability=0.01, **BUDGET)
     result = plan.run(seed=1)
     assert result.status is dp.Status.INFEASIBLE
     said = " ".join(str(result).split())
     assert "margins for noise in constraints with private data leave no room" in said
-    assert "slack_price=" in said and "violation=" in said and "larger epsilon" in said
+    assert (
+        "slack_penalty=" in said and "violation_probability=" in said and "larger epsilon" in said
+    )
     with pytest.raises(dp.ModelError, match="leave no room"):
-        result.own("grid")
-    priced = problem.plan(violation=0.01, slack_price=100.0, **BUDGET)
+        result.recourse("grid")
+    priced = problem.plan(violation_probability=0.01, slack_penalty=100.0, **BUDGET)
     assert priced.run(seed=1).status is dp.Status.COMPLETED
     assert "loosened by what the decision pays for" in " ".join(str(priced.guarantee).split())
 
@@ -117,26 +119,26 @@ def test_signs_do_not_bend_the_noise_of_constraints():
     p = cp.Variable(3, name="p", nonneg=True)
     load = dp.Private(np.zeros(3), name="load", adjacency=dp.Within(1.0), nonneg=True)
     agent = dp.Agent(cp.Minimize(cp.sum_squares(p)), [p <= 4 + load, p >= load - 9], name="grid")
-    plan = dp.Problem([agent]).plan(violation=0.3, **BUDGET)
+    plan = dp.Problem([agent]).plan(violation_probability=0.3, **BUDGET)
     runs = [plan.run(seed=seed, record=True) for seed in range(6)]
     # max(0, .) would make 4 + load larger than it left. None of 18 is negative: once in 260,000.
     assert any((run.transcript.releases[0].value < 0).any() for run in runs)
 
 
 def test_methods_that_keep_public_constraints_only_refuse():
-    with pytest.raises(dp.ModelError, match=r"dp\.ADMM, .* public constraints only.*Central"):
-        grid().plan(dp.ADMM(), violation=0.01, **BUDGET)
+    with pytest.raises(dp.ModelError, match=r"dp\.ADMM, .* public constraints only.*OneShot"):
+        grid().plan(dp.ADMM(), violation_probability=0.01, **BUDGET)
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({}, r"Constraint 1 of agent 'grid' contains private data.*violation=0\.01"),
-        (dict(violation=0.1, release="each step"), "have to leave once"),
-        (dict(violation=-0.1), "violation"),
-        (dict(violation=1.0), "violation"),
-        (dict(violation=True), "violation"),
-        (dict(violation=0.1, slack_price=-1.0), "slack_price"),
+        ({}, r"Constraint 1 of agent 'grid' contains private data.*violation_probability=0\.01"),
+        (dict(violation_probability=0.1, release="each_step"), "have to leave once"),
+        (dict(violation_probability=-0.1), "violation"),
+        (dict(violation_probability=1.0), "violation"),
+        (dict(violation_probability=True), "violation"),
+        (dict(violation_probability=0.1, slack_penalty=-1.0), "slack_penalty"),
     ],
     ids=str,
 )
@@ -150,16 +152,18 @@ def test_violation_without_private_constraints_promises_nothing():
     d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
     public = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
     with pytest.raises(dp.PrivacyError, match="no constraint contains private data"):
-        public.plan(violation=0.1, **BUDGET)
+        public.plan(violation_probability=0.1, **BUDGET)
     with pytest.raises(dp.PrivacyError, match="there is no noise"):
-        grid().plan(mechanism=None, violation=0.1)
+        grid().plan(mechanism=None, violation_probability=0.1)
 
 
 def test_searches_need_a_violation_too():
     problem = grid()
     for search in (problem.tune, problem.compare):
-        with pytest.raises(dp.PrivacyError, match=r"Say how often that may happen.*violation="):
-            search(proxy={"load": LOADS}, seconds=1.0, **BUDGET)
+        with pytest.raises(
+            dp.PrivacyError, match=r"Say how often that may happen.*violation_probability="
+        ):
+            search(proxy={"load": LOADS}, time_limit=1.0, **BUDGET)
 
 
 def test_groups_and_noise_of_each_agents_own():
@@ -170,7 +174,9 @@ def test_groups_and_noise_of_each_agents_own():
         agents.append(dp.Agent(cp.Maximize(cp.sum(x)), [x <= d], name=name))
 
     def margins(groups=(), **asked):
-        plan = dp.Problem(agents, groups=groups).plan(violation=0.1, delta=1e-6, **asked)
+        plan = dp.Problem(agents, groups=groups).plan(
+            violation_probability=0.1, delta=1e-6, **asked
+        )
         return [kept.tightened.margins[0] for kept in plan.program.kept]
 
     one = margins(epsilon=1.0, mechanism="laplace")
@@ -188,9 +194,9 @@ def test_records_in_constraints():
     w = cp.Variable(2, name="w")
     limits = [cp.norm(d @ w) <= 60, cp.abs(w) <= 1]
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(w - 1)), limits, name="a")])
-    plan = problem.plan(violation=0.1, **BUDGET)
+    plan = problem.plan(violation_probability=0.1, **BUDGET)
     result = plan.run(seed=0)
-    assert result.status is dp.Status.COMPLETED and dp.check(plan).passed
+    assert result.status is dp.Status.COMPLETED and dp.check_sensitivity(plan).passed
     assert dp.not_private.violation(problem, result.solution) == 0
 
 
@@ -200,29 +206,29 @@ def test_own_solutions_keep_the_constraints_exactly():
     limits = [cp.sum(gen) + tie >= cp.sum(d), gen <= 3]
     north = dp.Agent(cp.Minimize(cp.sum(gen)), limits, name="north")
     south = dp.Agent(cp.Minimize(cp.square(tie)), [cp.abs(tie) <= 1], name="south")
-    result = dp.Problem([north, south]).solve(violation=0.1, seed=1, **BUDGET)
+    result = dp.Problem([north, south]).solve(violation_probability=0.1, seed=1, **BUDGET)
     said = " ".join(str(result).split())
     assert "the last iterates keep every agent's public constraints" in said
-    agreed, own = result.solution["tie"], result.own("north")["gen"]
+    agreed, own = result.solution["tie"], result.recourse("north")["gen"]
     assert own.sum() + agreed == pytest.approx(3.0, abs=1e-6)
 
 
 def test_clipped_rows_are_other_data():
     x = cp.Variable(2, name="x", nonneg=True)
-    rows = dp.Private(np.ones((3, 2)), name="rows", adjacency=dp.Rows(1.0, clip=True))
+    rows = dp.Private(np.ones((3, 2)), name="rows", adjacency=dp.Rows(1.0, clip_rows=True))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(x)), [rows @ x >= 1, x <= 9], name="a")])
-    with pytest.raises(dp.PrivacyError, match=r"kept for other data than yours.*clip=True"):
-        problem.plan(violation=0.1, **BUDGET)
+    with pytest.raises(dp.PrivacyError, match=r"kept for other data than yours.*clip_rows=True"):
+        problem.plan(violation_probability=0.1, **BUDGET)
 
 
 def test_boundedness_may_come_from_private_limits():
     x = cp.Variable(name="x")
     d = dp.Private(1.0, name="d", adjacency=dp.Within(0.1))
     below = dp.Problem([dp.Agent(cp.Minimize(x), [x >= d], name="a")])
-    assert below.plan(violation=0.1, **BUDGET).run(seed=0).status is dp.Status.COMPLETED
+    assert below.plan(violation_probability=0.1, **BUDGET).run(seed=0).status is dp.Status.COMPLETED
     above = dp.Problem([dp.Agent(cp.Minimize(x), [x <= d], name="a")])
     with pytest.raises(dp.ModelError, match="no lower bound|no optimum"):
-        above.plan(violation=0.1, **BUDGET)
+        above.plan(violation_probability=0.1, **BUDGET)
 
 
 def test_coefficients_do_not_bound_for_certain():
@@ -230,7 +236,7 @@ def test_coefficients_do_not_bound_for_certain():
     d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
     open_set = dp.Problem([dp.Agent(cp.Maximize(cp.sum(x)), [d @ x <= 1], name="a")])
     with pytest.raises(dp.ModelError, match="Add bounds"):
-        open_set.plan(violation=0.1, **BUDGET)
+        open_set.plan(violation_probability=0.1, **BUDGET)
 
 
 def test_agents_agree_on_what_their_own_data_limit():
@@ -240,7 +246,7 @@ def test_agents_agree_on_what_their_own_data_limit():
         cap = dp.Private(np.array([1.0, 2.0 + k]), name=f"cap {name}", adjacency=dp.Within(0.01))
         agents.append(dp.Agent(cp.Maximize(cp.sum(power)), [power <= cap], name=name))
     problem = dp.Problem(agents)
-    plan = problem.plan(violation=0.1, **BUDGET)
+    plan = problem.plan(violation_probability=0.1, **BUDGET)
     result = plan.run(seed=4)
     assert dp.not_private.violation(problem, result.solution) <= 1e-6
     assert result.solution["power"] == pytest.approx([1.0, 2.0], abs=0.2)
@@ -250,38 +256,40 @@ def test_agents_agree_on_what_their_own_data_limit():
 
 def test_fingerprints_tell_margins_apart():
     marks = {
-        grid().plan(violation=v, slack_price=price, **BUDGET).fingerprint
+        grid().plan(violation_probability=v, slack_penalty=price, **BUDGET).fingerprint
         for v, price in ((0.1, None), (0.01, None), (0.01, 5.0), (0, None))
     }
     assert len(marks) == 4
-    one, two = (grid().plan(violation=0.1, **BUDGET).fingerprint for _ in range(2))
+    one, two = (grid().plan(violation_probability=0.1, **BUDGET).fingerprint for _ in range(2))
     assert one == two
 
 
 def test_copies_have_the_constraints_without_the_data():
     problem = copy.deepcopy(grid())
-    plan = problem.plan(violation=0.1, **BUDGET)
+    plan = problem.plan(violation_probability=0.1, **BUDGET)
     with pytest.raises(dp.DataError):
         plan.run()
     assert plan.run(data={"load": LOADS}, seed=1).status is dp.Status.COMPLETED
 
 
 def test_programs_can_be_sent():
-    program = grid().plan(violation=0.1, **BUDGET).program
+    program = grid().plan(violation_probability=0.1, **BUDGET).program
     again = pickle.loads(pickle.dumps(program))
     assert again.kept[0].tightened.margins == program.kept[0].tightened.margins
 
 
 def test_the_noise_with_the_smaller_margins_is_chosen():
-    plan = grid().plan(violation=0.1, **BUDGET)
+    plan = grid().plan(violation_probability=0.1, **BUDGET)
     assert "margins" in " ".join(choice.why for choice in plan.choices)
-    gaussian = grid().plan(violation=0.1, mechanism="gaussian", **BUDGET)
+    gaussian = grid().plan(violation_probability=0.1, mechanism="gaussian", **BUDGET)
     sizes = [one.program.kept[0].tightened.margins[0] for one in (plan, gaussian)]
     assert sizes[0] < sizes[1]
 
 
 def certain(problem=None, **asked):
-    return (grid() if problem is None else problem).plan(violation=0, **{**BUDGET, **asked})
+    return (grid() if problem is None else problem).plan(
+        violation_probability=0, **{**BUDGET, **asked}
+    )
 
 
 @pytest.mark.parametrize("kind", ["auto", "laplace", "gaussian"])
@@ -302,20 +310,20 @@ def test_with_a_limit_the_total_is_what_was_asked_for(kind):
     assert entry.stated == (plan.guarantee.epsilon, 1e-6)
     assert result.ledger["grid"].spent().epsilon == plan.guarantee.epsilon
     assert result.ledger["grid"].spent(1e-7).epsilon == np.inf
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 def test_noise_with_a_level_of_its_own_costs_what_it_costs():
-    plan = certain(mechanism=dp.Laplace(multiplier=2.0), epsilon=None)
+    plan = certain(mechanism=dp.Laplace(noise_multiplier=2.0), epsilon=None)
     assert plan.guarantee.epsilon == pytest.approx(0.5, rel=1e-3)
     assert plan.run(seed=1).ledger["grid"].spent().epsilon == plan.guarantee.epsilon
 
 
 @pytest.mark.parametrize("delta", [None, 0, 0.0])
 def test_a_limit_needs_a_delta(delta):
-    with pytest.raises(dp.PrivacyError, match=r"violation=0 needs .* without a delta"):
+    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* without a delta"):
         certain(delta=delta)
-    with pytest.raises(dp.PrivacyError, match=r"violation=0 needs .* without a delta"):
+    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* without a delta"):
         certain(delta=delta, mechanism=dp.Laplace())
 
 
@@ -348,18 +356,23 @@ def test_agents_without_private_constraints_keep_the_whole_delta():
 
 def test_a_run_with_a_limit_comes_first_in_its_ledger():
     problem = grid()
-    first = problem.plan(violation=0, **BUDGET).run(seed=1)
-    both = problem.plan(violation=0, epsilon=2.0, delta=3e-6)
+    first = problem.plan(violation_probability=0, **BUDGET).run(seed=1)
+    both = problem.plan(violation_probability=0, epsilon=2.0, delta=3e-6)
     with pytest.raises(dp.BudgetError):
-        problem.plan(violation=0, **BUDGET).run(seed=1, ledger=first.ledger)
+        problem.plan(violation_probability=0, **BUDGET).run(seed=1, ledger=first.ledger)
     with pytest.raises(dp.BudgetError):  # deltas add up as well, and each takes all of its own
         both.run(seed=1, ledger=first.ledger)
     more = problem.plan(
-        mechanism=dp.Laplace(multiplier=1.01), violation=0.1, epsilon=2.1, delta=3e-6
+        mechanism=dp.Laplace(noise_multiplier=1.01),
+        violation_probability=0.1,
+        epsilon=2.1,
+        delta=3e-6,
     )
     then = more.run(seed=1, ledger=first.ledger)
     assert then.ledger["grid"].spent().epsilon <= 2.1
-    with pytest.raises(dp.PrivacyError, match=r"first in its ledger.*violation= above 0"):
+    with pytest.raises(
+        dp.PrivacyError, match=r"first in its ledger.*violation_probability= above 0"
+    ):
         both.run(seed=2, ledger=then.ledger)
     assert len(then.ledger["grid"].entries) == 2
 
@@ -378,11 +391,13 @@ def test_margins_are_the_same_in_units_far_apart(unit):
     """What recovers the data drops none that are small, so their margins are not 0."""
     x = cp.Variable(4, name="x")
     small, large = np.full(3, 0.7) / unit, np.array([0.7 * unit])
-    d = dp.Private(small, name="d", adjacency=dp.Within(0.1 / unit), like=1.01 * small)
-    e = dp.Private(large, name="e", adjacency=dp.Within(0.1 * unit), like=1.01 * large)
+    d = dp.Private(small, name="d", adjacency=dp.Within(0.1 / unit), proxy=1.01 * small)
+    e = dp.Private(large, name="e", adjacency=dp.Within(0.1 * unit), proxy=1.01 * large)
     limits = [x[3] >= e[0] / unit, cp.sum(x[:3]) >= cp.sum(d) * unit, cp.abs(x) <= 100]
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x)), limits, name="a")])
-    plan = problem.plan(dp.Central(), mechanism="gaussian", epsilon=1.0, delta=1e-4, violation=0.01)
+    plan = problem.plan(
+        dp.OneShot(), mechanism="gaussian", epsilon=1.0, delta=1e-4, violation_probability=0.01
+    )
     assert plan.agents[0].publication.kind == "shaped data"
     margins = [kept.tightened.margins[0] for kept in plan.program.kept]
     assert margins == pytest.approx([0.831, 0.993], abs=0.01)

@@ -80,7 +80,7 @@ MODELS = {build.__name__: build() for build in (balance, lines, knapsack, region
 def planned(name, violation=0.1, kind="laplace", price=None):
     problem = dp.Problem([MODELS[name].agent])
     budget = dict(epsilon=1.0, delta=1e-6, mechanism=kind)
-    return problem.plan(violation=violation, slack_price=price, **budget)
+    return problem.plan(violation_probability=violation, slack_penalty=price, **budget)
 
 
 def broken(name, plan, program=None, seed=0):
@@ -169,7 +169,9 @@ def test_many_rows_that_meet_little_noise_share_one_set():
     angles = 0.1 + np.linspace(0, 2 * np.pi, 2000, endpoint=False)
     H = np.column_stack([np.cos(angles), np.sin(angles)])
     agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
-    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation=0.1, mechanism=dp.Gaussian())
+    plan = dp.Problem([agent]).plan(
+        epsilon=1.0, delta=1e-6, violation_probability=0.1, mechanism=dp.Gaussian()
+    )
     (kept,) = plan.program.kept
     margins = np.array(list(kept.tightened.margins.values()))
     scale = plan.guarantee.agents[0].scale * 0.1
@@ -180,7 +182,7 @@ def test_rows_share_a_set_only_where_those_that_count_gain():
     x, d = cp.Variable(2, name="x"), dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
     H = np.random.default_rng(0).normal(size=(20, 2))
     agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
-    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation=0.1)
+    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation_probability=0.1)
     (constraint,) = [kept.tightened.constraint for kept in plan.program.kept]
     shares = [[0.81, *[0.01] * 19]]
     (one,) = tightened([constraint], [0], {0: identity(2)}, 0.1, None, shares)
@@ -222,7 +224,7 @@ def test_at_a_price_there_always_is_a_decision(name):
 def certain(name, kind="laplace"):
     """With so large a delta that draws come near the limit, and decisions exist."""
     problem = dp.Problem([MODELS[name].agent])
-    return problem.plan(epsilon=2.0, delta=0.5, mechanism=kind, violation=0)
+    return problem.plan(epsilon=2.0, delta=0.5, mechanism=kind, violation_probability=0)
 
 
 def at_corners(name, plan, program=None):
@@ -269,7 +271,7 @@ def shaped(name, violation=0.1, kind="laplace", wrong=False):
     if wrong:
         like = np.abs(model.data).mean() * rng.permutation(np.linspace(0.1, 1.4, model.data.size))
     spec = private.spec
-    other = dp.Private(model.data, name=spec.name, adjacency=spec.adjacency, like=like)
+    other = dp.Private(model.data, name=spec.name, adjacency=spec.adjacency, proxy=like)
     tree = {id(private): other}
     agent = dp.Agent(
         model.agent.objective.tree_copy(tree),
@@ -277,7 +279,7 @@ def shaped(name, violation=0.1, kind="laplace", wrong=False):
         name=model.agent.name,
     )
     return dp.Problem([agent]).plan(
-        violation=violation, epsilon=1.0, delta=1e-6, mechanism=kind, slack_price=None
+        violation_probability=violation, epsilon=1.0, delta=1e-6, mechanism=kind, slack_penalty=None
     )
 
 

@@ -46,7 +46,10 @@ def test_pure_laplace_has_delta_zero():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mechanism": dp.Gaussian(multiplier=3.0)}, r"delta=None.*plan\(\.\.\., delta=1e-6\)"),
+        (
+            {"mechanism": dp.Gaussian(noise_multiplier=3.0)},
+            r"delta=None.*plan\(\.\.\., delta=1e-6\)",
+        ),
         ({"epsilon": 1.0, "delta": 0.0}, r"delta=0\.0.*dp\.Laplace"),
         ({"epsilon": 1.0, "delta": 1.5}, r"got 1\.5"),
         ({"epsilon": -1.0, "delta": 1e-6}, r"epsilon=-1\.0"),
@@ -54,7 +57,7 @@ def test_pure_laplace_has_delta_zero():
         ({"delta": 1e-6}, "no privacy budget"),
         ({"mechanism": "uniform", "epsilon": 1.0, "delta": 0}, "mechanism='uniform' is unknown"),
         (
-            {"mechanism": dp.Gaussian(multiplier=3.0), "epsilon": 1.0, "delta": 1e-6},
+            {"mechanism": dp.Gaussian(noise_multiplier=3.0), "epsilon": 1.0, "delta": 1e-6},
             r"level of its own, at which the plan costs epsilon \S+, more than epsilon=1\.",
         ),
         ({"mechanism": dp.Laplace(), "delta": 1e-6}, "no privacy budget"),
@@ -110,13 +113,13 @@ def test_an_empty_set_is_refused_by_name(x, d, constraints):
         )
 
 
-def test_the_exact_method_refuses_a_step_without_minimiser(x):
+def test_the_exact_method_refuses_a_step_without_minimizer(x):
     problem = problem_with(cp.sum(x), x <= 1)
-    with pytest.raises(dp.ModelError, match=r"'solo' has no minimiser.*LinearizedADMM"):
+    with pytest.raises(dp.ModelError, match=r"'solo' has no minimizer.*LinearizedADMM"):
         problem.plan(dp.ADMM(), mechanism=None)
 
 
-def test_the_exact_method_refuses_a_set_on_which_noise_has_no_minimiser(x, d):
+def test_the_exact_method_refuses_a_set_on_which_noise_has_no_minimizer(x, d):
     problem = problem_with(cp.square(x[0] - cp.sum(d)), x >= 0)
     with pytest.raises(dp.ModelError, match="for some values of the noise.*Add bounds"):
         problem.plan(dp.ADMM(), epsilon=1.0, delta=1e-6)

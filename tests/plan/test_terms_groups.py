@@ -13,7 +13,7 @@ from dpcvx.privacy.randomness import source_for
 from dpcvx.run.batch import one_by_one
 from dpcvx.run.data import sources_of
 from dpcvx.run.loop import drive_silently
-from dpcvx.verify.check import observed_gates, oracles_behind
+from dpcvx.testing.check import observed_gates, oracles_behind
 
 NAMES = ("north", "south", "east")
 ROUNDS = 3
@@ -123,7 +123,9 @@ def test_laplace_noise_grows_with_the_size():
     assert grouped == pytest.approx(laplace_multiplier(2 * ROUNDS, 1.0, 0.0), rel=1e-12)
 
 
-@pytest.mark.parametrize("noise", [dp.Gaussian(multiplier=9.0), dp.Laplace(multiplier=9.0)])
+@pytest.mark.parametrize(
+    "noise", [dp.Gaussian(noise_multiplier=9.0), dp.Laplace(noise_multiplier=9.0)]
+)
 def test_with_the_noise_given_the_price_grows_instead(noise):
     alone, grouped = (planned(problem(g), mechanism=noise) for g in ((), PAIR))
     twice = planned(problem(), mechanism=noise, rounds=2 * ROUNDS)
@@ -145,7 +147,7 @@ def test_agents_without_private_data_do_not_count():
     )
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_every_group_sets_the_noise_of_its_own_agents(release):
     """Agents outside the group spend the same budget with the noise of a single agent."""
     plan, alone = (planned(problem(g), mechanism="gaussian", release=release) for g in (PAIR, ()))
@@ -169,7 +171,7 @@ def test_groups_of_different_sizes_are_calibrated_one_by_one():
     plan = planned(model)
     found = np.array([agent.noise.multiplier for agent in plan.agents])
     assert found / found[-1] == pytest.approx(np.sqrt([3, 3, 3, 2, 2, 1]), rel=1e-9)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 def test_laplace_noise_with_decay_is_calibrated_group_by_group():
@@ -217,7 +219,7 @@ def test_the_guarantee_names_the_groups_and_who_is_protected():
 
 
 def test_the_ledger_counts_every_release_once_per_member():
-    plan = planned(problem(PAIR), mechanism=dp.Gaussian(multiplier=6.0))
+    plan = planned(problem(PAIR), mechanism=dp.Gaussian(noise_multiplier=6.0))
     ledger = plan.run(seed=0).ledger
     assert {name: account.share for name, account in ledger.items()} == dict(
         zip(NAMES, (2, 2, 1), strict=True)
@@ -228,7 +230,7 @@ def test_the_ledger_counts_every_release_once_per_member():
 
 
 def test_a_shared_account_stops_at_its_budget_and_counts_what_it_affords():
-    plan = planned(problem(PAIR), mechanism=dp.Laplace(multiplier=10.0), delta=None)
+    plan = planned(problem(PAIR), mechanism=dp.Laplace(noise_multiplier=10.0), delta=None)
     entries = plan.run(seed=0).ledger["north"].entries
     book = Account("north", {}, Budget(1.0, 0.0, plan.accounts()[0].budget.planned), share=2)
     assert book.affordable(plan.agents[0].noise, 99) == 5
@@ -243,7 +245,7 @@ def test_a_shared_account_stops_at_its_budget_and_counts_what_it_affords():
 
 @pytest.mark.parametrize(("first", "then"), [((), PAIR), (PAIR, ()), (PAIR, [list(NAMES)])])
 def test_a_ledger_is_not_continued_with_another_share(first, then):
-    noise = dp.Gaussian(multiplier=9.0)
+    noise = dp.Gaussian(noise_multiplier=9.0)
     ledger = planned(problem(first), mechanism=noise).run(seed=0).ledger
     with pytest.raises(
         dp.PrivacyError, match=r"each release \d times?: .*Keep the groups= of the first run"
@@ -252,7 +254,7 @@ def test_a_ledger_is_not_continued_with_another_share(first, then):
 
 
 def test_a_ledger_is_continued_with_the_same_share():
-    noise = dp.Gaussian(multiplier=9.0)
+    noise = dp.Gaussian(noise_multiplier=9.0)
     first = planned(problem(PAIR), mechanism=noise).run(seed=0)
     plan = planned(problem(PAIR), mechanism=noise, rounds=2 * ROUNDS)
     second = plan.run(seed=0, ledger=first.ledger)
@@ -289,7 +291,7 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(
-    "noise", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
+    "noise", [dp.Gaussian(noise_multiplier=5.0), dp.Laplace(noise_multiplier=5.0)], ids=str
 )
 def test_the_joint_change_of_two_agents_is_within_what_the_plan_pays_for(name, noise):
     plan = planned(problem(PAIR), mechanism=noise, **METHODS[name])
@@ -317,7 +319,7 @@ def test_the_joint_change_of_two_agents_is_within_what_the_plan_pays_for(name, n
 
 
 def test_check_passes_for_grouped_agents():
-    found = dp.check(planned(problem(PAIR)))
+    found = dp.check_sensitivity(planned(problem(PAIR)))
     assert found.passed
     assert [a.agent for a in found.agents] == list(NAMES)
 

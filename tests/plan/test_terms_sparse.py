@@ -35,19 +35,19 @@ def planned(X, loss, method=None, ball=False, adjacency=None):
     y = dp.Private(shape=(count,), name="y", adjacency=adjacency or dp.Rows(1.0))
     within = [cp.norm(w) <= 5] if ball else [cp.abs(w) <= 5]
     agent = dp.Agent(cp.Minimize(LOSSES[loss](X @ w, y) / count), within, name="all")
-    method = method or dp.SummedGradient(0.1)
+    method = method or dp.FederatedGradient(0.1)
     return dp.Problem([agent]).plan(method, rounds=2, epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize(
     "loss, method",
     [
-        ("squares", dp.SummedGradient(0.1)),
-        ("squares", dp.MeanGradient()),
+        ("squares", dp.FederatedGradient(0.1)),
+        ("squares", dp.FederatedAveraging()),
         ("squares", dp.LinearizedADMM(penalty=1.0)),
-        ("logistic", dp.MeanGradient()),
+        ("logistic", dp.FederatedAveraging()),
         ("huber", dp.LinearizedADMM(penalty=1.0)),
-        ("hinge", dp.SummedGradient(0.1)),
+        ("hinge", dp.FederatedGradient(0.1)),
     ],
 )
 def test_planning_takes_little_more_memory_than_the_features(loss, method):
@@ -83,8 +83,8 @@ def calls(names, work):
 @pytest.mark.parametrize(
     "loss, method",
     [
-        ("hinge", dp.SummedGradient(0.1)),
-        ("logistic", dp.MeanGradient()),
+        ("hinge", dp.FederatedGradient(0.1)),
+        ("logistic", dp.FederatedAveraging()),
         ("huber", dp.LinearizedADMM(penalty=1.0)),
     ],
 )

@@ -96,7 +96,7 @@ def test_laplace_calibration_at_delta_zero_is_the_pure_sum(steps, epsilon):
 def test_gaussian_calibration_refuses_delta_zero():
     with pytest.raises(dp.PrivacyError, match="delta"):
         gaussian_multiplier(1, 1.0, 0.0)
-    with pytest.raises(dp.PrivacyError, match="step_delta"):
+    with pytest.raises(dp.PrivacyError, match="release_delta"):
         classical_gaussian_multiplier(1.0, 0.0)
 
 

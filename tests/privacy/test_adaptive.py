@@ -272,7 +272,7 @@ def one_agent():
     return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 5], name="a")])
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 @pytest.mark.parametrize("mechanism", [dp.Gaussian, dp.Laplace])
 def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(release, mechanism):
     kind = {"rounds": 2, "delta": 1e-5, "release": release}

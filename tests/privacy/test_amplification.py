@@ -75,7 +75,7 @@ def test_a_profile_composes_up_to_the_next_use():
 
 
 def test_strong_convexity_forgets_the_first_passes():
-    # The chain over neighbours: roots of bounds that fall geometrically add up to little more than
+    # The chain over neighbors: roots of bounds that fall geometrically add up to little more than
     # the last one.
     block = table_1(0.25, 0.9)
     one, many = (profile(block, 1.0, 1.0, users=100, iterations=100 * passes) for passes in (1, 50))

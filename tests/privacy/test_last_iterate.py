@@ -30,9 +30,9 @@ from dpcvx.run import report as display
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
-from dpcvx.verify.audit import _last_scores
-from dpcvx.verify.check import neighbouring_sources
-from dpcvx.verify.error_rates import lower_bounds
+from dpcvx.testing.audit import _last_scores
+from dpcvx.testing.check import neighboring_sources
+from dpcvx.testing.error_rates import lower_bounds
 from tests.algorithms.test_gradient_admm import (
     boxed,
     elastic_net,
@@ -88,13 +88,13 @@ def small(users=3, coupling="equal"):
     return model(users, **COUPLINGS[coupling][0])
 
 
-def planned(given=None, order="fixed", multiplier=None, observer="last iterate", **arguments):
+def planned(given=None, order="fixed", multiplier=None, observer="last_iterate", **arguments):
     """A plan of 3 users and 3 rounds, with a total of epsilon 1 or a multiplier."""
     names = ("penalty", "step", "smoothness", "strong_convexity", "output")
     parameters = {k: arguments.pop(k) for k in names if k in arguments}
     settings = {"rounds": 3, "delta": DELTA} | arguments
     if multiplier is not None:
-        settings["mechanism"] = dp.Gaussian(multiplier=multiplier)
+        settings["mechanism"] = dp.Gaussian(noise_multiplier=multiplier)
     elif "mechanism" not in settings:
         settings.setdefault("epsilon", 1.0)
     problem = getattr(given or small(), "problem", given)
@@ -359,7 +359,7 @@ def test_clipped_losses_of_one_score_are_covered():
     X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
     loss = cp.sum(cp.logistic(X @ w)) + 0.1 * cp.sum_squares(w)
     agents = [
-        dp.Agent(cp.Minimize(loss), name="user", clip=0.2),
+        dp.Agent(cp.Minimize(loss), name="user", clip_norm=0.2),
         dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g"),
     ]
     plan = planned(dp.Problem(agents, coupling=[w == y]), multiplier=2.0)
@@ -368,7 +368,7 @@ def test_clipped_losses_of_one_score_are_covered():
     assert plan.last.block.nu == pytest.approx(2 / 4 + 0.2, rel=1e-8)
     assert plan.last.block.mu == pytest.approx(0.2, rel=1e-8)
     assert plan.last.sensitivity == pytest.approx(0.4)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 def test_an_asserted_smoothness_does_not_take_the_place_of_a_derived_one():
@@ -397,7 +397,7 @@ def classes():
     X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
     loss = cp.sum(cp.log_sum_exp(X @ W, axis=1))
     agents = [
-        dp.Agent(cp.Minimize(loss), name="user", clip=0.5),
+        dp.Agent(cp.Minimize(loss), name="user", clip_norm=0.5),
         dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g"),
     ]
     return dp.Problem(agents, coupling=[cp.vec(W, order="F") == y])
@@ -424,7 +424,7 @@ def grouped():
 
 
 def with_algorithm(algorithm):
-    return consensus().plan(algorithm, epsilon=1.0, delta=DELTA, observer="last iterate")
+    return consensus().plan(algorithm, epsilon=1.0, delta=DELTA, observer="last_iterate")
 
 
 REFUSED = {
@@ -438,7 +438,8 @@ REFUSED = {
     ),
     "clip": (
         lambda: planned(classes(), smoothness=4.0),
-        r"several scores.*Use losses of one score.*without clip=, or write observer='everyone'",
+        r"several scores.*Use losses of one score.*without clip_norm=, or write "
+        r"observer='everyone'",
     ),
     "sensitivity at points": (
         lambda: planned(squares_of_records(), smoothness=4.0),
@@ -465,14 +466,14 @@ REFUSED = {
         r"several users. Drop groups=, or write observer='everyone'",
     ),
     "average": (
-        lambda: planned(output="average"),
-        r"output='average'.*Drop output=, or write observer='everyone'",
+        lambda: planned(returned="average"),
+        r"returned='average'.*Drop returned=, or write observer='everyone'",
     ),
     "stopping in several passes": (
         lambda: planned(order="stopping", rounds=6),
         r"one pass.*rounds=6 for 3 users. Write problem.plan\(..., rounds=3\)",
     ),
-    "linearised ADMM": (
+    "linearized ADMM": (
         lambda: with_algorithm(dp.LinearizedADMM(penalty=1.0)),
         r"dp.GradientADMM and not for dp.LinearizedADMM. Write observer='everyone'",
     ),
@@ -482,15 +483,15 @@ REFUSED = {
     ),
     "permutation for everyone": (
         lambda: planned(order="permutation", observer="everyone"),
-        r"the last iterate only: whoever.*Write problem.plan\(..., observer='last iterate'\)",
+        r"the last iterate only: whoever.*Write problem.plan\(..., observer='last_iterate'\)",
     ),
     "stopping for everyone": (
         lambda: planned(order="stopping", observer="everyone", step="contraction"),
-        r"Write problem.plan\(..., observer='last iterate'\)",
+        r"Write problem.plan\(..., observer='last_iterate'\)",
     ),
     "sampling for everyone": (
         lambda: planned(order="sampling", observer="everyone"),
-        r"Write problem.plan\(..., observer='last iterate'\)",
+        r"Write problem.plan\(..., observer='last_iterate'\)",
     ),
 }
 
@@ -505,7 +506,7 @@ def test_what_no_theorem_covers_is_refused_with_what_to_write(case):
 MISSPELT = {
     "observer": (
         lambda: planned(observer="nobody"),
-        r"observer='nobody' must be 'everyone' or 'last iterate': who sees",
+        r"observer='nobody' must be 'everyone' or 'last_iterate': who sees",
     ),
     "order": (
         lambda: GradientADMM(order="shuffled"),
@@ -632,7 +633,7 @@ def test_nothing_of_earlier_iterates_can_be_reached(order, watched, path, capsys
 
 def test_the_search_finds_what_a_run_for_everyone_shows(watched, path, capsys):
     left, _ = watched
-    plan = planned(observer="everyone", rounds=5, output="last")
+    plan = planned(observer="everyone", rounds=5, returned="last")
     result = plan.run(ledger=path, verbose=True, iterates=True)
     released = left[1][2]
     assert base64.b64encode(released.astype("<f8").tobytes()).decode() in path.read_text()
@@ -663,7 +664,7 @@ def test_a_plot_of_a_run_without_residuals_is_refused_or_empty():
     try:
         assert result.plot() is not None
     except dp.DpcvxError as error:
-        assert "last iterate" in str(error)
+        assert "last_iterate" in str(error)
 
 
 # -- the same iterates -----------------------------------------------------------------------------
@@ -674,7 +675,7 @@ def test_without_noise_the_last_x_is_that_of_a_run_for_everyone(coupling):
     given = small(3, coupling)
     hidden, seen = (
         noiseless(given, rounds=7, penalty=2.0, observer=who)
-        for who in ("last iterate", "everyone")
+        for who in ("last_iterate", "everyone")
     )
     one, other = hidden.run(), seen.run()
     assert hidden.guarantee.kind == "none"
@@ -994,9 +995,9 @@ def test_users_without_a_turn_are_charged_nothing():
 
 @orders
 @pytest.mark.parametrize("coupling", COUPLINGS)
-def test_neighbours_come_as_far_apart_as_is_charged(order, coupling):
+def test_neighbors_come_as_far_apart_as_is_charged(order, coupling):
     plan = planned(small(3, coupling), order, penalty=1.0)
-    found = dp.check(plan, seed=2)
+    found = dp.check_sensitivity(plan, seed=2)
     assert found.passed, str(found)
     assert sum(a.releases for a in found.agents) in (2, 3)
     assert all(0 <= a.ratio <= 1 for a in found.agents)
@@ -1006,7 +1007,7 @@ def test_neighbours_come_as_far_apart_as_is_charged(order, coupling):
 
 
 def test_users_without_a_turn_pass_the_check():
-    assert dp.check(planned(rounds=2)).passed
+    assert dp.check_sensitivity(planned(rounds=2)).passed
 
 
 @orders
@@ -1019,7 +1020,7 @@ def test_half_the_sensitivity_is_a_fault(order, monkeypatch):
 
     monkeypatch.setattr(Sensitivity, "bound", halved)
     rounds = 9 if order == "sampling" else 3
-    found = dp.check(planned(means(3), order, rounds=rounds))
+    found = dp.check_sensitivity(planned(means(3), order, rounds=rounds))
     assert any("the ledger was charged a sensitivity of" in fault for fault in found.faults)
     assert 2 < max(a.ratio for a in found.agents) < 2.2
 
@@ -1035,7 +1036,7 @@ def test_an_order_that_depends_on_data_is_a_fault(monkeypatch):
         return replace(server, order=server.order[:: 1 - 2 * (len(calls) % 2)]), rounds
 
     monkeypatch.setattr(GradientADMM, "drawn", drawn)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert any("asked at other places" in fault for fault in found.faults)
 
 
@@ -1055,7 +1056,7 @@ def faster(monkeypatch):
 
 def attacked(plan, target, leaked=(), runs=RUNS):
     """Scores by name, and the claimed epsilon."""
-    own, other = neighbouring_sources(plan, {}, {})
+    own, other = neighboring_sources(plan, {}, {})
     others = [other[k] if k == target else own[k] for k in range(len(own))]
     return _last_scores(plan, own, others, target, runs, DELTA, 0, leaked)
 
@@ -1065,7 +1066,7 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
     plan = tight(5)
     scores, claimed = attacked(plan, 0, leaked=(1,))
     assert claimed < 0.1 < plan.guarantee.amplification.visible
-    hidden, _ = lower_bounds(*scores["last iterate"], DELTA, RISK)
+    hidden, _ = lower_bounds(*scores["last_iterate"], DELTA, RISK)
     exposed, mu = lower_bounds(*scores["iterate of round 1"], DELTA, RISK)
     assert hidden <= claimed
     # 20 of 20 right would give ln(0.83 / 0.17) = 1.6.
@@ -1075,7 +1076,7 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
 def test_the_last_user_is_as_exposed_as_is_claimed_and_no_more(faster):
     plan = tight(2, multiplier=1 / 3)
     scores, claimed = attacked(plan, 1)
-    epsilon, mu = lower_bounds(*scores["last iterate"], DELTA, RISK)
+    epsilon, mu = lower_bounds(*scores["last_iterate"], DELTA, RISK)
     assert 0.8 < mu <= 3.0 and 0.5 < epsilon <= claimed
 
 
@@ -1083,7 +1084,7 @@ def test_the_last_user_is_as_exposed_as_is_claimed_and_no_more(faster):
 def test_audits_are_consistent_with_the_ledger(agent, faster):
     plan = tight(2, multiplier=2.0)
     found = dp.audit(plan, agent=agent, runs=RUNS)
-    assert found.passed and found.score == "last iterate"
+    assert found.passed and found.score == "last_iterate"
     by_agent = plan.guarantee.amplification.by_agent
     assert found.claimed == pytest.approx(by_agent[agent], rel=1e-9)
 
@@ -1112,7 +1113,13 @@ def test_random_orders_are_audited(order, faster):
 def test_without_a_penalty_it_is_noisy_stochastic_gradient_descent():
     given, eta = small(), 0.01
     plan = planned(
-        given, observer="everyone", rounds=7, penalty=1e-9, step=eta, multiplier=5.0, output="last"
+        given,
+        observer="everyone",
+        rounds=7,
+        penalty=1e-9,
+        step=eta,
+        multiplier=5.0,
+        returned="last",
     )
     result = plan.run(seed=2, record=True, iterates=True)
     releases = sorted(result.transcript.releases, key=lambda r: r.round)
@@ -1127,7 +1134,7 @@ def test_without_a_penalty_it_is_noisy_stochastic_gradient_descent():
     assert 0.3 < np.std(noise) / (5.0 * 0.1 * max(np.linalg.norm(H, 2) for H in given.H)) < 2
 
 
-@pytest.mark.parametrize("observer", ["everyone", "last iterate"])
+@pytest.mark.parametrize("observer", ["everyone", "last_iterate"])
 def test_without_a_penalty_and_noise_it_is_stochastic_gradient_descent(observer):
     given, eta = small(), 0.02
     x = np.zeros(2)
@@ -1170,7 +1177,7 @@ def linear_users(cost, public=cp.sum_squares, users=3):
 
 def hidden(problem, **parameters):
     return problem.plan(
-        dp.GradientADMM(**parameters), observer="last iterate", rounds=3, epsilon=1.0, delta=DELTA
+        dp.GradientADMM(**parameters), observer="last_iterate", rounds=3, epsilon=1.0, delta=DELTA
     )
 
 
@@ -1222,7 +1229,7 @@ def test_clipped_records_with_several_scores_get_no_certificate_whatever_their_n
     w, y = cp.Variable((2, 2), name="w"), cp.Variable((2, 2), name="y")
     X = dp.Private(rng.normal(size=(4, 2)) / 4, name="X", adjacency=dp.Rows(1.0, records="row"))
     loss = cp.sum(cp.log_sum_exp(X[:2] @ w, axis=1))
-    user = dp.Agent(cp.Minimize(loss), name="user0", clip=0.5)
+    user = dp.Agent(cp.Minimize(loss), name="user0", clip_norm=0.5)
     problem = dp.Problem(
         [user, dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g")], coupling=[w == y]
     )

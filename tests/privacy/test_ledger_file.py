@@ -798,7 +798,7 @@ def misfit(path, *lines):
 
 UNKNOWN = {
     "of another kind": {"moon": "full"},
-    "with a field too many": {"charge": "a", "colour": "red"},
+    "with a field too many": {"charge": "a", "color": "red"},
     "of an agent without account": {"charge": "zoe", **entry(1).__dict__},
 }
 

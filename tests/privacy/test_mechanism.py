@@ -91,22 +91,22 @@ def test_an_undeclared_level_is_left_to_the_plan():
 
 
 def test_a_multiplier_is_taken_as_it_is():
-    assert dp.Gaussian(multiplier=3.0).per_step() == 3.0
-    assert dp.Laplace(multiplier=3.0).per_step() == 3.0
+    assert dp.Gaussian(noise_multiplier=3.0).per_step() == 3.0
+    assert dp.Laplace(noise_multiplier=3.0).per_step() == 3.0
 
 
 def test_laplace_level_is_one_over_epsilon():
-    assert dp.Laplace(step_epsilon=0.25).per_step() == 4.0
+    assert dp.Laplace(release_epsilon=0.25).per_step() == 4.0
 
 
 def test_classical_calibration_is_the_textbook_formula():
-    declared = dp.Gaussian(step_epsilon=0.5, step_delta=1e-3, calibration="classical")
+    declared = dp.Gaussian(release_epsilon=0.5, release_delta=1e-3, calibration="classical")
     assert declared.per_step() == pytest.approx(np.sqrt(2 * np.log(1.25e3)) / 0.5, rel=1e-14)
     assert declared.per_step() == classical_gaussian_multiplier(0.5, 1e-3)
 
 
 def test_analytic_calibration_spends_what_was_declared():
-    m = dp.Gaussian(step_epsilon=0.5, step_delta=1e-3).per_step()
+    m = dp.Gaussian(release_epsilon=0.5, release_delta=1e-3).per_step()
     assert Composition().with_gaussian(m).price(1e-3).epsilon == pytest.approx(0.5, rel=1e-8)
     assert m < classical_gaussian_multiplier(0.5, 1e-3)
 
@@ -154,10 +154,10 @@ def test_norms_match_the_noise():
 @pytest.mark.parametrize(
     "declare",
     [
-        lambda: dp.Gaussian(step_epsilon=1.0),
-        lambda: dp.Gaussian(step_delta=1e-6),
-        lambda: dp.Gaussian(step_epsilon=1.0, step_delta=1e-6, multiplier=2.0),
-        lambda: dp.Laplace(step_epsilon=1.0, multiplier=2.0),
+        lambda: dp.Gaussian(release_epsilon=1.0),
+        lambda: dp.Gaussian(release_delta=1e-6),
+        lambda: dp.Gaussian(release_epsilon=1.0, release_delta=1e-6, noise_multiplier=2.0),
+        lambda: dp.Laplace(release_epsilon=1.0, noise_multiplier=2.0),
         lambda: dp.Gaussian(calibration="exact"),
     ],
 )
@@ -170,10 +170,10 @@ def test_incomplete_or_contradictory_declarations_are_refused(declare):
 @pytest.mark.parametrize(
     "declare",
     [
-        lambda v: dp.Gaussian(multiplier=v),
-        lambda v: dp.Gaussian(step_epsilon=v, step_delta=1e-3),
-        lambda v: dp.Laplace(multiplier=v),
-        lambda v: dp.Laplace(step_epsilon=v),
+        lambda v: dp.Gaussian(noise_multiplier=v),
+        lambda v: dp.Gaussian(release_epsilon=v, release_delta=1e-3),
+        lambda v: dp.Laplace(noise_multiplier=v),
+        lambda v: dp.Laplace(release_epsilon=v),
     ],
 )
 def test_levels_that_are_no_noise_are_refused(declare, value):
@@ -185,11 +185,11 @@ def test_levels_that_are_no_noise_are_refused(declare, value):
 @pytest.mark.parametrize("calibration", ["analytic", "classical"])
 def test_a_step_delta_outside_the_unit_interval_is_refused(value, calibration):
     with pytest.raises(dp.PrivacyError):
-        dp.Gaussian(step_epsilon=1.0, step_delta=value, calibration=calibration).per_step()
+        dp.Gaussian(release_epsilon=1.0, release_delta=value, calibration=calibration).per_step()
 
 
 def test_step_epsilon_is_the_declared_one_else_one_over_the_multiplier():
-    declared = dp.Gaussian(step_epsilon=0.3, step_delta=1e-2)
-    assert Calibrated(declared, declared.per_step()).step_epsilon == 0.3
-    assert Calibrated(dp.Gaussian(), 4.0).step_epsilon == 0.25
-    assert Calibrated(dp.Laplace(multiplier=8.0), 8.0).step_epsilon == 0.125
+    declared = dp.Gaussian(release_epsilon=0.3, release_delta=1e-2)
+    assert Calibrated(declared, declared.per_step()).release_epsilon == 0.3
+    assert Calibrated(dp.Gaussian(), 4.0).release_epsilon == 0.25
+    assert Calibrated(dp.Laplace(noise_multiplier=8.0), 8.0).release_epsilon == 0.125

@@ -22,7 +22,7 @@ from tests.run.test_resume import book, full, planned, problem, same, same_ledge
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 kinds = pytest.mark.parametrize("kind", KINDS)
 METHODS = {
-    "linearised": dp.LinearizedADMM(penalty=1.0),
+    "linearized": dp.LinearizedADMM(penalty=1.0),
     "E = 2": dp.LinearizedADMM(penalty=1.0, local_updates=2),
     "output": dp.LinearizedADMM(penalty=1.0, perturb="output"),
     "mixing": dp.DecentralizedGradient("path", 0.05),
@@ -30,7 +30,7 @@ METHODS = {
 methods = pytest.mark.parametrize("method", METHODS)
 
 
-def fading(kind="gaussian", algorithm="linearised", decay=0.8, source=None, **arguments):
+def fading(kind="gaussian", algorithm="linearized", decay=0.8, source=None, **arguments):
     source = problem() if source is None else source
     mechanism = KINDS[kind](decay=decay, **arguments.pop("noise", {}))
     defaults = {"rounds": 4, "delta": 1e-6 if kind == "gaussian" else 0.0}
@@ -83,9 +83,9 @@ def test_constant_noise_is_counted_as_before():
 
 def test_totals_of_the_paper_golden():
     """Laplace noise of multiplier 1.02^(1 - t) for 100 rounds: a geometric series."""
-    plan = fading("laplace", decay=1 / 1.02, rounds=100, noise={"multiplier": 50.0})
+    plan = fading("laplace", decay=1 / 1.02, rounds=100, noise={"noise_multiplier": 50.0})
     assert plan.guarantee.epsilon == pytest.approx((1.02**100 - 1) / 0.02 / 50, rel=1e-12)
-    plan = fading("gaussian", decay=1 / 1.02, rounds=100, noise={"multiplier": 50.0})
+    plan = fading("gaussian", decay=1 / 1.02, rounds=100, noise={"noise_multiplier": 50.0})
     squares = (1.02**200 - 1) / (1.02**2 - 1) / 2500
     assert plan.guarantee.rho == pytest.approx(squares / 2, rel=1e-12)
     assert plan.guarantee.epsilon == pytest.approx(
@@ -172,8 +172,8 @@ def test_laplace_totals_at_a_delta():
 
 @kinds
 def test_groups_count_every_release_for_each_member(kind):
-    alone = fading(kind, noise={"multiplier": 20.0})
-    grouped = fading(kind, source=problem(groups=[["a", "b"]]), noise={"multiplier": 20.0})
+    alone = fading(kind, noise={"noise_multiplier": 20.0})
+    grouped = fading(kind, source=problem(groups=[["a", "b"]]), noise={"noise_multiplier": 20.0})
     assert grouped.composed(4) == {n: a.repeated(2) for n, a in alone.composed(4).items()}
     result = grouped.run(seed=1)
     for account in result.ledger.values():
@@ -185,24 +185,24 @@ def test_groups_count_every_release_for_each_member(kind):
 
 @kinds
 def test_a_level_per_step_is_that_of_the_first_round(kind):
-    level = {"step_epsilon": 0.2} | ({"step_delta": 1e-3} if kind == "gaussian" else {})
+    level = {"release_epsilon": 0.2} | ({"release_delta": 1e-3} if kind == "gaussian" else {})
     plan = fading(kind, noise=level)
     constant = fading(kind, decay=1.0, noise=level)
     assert plan.agents[0].noise.multiplier == constant.agents[0].noise.multiplier
-    assert plan.agents[0].noise.step_epsilon == 0.2
+    assert plan.agents[0].noise.release_epsilon == 0.2
     assert plan.guarantee.epsilon > constant.guarantee.epsilon
     assert plan.composed(1) == constant.composed(1)
 
 
 def test_another_decay_is_another_plan():
-    plans = [fading(decay=d, noise={"multiplier": 9.0}) for d in (0.8, 0.9, 1.0)]
+    plans = [fading(decay=d, noise={"noise_multiplier": 9.0}) for d in (0.8, 0.9, 1.0)]
     assert len({plan.fingerprint for plan in plans}) == 3
     with pytest.raises(dp.PrivacyError, match="another plan"):
         plans[1].replay(plans[0].run(seed=1, record=True).transcript)
 
 
 def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
-    plan = fading(noise={"multiplier": 20.0})
+    plan = fading(noise={"noise_multiplier": 20.0})
     plan.run(seed=1, verbose=True)
     out = capsys.readouterr().out
     for t in range(1, 5):
@@ -210,10 +210,10 @@ def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
 
 
 def test_steps_that_follow_the_budget_follow_that_of_the_first_round():
-    mechanism = dp.Gaussian(decay=0.8, multiplier=20.0)
+    mechanism = dp.Gaussian(decay=0.8, noise_multiplier=20.0)
     method = dp.LinearizedADMM(step=dp.steps.Smooth())
     plan = problem().plan(method, mechanism=mechanism, rounds=4, delta=1e-6)
-    assert plan.agents[0].noise.step_epsilon == 1 / 20 == plan.algorithm.step.c
+    assert plan.agents[0].noise.release_epsilon == 1 / 20 == plan.algorithm.step.c
 
 
 # -- the noise itself ------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def releases_less_gradients(kind, method, rounds=4):
         dp.Agent(cp.Minimize(0 * cp.sum(x)), name="b"),
     ]
     plan = fading(
-        kind, method, 0.75, dp.Problem(agents), noise={"multiplier": 1e3}, rounds=rounds
+        kind, method, 0.75, dp.Problem(agents), noise={"noise_multiplier": 1e3}, rounds=rounds
     )  # fmt: skip
     result = plan.run(seed=6, record=True, iterates=True)
     public = plan.program.agents[0].form.at_zero()
@@ -253,7 +253,7 @@ def releases_less_gradients(kind, method, rounds=4):
 
 
 @kinds
-@pytest.mark.parametrize("method", ["linearised", "mixing"])
+@pytest.mark.parametrize("method", ["linearized", "mixing"])
 def test_the_noise_of_a_round_has_the_scale_of_that_round(kind, method):
     """Of released gradients, of which the private part is 0 here, and of released points."""
     for t, noise in enumerate(releases_less_gradients(kind, method)):
@@ -301,9 +301,9 @@ def test_a_killed_run_without_a_seed_spends_what_was_planned(path):
 
 @kinds
 def test_a_later_run_begins_with_the_noise_of_the_first_round(path, kind):
-    plan = fading(kind, rounds=4, noise={"multiplier": 50.0})
+    plan = fading(kind, rounds=4, noise={"noise_multiplier": 50.0})
     first = plan.run(ledger=path, seed=3)
-    ample = fading(kind, rounds=8, noise={"multiplier": 50.0})
+    ample = fading(kind, rounds=8, noise={"noise_multiplier": 50.0})
     result = ample.run(ledger=path, seed=4)
     assert 0 < result.rounds < 8
     entries = result.ledger["a"].entries
@@ -339,9 +339,9 @@ def test_affordable_rounds_are_the_largest_that_fit(kind, each, share, spent):
 
 
 def test_continued_runs_make_as_many_rounds_as_fit(path):
-    for updates, method in ((1, "linearised"), (2, "E = 2")):
-        first = fading("laplace", method, rounds=3, noise={"multiplier": 100.0})
-        second = fading("laplace", method, rounds=10, noise={"multiplier": 100.0})
+    for updates, method in ((1, "linearized"), (2, "E = 2")):
+        first = fading("laplace", method, rounds=3, noise={"noise_multiplier": 100.0})
+        second = fading("laplace", method, rounds=10, noise={"noise_multiplier": 100.0})
         result = second.run(ledger=first.run(seed=1).ledger, seed=2)
         spent = first.composed(3)["a"]
         totals = [spent.joined(second.composed(t)["a"]).pure for t in range(1, 11)]
@@ -367,7 +367,7 @@ def test_a_budget_without_room_for_a_round_is_refused_with_its_numbers():
 
 @kinds
 def test_the_guarantee_says_how_the_noise_falls(kind):
-    plan = fading(kind, "E = 2", noise={"multiplier": 20.0})
+    plan = fading(kind, "E = 2", noise={"noise_multiplier": 20.0})
     norm = plan.agents[0].noise.mechanism.norm
     name = kind.capitalize()
     assert plan.guarantee.mechanism == (
@@ -376,12 +376,12 @@ def test_the_guarantee_says_how_the_noise_falls(kind):
     )
     text = " ".join(str(plan).split())
     assert "in the first round and 0.8 times that of the round before in all others" in text
-    constant = fading(kind, decay=1.0, noise={"multiplier": 20.0})
+    constant = fading(kind, decay=1.0, noise={"noise_multiplier": 20.0})
     assert "first round" not in constant.guarantee.mechanism
 
 
 def test_the_papers_claim_is_not_about_noise_that_falls():
-    level = {"step_epsilon": 0.5, "step_delta": 1e-3}
+    level = {"release_epsilon": 0.5, "release_delta": 1e-3}
     assert fading(noise=level, decay=1.0).guarantee.claimed_by_paper is not None
     plan = fading(noise=level)
     assert plan.guarantee.claimed_by_paper is None
@@ -406,7 +406,7 @@ def test_data_that_are_released_once_have_no_later_rounds(kind):
     same(one, once.replay(one.transcript))
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 @kinds
 def test_users_who_take_turns_are_refused(kind, release):
     with pytest.raises(dp.ModelError, match=r"GradientADMM has one user per round.*Drop decay="):
@@ -420,7 +420,7 @@ def test_hidden_iterates_are_refused_as_well():
     with pytest.raises(dp.ModelError, match="Drop decay="):
         household_tariff().problem.plan(
             dp.GradientADMM(), mechanism=dp.Gaussian(decay=0.9), rounds=6, epsilon=1.0,
-            delta=1e-6, observer="last iterate",
+            delta=1e-6, observer="last_iterate",
         )  # fmt: skip
 
 
@@ -445,7 +445,7 @@ def test_a_decay_of_one_changes_nothing(kind):
 def test_noise_that_falls_beyond_all_numbers_is_refused(kind):
     """At a fixed multiplier; the last rounds would have none at all."""
     with pytest.raises(dp.PrivacyError, match="cannot be accounted for"):
-        fading(kind, decay=0.1, rounds=400, noise={"multiplier": 1.0})
+        fading(kind, decay=0.1, rounds=400, noise={"noise_multiplier": 1.0})
 
 
 @kinds

@@ -239,8 +239,8 @@ def correlation(a, b):
 def test_components_are_independent(name):
     # The pairs of Box and Muller are half a vector apart; sizes as well as signs.
     drawn = sample(name, WIDE, 1, 2 * DRAWS) / WIDE
-    halves, neighbours = (drawn[:DRAWS], drawn[DRAWS:]), (drawn[::2], drawn[1::2])
-    for a, b in (halves, neighbours):
+    halves, neighbors = (drawn[:DRAWS], drawn[DRAWS:]), (drawn[::2], drawn[1::2])
+    for a, b in (halves, neighbors):
         assert correlation(a, b) < SMALL
         assert correlation(np.abs(a), np.abs(b)) < SMALL
 
@@ -339,9 +339,9 @@ def test_noise_too_wide_for_a_grid_is_refused(multiplier, size, norm):
 
 
 @pytest.mark.parametrize(
-    "mechanism", [dp.Laplace(step_epsilon=1e-13), dp.Gaussian(multiplier=1e13)]
+    "mechanism", [dp.Laplace(release_epsilon=1e-13), dp.Gaussian(noise_multiplier=1e13)]
 )
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_a_plan_whose_noise_has_no_grid_is_refused(mechanism, release):
     x = cp.Variable(2, name="x")
     d = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0))
@@ -358,7 +358,7 @@ def exact_norm2(values, norm):
 
 
 @given(st.data(), norms, st.floats(1e-3, 1e3), st.floats(1e-2, 1e12), st.booleans())
-def test_rounded_neighbours_stay_within_the_grids_sensitivity(data, norm, sensitivity, size, edge):
+def test_rounded_neighbors_stay_within_the_grids_sensitivity(data, norm, sensitivity, size, edge):
     n = data.draw(st.integers(1, 6))
     entries = st.lists(st.floats(-1, 1), min_size=n, max_size=n)
     grid = grid_for(sensitivity, n, norm, 1.0)

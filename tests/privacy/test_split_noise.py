@@ -161,7 +161,7 @@ def test_noise_too_small_for_its_grid_or_for_a_question_is_refused():
 
 
 def test_noise_that_falls_is_split_in_every_round():
-    mechanism = dp.Gaussian(multiplier=3.0, decay=0.5)
+    mechanism = dp.Gaussian(noise_multiplier=3.0, decay=0.5)
     calibrated = Calibrated(mechanism, 3.0, split=SplitNoise(5, 1, 2.0**-12, 1.5))
     third = calibrated.at(3)
     assert third.multiplier == 0.75

@@ -46,7 +46,7 @@ def shifted(mass, steps):
 
 
 def worst(norm, epsilon, grid, limit, size):
-    """The largest delta of neighbours at a distance of whole numbers, by enumeration."""
+    """The largest delta of neighbors at a distance of whole numbers, by enumeration."""
     move, found = int(grid.sensitivity), 0.0
     mass = law(norm, grid.scale, limit)
     for far in itertools.product(range(move + 1), repeat=size):
@@ -63,7 +63,7 @@ def worst(norm, epsilon, grid, limit, size):
 @norms
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-2), (3.0, 0.2)])
-def test_no_neighbours_are_told_apart_better_than_the_price_says(norm, size, epsilon, delta):
+def test_no_neighbors_are_told_apart_better_than_the_price_says(norm, size, epsilon, delta):
     multiplier, cut = planned(norm, epsilon, delta, size)
     assert cut.epsilon <= epsilon and cut.delta == delta
     grid = Grid(1.0, 4.0, 4.0 * multiplier)

@@ -1,6 +1,6 @@
 """What one use loses: the formulas, the lemmas, and exact losses on quadratic problems.
 
-With quadratic f and g the final iterate is Gaussian with the same covariance for neighbouring
+With quadratic f and g the final iterate is Gaussian with the same covariance for neighboring
 inputs, so its loss is computed without any theorem: from plain matrices of one iteration, written
 from the paper's update equations.
 """

@@ -8,11 +8,11 @@ from problems.power_flow.study import power_flow
 METHODS = {
     "gradients": (
         dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), local_updates=2),
-        "each step",
+        "each_step",
     ),
     "output": (
         dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), perturb="output"),
-        "each step",
+        "each_step",
     ),
     "once": (dp.ADMM(penalty=10.0), "once"),
 }
@@ -24,7 +24,7 @@ def test_power_flow_keeps_its_boundary_and_its_sensitivity(name, shared):
     algorithm, release = METHODS[name]
     problem = power_flow(14, load_scale=1.5, shared=shared).problem
     plan = problem.plan(algorithm, rounds=3, epsilon=1.0, delta=1e-6, release=release)
-    found = dp.check(plan)
+    found = dp.check_sensitivity(plan)
     assert found.passed, str(found)
     assert [agent.agent for agent in found.agents] == list(problem.names)
     if name == "gradients":
@@ -36,6 +36,6 @@ def test_the_papers_sensitivity_of_outputs_is_not_one():
         penalty=100.0, step=dp.steps.Sqrt(), perturb="output", output_sensitivity=0.01
     )
     problem = power_flow(14, load_scale=1.5, radius=0.01).problem
-    found = dp.check(problem.plan(algorithm, rounds=1, epsilon=1.0, delta=1e-6))
+    found = dp.check_sensitivity(problem.plan(algorithm, rounds=1, epsilon=1.0, delta=1e-6))
     assert not found.passed
     assert max(agent.ratio for agent in found.agents) > 1.5

@@ -76,7 +76,7 @@ def test_figures_look_the_same_whatever_the_settings():
         assert sizes[0] == sizes[1] == {7.0}
 
 
-def test_lines_of_the_style_differ_without_colour():
+def test_lines_of_the_style_differ_without_color():
     with matplotlib.style.context(STYLE):
         looks = list(matplotlib.rcParams["axes.prop_cycle"])
     assert len({str(look["linestyle"]) for look in looks}) == len(looks)

@@ -41,7 +41,7 @@ class Client:
 
     factor: float = 1.0
     bound: float = 1.0
-    change: str = "replace"
+    change: str = "replace_one"
     signed: bool = False
     clip: float | None = None
     box: float = 5.0
@@ -55,7 +55,7 @@ class Client:
         rng = np.random.default_rng([seed, k])
         rows = np.abs(rng.normal(size=(6, 3)))
         rows *= self.bound / np.maximum(self.bound, np.linalg.norm(rows, axis=1))[:, None]
-        adjacency = dp.Rows(self.bound, change=self.change)
+        adjacency = dp.Rows(self.bound, relation=self.change)
         if self.adjacency == "entry":
             adjacency, rows = dp.Within(self.bound), rows[:, 0]
         if self.sparse:
@@ -81,7 +81,7 @@ class Client:
             "simplex": [cp.sum(W) == 1, W >= 0],
             "polyhedron": [cp.abs(W) <= 1, W[0] + W[1] <= 1, W[1] + W[2] <= 1],
         }[self.set]
-        return dp.Agent(cp.Minimize(sum(terms)), limits, name=f"c{k}", clip=self.clip)
+        return dp.Agent(cp.Minimize(sum(terms)), limits, name=f"c{k}", clip_norm=self.clip)
 
 
 def problem(*clients, seed=0):
@@ -90,17 +90,17 @@ def problem(*clients, seed=0):
 
 def planned(*clients, seed=0, method=None, **options):
     options = {"rounds": 4, **BUDGET, **options}
-    return problem(*clients, seed=seed).plan(method or dp.SummedGradient(), **options)
+    return problem(*clients, seed=seed).plan(method or dp.FederatedGradient(), **options)
 
 
 METHODS = {
-    "sums": dp.SummedGradient(),
-    "means": dp.MeanGradient(),
-    "linearised": dp.LinearizedADMM(),
-    "linearised, E = 2": dp.LinearizedADMM(local_updates=2, penalty=dp.penalties.Growing(1, 5, 2)),
+    "sums": dp.FederatedGradient(),
+    "means": dp.FederatedAveraging(),
+    "linearized": dp.LinearizedADMM(),
+    "linearized, E = 2": dp.LinearizedADMM(local_updates=2, penalty=dp.penalties.Growing(1, 5, 2)),
 }
 # A total budget is met by a search that takes half a second.
-LAPLACE = dp.Laplace(multiplier=8.0)
+LAPLACE = dp.Laplace(noise_multiplier=8.0)
 every = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
@@ -124,12 +124,12 @@ def assert_same(one, other):
 @given(
     count=st.integers(2, 6),
     seed=st.integers(0, 2**31),
-    mechanism=st.sampled_from(["gaussian", LAPLACE, dp.Gaussian(multiplier=2.0, decay=0.9)]),
+    mechanism=st.sampled_from(["gaussian", LAPLACE, dp.Gaussian(noise_multiplier=2.0, decay=0.9)]),
     client=st.sampled_from(
         [
             Client(),
             Client(clip=0.1),
-            Client(change="add or remove"),
+            Client(change="add_or_remove_one"),
             Client(signed=True, bound=2.0),
             Client(loss="hinge", clip=0.2),
             Client(loss="softmax"),
@@ -213,7 +213,7 @@ def test_default_for_records_is_a_batch(options):
 CHANGED = {
     "a constant": {"factor": math.nextafter(1.0, 2.0)},
     "a bound": {"bound": 1.0000001},
-    "what a change is": {"change": "add or remove"},
+    "what a change is": {"change": "add_or_remove_one"},
     "a sign": {"signed": True},
     "a clip": {"clip": 0.5},
     "the set": {"box": 4.0},
@@ -237,7 +237,7 @@ def test_agents_at_points_of_their_own_are_charged_by_their_own_bounds(tmp_path,
     batch, apart = (dp.Ledger.load(tmp_path / f"{name}.jsonl") for name in ("batch", "apart"))
     assert all(batch[name] == apart[name] for name in apart)
     last = {account.entries[-1].sensitivity for account in batch.values()}
-    assert len(last) == 1 or not isinstance(method, dp.MeanGradient | dp.SummedGradient)
+    assert len(last) == 1 or not isinstance(method, dp.FederatedAveraging | dp.FederatedGradient)
     assert len(last) > 1 or not isinstance(method, dp.LinearizedADMM)
     replayed = plan.replay(tmp_path / "batch.jsonl")
     assert np.array_equal(replayed.last.vectors[7], results[1].last.vectors[7])
@@ -250,7 +250,7 @@ def test_agents_at_points_of_their_own_are_charged_by_their_own_bounds(tmp_path,
     assert_same(*again)
 
 
-@pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.MeanGradient()], ids=["L", "M"])
+@pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.FederatedAveraging()], ids=["L", "M"])
 def test_steps_that_take_a_solver_are_taken_one_by_one(method):
     clients = [Client(set="polyhedron")] * 3
     assert batched(planned(*clients)) and not batched(planned(*clients, method=method))
@@ -265,7 +265,7 @@ def test_batch_that_diverges_ends_where_its_agents_do():
     assert one.rounds == other.rounds < 9
 
 
-@pytest.mark.parametrize("method", [dp.SummedGradient(), dp.LinearizedADMM()], ids=["S", "L"])
+@pytest.mark.parametrize("method", [dp.FederatedGradient(), dp.LinearizedADMM()], ids=["S", "L"])
 @pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, place, method):
@@ -283,7 +283,7 @@ def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, pl
 
 @pytest.mark.parametrize("changed", [CHANGED[k] for k in CHANGED if k != "a variable of its own"])
 def test_one_agent_of_a_network_that_differs_has_all_take_turns_alone(changed):
-    """But for its neighbours: those may be as many as they like."""
+    """But for its neighbors: those may be as many as they like."""
     method = dp.DecentralizedGradient("star")
     assert batched(planned(*[Client()] * 4, method=method))
     for place in (0, 2):
@@ -318,14 +318,14 @@ def test_steps_of_rows_are_released_as_steps_one_by_one():
 def test_budgets_and_groups_of_their_own_have_all_take_turns_alone():
     agents = problem(*[Client()] * 3)
     epsilon = {"c0": 1.0, "c1": 1.0, "c2": 0.5}
-    plan = agents.plan(dp.SummedGradient(), rounds=3, epsilon=epsilon, delta=1e-6)
+    plan = agents.plan(dp.FederatedGradient(), rounds=3, epsilon=epsilon, delta=1e-6)
     assert not batched(plan)
     grouped = dp.Problem(agents.agents, groups=[["c0", "c1"]])
-    assert not batched(grouped.plan(dp.SummedGradient(), rounds=3, **BUDGET))
+    assert not batched(grouped.plan(dp.FederatedGradient(), rounds=3, **BUDGET))
 
 
 def test_noise_that_is_split_over_agents_is_added_one_by_one():
-    method = dp.SummedGradient(sharing=dp.SecretSharing(limit=1e3))
+    method = dp.FederatedGradient(sharing=dp.SecretSharing(limit=1e3))
     assert not batched(problem(*[Client()] * 4).plan(method, rounds=3, **BUDGET))
 
 
@@ -414,7 +414,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("at", [1, 2, 4])
 @pytest.mark.parametrize("seed", [1, None])
-@pytest.mark.parametrize("method", [dp.SummedGradient(), dp.DecentralizedADMM("path")], ids="SN")
+@pytest.mark.parametrize("method", [dp.FederatedGradient(), dp.DecentralizedADMM("path")], ids="SN")
 def test_interrupted_batch_resumes_and_spends_nothing_twice(
     tmp_path, monkeypatch, at, seed, method
 ):
@@ -493,7 +493,9 @@ def test_batch_replays_what_some_agents_released_and_draws_the_rest(method, miss
 
 def test_without_a_seed_every_agent_has_noise_of_its_own():
     """Five standard deviations: fails once in two million runs."""
-    plan = planned(*[Client()] * 40, mechanism=dp.Gaussian(multiplier=3.0), epsilon=None, rounds=1)
+    plan = planned(
+        *[Client()] * 40, mechanism=dp.Gaussian(noise_multiplier=3.0), epsilon=None, rounds=1
+    )
     parts = parts_of(plan)
     start = begin(parts, None, False)
     sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
@@ -508,7 +510,7 @@ def test_without_a_seed_every_agent_has_noise_of_its_own():
 
 
 @dataclass(frozen=True)
-class Drawing(dp.SummedGradient):
+class Drawing(dp.FederatedGradient):
     """One whose agents draw numbers of their own."""
 
     def act(self, local, state, t, k, message, oracle):
@@ -524,7 +526,7 @@ class Batched(Drawing):
 
 
 @dataclass(frozen=True)
-class Storing(dp.SummedGradient):
+class Storing(dp.FederatedGradient):
     """One that keeps a vector, and says the same."""
 
     batched = True
@@ -535,15 +537,15 @@ class Storing(dp.SummedGradient):
 
 
 @dataclass(frozen=True)
-class Neighbours(dp.DecentralizedGradient):
+class Neighbors(dp.DecentralizedGradient):
     """One that derives from a method over networks."""
 
 
 def test_method_that_derives_from_a_batched_one_is_not_batched_by_itself():
     three = problem(*[Client()] * 3)
-    for method in (Drawing(step=0.1), Neighbours("ring", step=0.1)):
+    for method in (Drawing(step=0.1), Neighbors("ring", step=0.1)):
         assert not batched(three.plan(method, rounds=4, **BUDGET))
-    for method in (dp.SummedGradient(step=0.1), dp.DecentralizedGradient("ring", step=0.1)):
+    for method in (dp.FederatedGradient(step=0.1), dp.DecentralizedGradient("ring", step=0.1)):
         assert batched(three.plan(method, rounds=4, **BUDGET))
     plan = three.plan(Storing(step=0.1), rounds=4, **BUDGET)
     with pytest.raises(dp.PrivacyError, match="store no vectors"):
@@ -558,7 +560,7 @@ def test_numbers_that_agents_draw_are_each_ones_own():
 
 def test_gate_of_a_batch_refuses_queries_for_one_agent_at_a_time(monkeypatch):
     through = Contraction(lambda v: 1e-3 * v, 1e-3, 1e-3)
-    honest = dp.SummedGradient.act
+    honest = dp.FederatedGradient.act
 
     class Door:
         def __init__(self, oracle):
@@ -571,6 +573,6 @@ def test_gate_of_a_batch_refuses_queries_for_one_agent_at_a_time(monkeypatch):
         return honest(self, local, state, t, k, message, Door(oracle))
 
     plan = planned(*[Client()] * 3)
-    monkeypatch.setattr(dp.SummedGradient, "act", mapped)
+    monkeypatch.setattr(dp.FederatedGradient, "act", mapped)
     with pytest.raises(dp.PrivacyError, match="release gradients as they are"):
         plan.run(seed=0)

@@ -28,7 +28,7 @@ def found(problem, proxy):
 
 
 def test_declared_values_stand_in_and_given_ones_take_their_place():
-    problem, (first, _) = made(like=[1.0, 2.0])
+    problem, (first, _) = made(proxy=[1.0, 2.0])
     assert found(problem, {}) == [[1, 2], [1, 2]]
     assert found(problem, {"load 1": np.zeros(2)}) == [[1, 2], [0, 0]]
     assert found(problem, {first: np.ones(2)}) == [[1, 1], [1, 2]]
@@ -41,7 +41,7 @@ def test_functions_are_called_once():
         calls.append(1)
         return np.zeros(2)
 
-    problem, _ = made(like=[1.0, 2.0])
+    problem, _ = made(proxy=[1.0, 2.0])
     values = stand_ins(problem, seal_all({"load 0": fetched}), "problem.tune")
     for value in values.values():
         value(), value()
@@ -53,12 +53,12 @@ def test_a_missing_stand_in_is_named_with_both_remedies(given):
     problem, _ = made()
     with pytest.raises(dp.ModelError, match="'load 0' has no stand-in") as caught:
         found(problem, given)
-    assert "dp.Private(..., like=values)" in str(caught.value)
+    assert "dp.Private(..., proxy=values)" in str(caught.value)
     assert "problem.tune(..., proxy={'load 0': values})" in str(caught.value)
 
 
 def test_values_that_do_not_fit_are_refused():
-    problem, _ = made(like=[1.0, 2.0])
+    problem, _ = made(proxy=[1.0, 2.0])
     with pytest.raises(dp.DataError, match="'load 0' have shape"):
         found(problem, {"load 0": np.ones(3)})
     with pytest.raises(dp.ModelError, match="'nobody', a name that no private object has"):

@@ -18,22 +18,22 @@ pytestmark = [
 ]
 
 LONG = {
-    "linearised": dp.LinearizedADMM(penalty=1.0, step=10.0),
-    "linearised, output": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="output"),
-    "linearised, projected": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="projected output"),
-    "decentralised ADMM": dp.DecentralizedADMM("ring", step=1 / 0.1, penalty=10.0),
-    "decentralised ADMM, exact": dp.DecentralizedADMM(
+    "linearized": dp.LinearizedADMM(penalty=1.0, step=10.0),
+    "linearized, output": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="output"),
+    "linearized, projected": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="projected_output"),
+    "decentralized ADMM": dp.DecentralizedADMM("ring", step=1 / 0.1, penalty=10.0),
+    "decentralized ADMM, exact": dp.DecentralizedADMM(
         "ring", step=1 / 1, penalty=100.0, exact=True
     ),
     "DPP2": dp.DPP2("ring", 3.0, 1.0),
     "gradient tracking": dp.GradientTracking("ring", 3.0),
     "primal-dual": dp.PrimalDual("ring", 3.0),
-    "mean gradient": dp.MeanGradient(3.0),
+    "mean gradient": dp.FederatedAveraging(3.0),
     "resource ADMM": dp.ResourceADMM(penalty=1.0, step=1 / 0.1),
     "resource ADMM, exact": dp.ResourceADMM(penalty=1.0, step=1 / 0.1, exact=True),
     "gradient ADMM": dp.GradientADMM(penalty=0.01, step=10.0),
 } | {
-    f"decentralised gradient, {aggregate}": dp.DecentralizedGradient("complete", 3.0, aggregate)
+    f"decentralized gradient, {aggregate}": dp.DecentralizedGradient("complete", 3.0, aggregate)
     for aggregate in ("mixing", "mean", "pair", "range")
 }
 ROUNDS = 2000
@@ -67,10 +67,10 @@ def planned(name, noise, rounds=ROUNDS):
     return of(name).plan(LONG[name], rounds=rounds, epsilon=1.0, delta=1e-6, release=noise)
 
 
-@pytest.mark.parametrize("noise", ["none", "each step", "once"])
+@pytest.mark.parametrize("noise", ["none", "each_step", "once"])
 @pytest.mark.parametrize("name", LONG)
 def test_a_run_that_diverges_says_so_and_stops(name, noise):
-    if noise == "once" and name in ("linearised, output", "linearised, projected"):
+    if noise == "once" and name in ("linearized, output", "linearized, projected"):
         with pytest.raises(dp.ModelError, match="no output to perturb"):
             planned(name, noise)
         return
@@ -80,16 +80,16 @@ def test_a_run_that_diverges_says_so_and_stops(name, noise):
     assert result.rounds < 100
     assert "Take shorter steps" in " ".join(str(result).split())
     assert all(v.value is None for v in plan.problem.variables())
-    if noise == "each step":
+    if noise == "each_step":
         assert 0 < result.ledger.spent() < 0.5 * plan.guarantee.epsilon
     again = plan.replay(result.transcript)
     assert again.status is dp.Status.DIVERGED and again.rounds == result.rounds
     same(again, result)
 
 
-@pytest.mark.parametrize("name", ["linearised", "gradient tracking"])
+@pytest.mark.parametrize("name", ["linearized", "gradient tracking"])
 def test_executors_and_ledger_files_stop_in_the_same_round(tmp_path, name):
-    plan = planned(name, "each step")
+    plan = planned(name, "each_step")
     serial = plan.run(seed=0, executor=dp.Serial(), ledger=tmp_path / "spent.jsonl")
     for executor in (dp.Threads(2), dp.Processes(2)):
         other = plan.run(seed=0, executor=executor)
@@ -101,9 +101,9 @@ def test_executors_and_ledger_files_stop_in_the_same_round(tmp_path, name):
     same(again, serial)
 
 
-@pytest.mark.parametrize("name", ["linearised", "resource ADMM"])
-def test_two_runs_on_neighbours_stop_in_the_same_round(name):
-    assert dp.check(planned(name, "each step", rounds=60)).passed
+@pytest.mark.parametrize("name", ["linearized", "resource ADMM"])
+def test_two_runs_on_neighbors_stop_in_the_same_round(name):
+    assert dp.check_sensitivity(planned(name, "each_step", rounds=60)).passed
 
 
 def test_values_of_one_agent_alone_are_enough():
@@ -157,12 +157,12 @@ def test_residuals_are_unknown_in_round_one_alone():
 
 AGREEING = {
     "ADMM": dp.ADMM(penalty=1.0),
-    "linearised": dp.LinearizedADMM(penalty=1.0, step=0.1),
-    "decentralised ADMM": dp.DecentralizedADMM("ring", step=1 / 20, penalty=1.0),
-    "decentralised gradient": dp.DecentralizedGradient("ring", dp.steps.Geometric(0.5, 0.1)),
+    "linearized": dp.LinearizedADMM(penalty=1.0, step=0.1),
+    "decentralized ADMM": dp.DecentralizedADMM("ring", step=1 / 20, penalty=1.0),
+    "decentralized gradient": dp.DecentralizedGradient("ring", dp.steps.Geometric(0.5, 0.1)),
     "mean": dp.DecentralizedGradient("complete", dp.steps.Geometric(0.5, 0.1), "mean"),
     "primal-dual": dp.PrimalDual("ring", 0.05),
-    "mean gradient": dp.MeanGradient(dp.steps.Geometric(0.5, 0.1)),
+    "mean gradient": dp.FederatedAveraging(dp.steps.Geometric(0.5, 0.1)),
 }
 
 
@@ -186,7 +186,7 @@ def test_agents_whose_sets_do_not_meet_never_converge(name, monkeypatch):
 
 
 def test_the_mean_alone_tells_nothing_of_agreement():
-    method = dp.MeanGradient(0.1, sharing=dp.SecretSharing(limit=100.0))
+    method = dp.FederatedAveraging(0.1, sharing=dp.SecretSharing(limit=100.0))
     plan = problem().plan(method, mechanism=None, rounds=3)
     with pytest.raises(dp.ModelError, match="with sums by secret sharing nobody knows"):
         plan.run(tolerance=1e-3)
@@ -196,7 +196,7 @@ def test_the_mean_alone_tells_nothing_of_agreement():
 # The coupling, by the values that are returned.
 
 
-@pytest.mark.parametrize("release", ["none", "each step"])
+@pytest.mark.parametrize("release", ["none", "each_step"])
 def test_a_violated_coupling_is_reported(release):
     arguments = {"mechanism": None}
     if release != "none":
@@ -231,9 +231,9 @@ def test_without_a_coupling_none_is_shown():
 
 
 @pytest.mark.parametrize("seed", [0, None], ids=["seed", "no seed"])
-@pytest.mark.parametrize("name", ["linearised", "resource ADMM"])
+@pytest.mark.parametrize("name", ["linearized", "resource ADMM"])
 def test_an_interrupted_run_that_diverges_goes_on_to_the_same_end(tmp_path, name, seed):
-    plan = planned(name, "each step")
+    plan = planned(name, "each_step")
     path = tmp_path / "spent.jsonl"
     killed(plan, path, lines=8, seed=seed)
     middle = path.read_bytes()
@@ -316,7 +316,7 @@ def test_sets_that_do_not_meet_are_refused_by_name(coupled):
         apart.plan(method, rounds=5, epsilon=1.0, delta=1e-6)
 
 
-def test_a_local_step_without_a_minimiser_ends_as_unbounded(monkeypatch):
+def test_a_local_step_without_a_minimizer_ends_as_unbounded(monkeypatch):
     plan = problem().plan(dp.ADMM(penalty=1.0), mechanism=None, rounds=3)
     nothing = Answer(None, Outcome.UNBOUNDED)
     monkeypatch.setattr(ConicProgram, "solve", lambda *_: nothing)

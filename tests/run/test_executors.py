@@ -36,8 +36,8 @@ from tests.privacy.test_ledger_file import ROOT, written
 from tests.run.test_resume import same
 
 METHODS = {
-    "gradients": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each step"),
-    "outputs": (dp.LinearizedADMM(penalty=2.0, perturb="output"), "each step"),
+    "gradients": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each_step"),
+    "outputs": (dp.LinearizedADMM(penalty=2.0, perturb="output"), "each_step"),
     "once": (dp.ADMM(penalty=2.0), "once"),
 }
 CONCURRENT = {"threads": dp.Threads, "processes": dp.Processes}
@@ -127,7 +127,7 @@ def test_runs_go_on_with_the_ledger_of_an_earlier_one(make):
 
 @concurrent
 def test_a_ledger_file_is_written_and_replayed(tmp_path, make):
-    for release in ("each step", "once"):
+    for release in ("each_step", "once"):
         path = tmp_path / f"{release}.jsonl"
         given = overlapping_slices().problem
         plan = given.plan(dp.LinearizedADMM(), rounds=6, epsilon=1.0, delta=1e-6, release=release)
@@ -243,7 +243,7 @@ def heard(monkeypatch):
     return received
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, release):
     given = overlapping_slices()
     plan = given.problem.plan(

@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_is_reported_and_the_run_goes_on(client, tmp_pat
     client.wait_for_workers(2)
     plan, path = summing(), tmp_path / "spent.jsonl"
     executor = Striking(client, signal.SIGKILL, 17)
-    with pytest.raises(dp.WorkerLost) as caught:
+    with pytest.raises(dp.WorkerLostError) as caught:
         plan.run(ledger=path, executor=executor, seed=seed, verbose=False)
     assert caught.value.workers == (executor.worker,)
     assert caught.value.agents == (0, 2)
@@ -91,7 +91,7 @@ def test_a_worker_that_stops_is_reported_within_the_timeout(client, tmp_path):
     plan = summing()
     executor = Striking(client, signal.SIGSTOP, 3, timeout=2.0)
     try:
-        with pytest.raises(dp.WorkerLost, match="no answer within 2 seconds"):
+        with pytest.raises(dp.WorkerLostError, match="no answer within 2 seconds"):
             plan.run(ledger=tmp_path / "spent.jsonl", executor=executor, verbose=False)
     finally:
         os.kill(executor.victim, signal.SIGCONT)

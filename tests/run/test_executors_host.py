@@ -80,7 +80,7 @@ def clinics(count, odd, updates=1):
         d = dp.Private(np.full(2, 0.1), name=f"d{k}", adjacency=dp.Within(0.2 if k == odd else 0.1))
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"a{k}"))
     method = dp.LinearizedADMM(penalty=1.0, local_updates=updates)
-    noise = {"epsilon": 1.0, "delta": 1e-6, "release": "each step"}
+    noise = {"epsilon": 1.0, "delta": 1e-6, "release": "each_step"}
     return dp.Problem(agents).plan(method, rounds=2, **noise)
 
 

@@ -23,7 +23,7 @@ pytest.importorskip("cloudpickle")
 KINDS = st.sampled_from(["f8", "f4", "i8", "i4", "u1", "?"])
 
 
-def travelled(thing):
+def traveled(thing):
     """Array and bytes, there and back."""
     kind = type("Pickler", (pickle.Pickler,), {"dispatch_table": {np.ndarray: thinned}})
     kind(file := io.BytesIO(), protocol=pickle.HIGHEST_PROTOCOL).dump(thing)
@@ -37,14 +37,14 @@ def alike(one, other):
 @given(KINDS.flatmap(lambda kind: hnp.arrays(kind, hnp.array_shapes(max_dims=3, max_side=12))))
 def test_arrays_arrive_bit_for_bit(array):
     for one in (array, array.T, np.broadcast_to(array, (3, *array.shape)), array[..., ::-1]):
-        assert alike(travelled(one)[0], one)
+        assert alike(traveled(one)[0], one)
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(-(2**20), 2**20), st.integers(64, 500))
 def test_progressions_and_constants_take_no_room(first, step, size):
     numbers = first + step * np.arange(size)
     for one in (numbers, np.full((size, 2), 0.1 * first), np.broadcast_to(np.float64(step), size)):
-        back, length = travelled(one)
+        back, length = traveled(one)
         assert alike(back, one) and length < 300
         assert any(one.strides) == any(back.strides)
 
@@ -54,10 +54,10 @@ def test_one_other_entry_is_not_lost(odd):
     for place in (0, 31, 99):
         one = np.zeros(100)
         one[place] = odd
-        assert alike(travelled(one)[0], one)
+        assert alike(traveled(one)[0], one)
     steps = np.arange(100)
     steps[50] += 1
-    assert alike(travelled(steps)[0], steps)
+    assert alike(traveled(steps)[0], steps)
 
 
 def test_a_program_on_records_takes_few_bytes_a_record():
@@ -67,7 +67,7 @@ def test_a_program_on_records_takes_few_bytes_a_record():
 
 def sent(records):
     """What a worker makes an agent from whose records are fetched there."""
-    person = {"adjacency": dp.Rows(1.0, records="person", change="replace")}
+    person = {"adjacency": dp.Rows(1.0, records="person", relation="replace_one")}
     w = cp.Variable(10, name="w")
     X = dp.Private(partial(np.ones, (records, 10)), shape=(records, 10), name="X", **person)
     y = dp.Private(partial(np.ones, records), shape=records, name="y", **person)

@@ -16,7 +16,7 @@ X = RNG.normal(size=(M, N)) * (RNG.random((M, N)) < 0.3)
 X /= max(1.0, np.linalg.norm(X, axis=1).max())
 y = np.sign(RNG.normal(size=M))
 BUDGET = {"rounds": 4, "epsilon": 1.0, "delta": 1e-6}
-FEW = dp.SummedGradient(0.1)
+FEW = dp.FederatedGradient(0.1)
 LOSSES = {
     "squares": lambda r: cp.sum_squares(r - y),
     "logistic": lambda r: cp.sum(cp.logistic(-cp.multiply(y, r))),
@@ -25,10 +25,10 @@ LOSSES = {
 }
 ADJACENCIES = [
     dp.Rows(1.0),
-    dp.Rows(1.0, change="add or remove"),
+    dp.Rows(1.0, relation="add_or_remove_one"),
     dp.Rows(2.0, norm=1),
-    dp.Rows(0.3, norm="inf", clip=True),
-    dp.Rows(0.5, clip=True),
+    dp.Rows(0.3, norm="inf", clip_rows=True),
+    dp.Rows(0.5, clip_rows=True),
 ]
 
 
@@ -45,7 +45,7 @@ def problem(data, loss=LOSSES["logistic"], adjacency=ADJACENCIES[0], agents=1, *
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_plans_and_answers_are_those_of_arrays(loss, adjacency, clip):
-    kwargs = {} if clip is None else {"clip": clip}
+    kwargs = {} if clip is None else {"clip_norm": clip}
     plans = [
         problem(data, LOSSES[loss], adjacency, **kwargs).plan(FEW, **BUDGET)
         for data in (X, sp.csc_array(X))

@@ -20,7 +20,7 @@ def plan_of(given, **arguments):
 
 def test_variables_get_the_reported_values():
     given = overlapping_slices()
-    result = plan_of(given, algorithm=dp.LinearizedADMM(output="average")).run(seed=1)
+    result = plan_of(given, algorithm=dp.LinearizedADMM(returned="average")).run(seed=1)
     (x,) = given.problem.variables()
     assert result.reported == "average"
     assert np.array_equal(x.value, result.solution[x])
@@ -31,7 +31,7 @@ def test_variables_get_the_reported_values():
 
 def test_the_last_iterate_is_reported_where_asked_or_without_noise():
     given = power_line()
-    asked = plan_of(given, algorithm=dp.ADMM(output="last"))
+    asked = plan_of(given, algorithm=dp.ADMM(returned="last"))
     assert asked.run(seed=1).reported == "last"
     assert given.problem.plan(dp.ADMM(), mechanism=None, rounds=3).run().reported == "last"
 
@@ -39,8 +39,8 @@ def test_the_last_iterate_is_reported_where_asked_or_without_noise():
 @pytest.mark.parametrize("rounds", [1, 2, 7, 10])
 @pytest.mark.parametrize(
     "algorithm",
-    [dp.LinearizedADMM(penalty=2.0, output="tail"), dp.ADMM(penalty=2.0, output="tail")],
-    ids=["linearised", "exact"],
+    [dp.LinearizedADMM(penalty=2.0, returned="tail"), dp.ADMM(penalty=2.0, returned="tail")],
+    ids=["linearized", "exact"],
 )
 def test_the_tail_is_the_average_over_the_last_half_of_the_rounds(algorithm, rounds):
     result = plan_of(power_line(), algorithm=algorithm, rounds=rounds).run(seed=1, iterates=True)
@@ -53,7 +53,7 @@ def test_the_tail_is_the_average_over_the_last_half_of_the_rounds(algorithm, rou
 
 def test_the_tail_has_the_weights_of_the_average():
     rule = dp.steps.StronglyConvex(alpha=1.0)
-    algorithm = dp.LinearizedADMM(penalty=2.0, step=rule, output="tail")
+    algorithm = dp.LinearizedADMM(penalty=2.0, step=rule, returned="tail")
     result = plan_of(power_line(), algorithm=algorithm).run(seed=1, iterates=True)
     # The points before each round's step, by equation (27a).
     weights = [rule.weight(t) for t in range(6, 11)]
@@ -65,7 +65,7 @@ def test_the_tail_has_the_weights_of_the_average():
 
 @pytest.mark.parametrize("rounds", [1, 2, 7, 8, 10, 21])
 def test_later_rounds_count_more_in_the_weighted_average_by_eighths_of_the_run(rounds):
-    algorithm = dp.ADMM(penalty=2.0, output="weighted")
+    algorithm = dp.ADMM(penalty=2.0, returned="weighted")
     result = plan_of(power_line(), algorithm=algorithm, rounds=rounds).run(seed=1, iterates=True)
     assert result.reported == "weighted" and result.raw is result.weighted
     parts = np.array_split(np.arange(1, rounds + 1), [rounds * k // 8 for k in range(1, 8)])
@@ -81,7 +81,7 @@ def test_later_rounds_count_more_in_the_weighted_average_by_eighths_of_the_run(r
 
 
 def test_a_run_that_stops_early_weights_the_rounds_that_it_made():
-    plan = power_line().problem.plan(dp.ADMM(output="weighted"), mechanism=None, rounds=50)
+    plan = power_line().problem.plan(dp.ADMM(returned="weighted"), mechanism=None, rounds=50)
     result = plan.run(tolerance=1e-3, iterates=True)
     assert 12 < result.rounds < 50
     ends = [*(end for k in range(1, 8) if (end := 50 * k // 8) < result.rounds), result.rounds]
@@ -94,7 +94,7 @@ def test_a_run_that_stops_early_weights_the_rounds_that_it_made():
 
 
 def test_a_run_that_ends_in_its_first_half_has_its_average_for_a_tail():
-    plan = power_line().problem.plan(dp.ADMM(output="tail"), mechanism=None, rounds=500)
+    plan = power_line().problem.plan(dp.ADMM(returned="tail"), mechanism=None, rounds=500)
     result = plan.run(tolerance=1e-3)
     assert result.rounds < 250
     for tail, average in zip(result.tail.vectors, result.average.vectors, strict=True):
@@ -171,10 +171,10 @@ def test_a_second_run_on_the_same_ledger_is_refused_and_spends_nothing():
 def test_a_ledger_with_room_stops_the_run_when_it_is_used_up():
     given = power_line()
     short = given.problem.plan(
-        dp.LinearizedADMM(), mechanism=dp.Gaussian(multiplier=30.0), rounds=6, delta=1e-6
+        dp.LinearizedADMM(), mechanism=dp.Gaussian(noise_multiplier=30.0), rounds=6, delta=1e-6
     ).run()
     long = given.problem.plan(
-        dp.LinearizedADMM(), mechanism=dp.Gaussian(multiplier=30.0), rounds=10, delta=1e-6
+        dp.LinearizedADMM(), mechanism=dp.Gaussian(noise_multiplier=30.0), rounds=10, delta=1e-6
     )
     result = long.run(ledger=short.ledger)
     assert result.status is dp.Status.BUDGET
@@ -400,7 +400,7 @@ def test_sets_far_from_the_origin_are_not_empty():
     assert result.solution[x] - 1e6 == pytest.approx([0, 0], abs=1e-2)
 
 
-@pytest.mark.parametrize("perturb", ["objective", "output", "projected output"])
+@pytest.mark.parametrize("perturb", ["objective", "output", "projected_output"])
 def test_iterates_are_kept_on_request_and_end_in_the_result(perturb):
     method = dp.LinearizedADMM(penalty=1.0, perturb=perturb)
     plan = power_line().problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)

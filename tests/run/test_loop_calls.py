@@ -14,7 +14,7 @@ import dpcvx as dp
 # several had gates, oracles and workers of their own; and how much more a round may take.
 CALLS = {
     "LinearizedADMM": {1: 201.8, 8: 563.0},
-    "SummedGradient": {1: 213.8, 3: 504.1, 8: 447.5},
+    "FederatedGradient": {1: 213.8, 3: 504.1, 8: 447.5},
 }
 ALLOWED = {1: 1.03, 3: 1.03, 8: 1.05}
 CASES = [(method, count) for method, counts in CALLS.items() for count in counts]
@@ -32,7 +32,7 @@ def planned(method, count, rounds):
         factor = 1 + k / 8 if count == 3 else 1.0  # three that are no batch
         cost = factor * cp.sum(cp.logistic(X @ w)) / 6
         agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 5], name=f"c{k}"))
-    mechanism = dp.Gaussian(multiplier=9.0)
+    mechanism = dp.Gaussian(noise_multiplier=9.0)
     return dp.Problem(agents).plan(method, rounds=rounds, mechanism=mechanism, delta=1e-6)
 
 

@@ -100,9 +100,9 @@ def test_a_run_in_a_notebook_shows_its_rounds_unless_told_not_to(monkeypatch, ca
 def test_a_search_in_a_notebook_shows_one_line_that_goes_away(monkeypatch, capsys, verb, verbose):
     display = notebook(monkeypatch)
     x = cp.Variable(name="x")
-    data = dp.Private(1.0, name="d", adjacency=dp.Within(0.1), like=1.5)
+    data = dp.Private(1.0, name="d", adjacency=dp.Within(0.1), proxy=1.5)
     owner = dp.Agent(cp.Minimize(cp.square(x - data)), [cp.abs(x) <= 5], name="owner")
-    few = {"delta": 1e-6, "seconds": 1e-3, "verbose": verbose}
+    few = {"delta": 1e-6, "time_limit": 1e-3, "verbose": verbose}
     search = getattr(dp.Problem([owner]), verb)
     search([1.0], **few) if verb == "tradeoff" else search(epsilon=1.0, **few)
     assert bool(display.states) is (verbose is not False)

@@ -22,12 +22,12 @@ from dpcvx.run.public_oracle import PublicOracle
 from dpcvx.run.replay_oracle import ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.queries.gradients import Gradient, GradientStep, Step
-from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimiser
+from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimizer
 from dpcvx.sensitivity.queries.stored import Stored
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.conic import Outcome
 from dpcvx.solvers.projector import Projection
-from dpcvx.solvers.steps import Minimisation, ProximalStep
+from dpcvx.solvers.steps import Minimization, ProximalStep
 from tests import sets
 from tests.helpers import Words, contains
 from tests.spies import gate_of_one
@@ -35,7 +35,7 @@ from tests.steps import answering, solution
 
 DATA = np.array([0.731234567, -0.298765432, 1.412345678])
 A = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]])
-GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
+GAUSS, LAPLACE = dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)
 X = np.array([0.1, -0.2, 0.3])
 WEIGHTS = np.array([4.0, 1.0, 0.25])
 NOISE = Seeded(0, (0,))
@@ -43,7 +43,7 @@ FREE, BOX = (lambda x: [x <= np.array([1e9] * 3)]), (lambda x: [cp.abs(x) <= 0.4
 SIMPLEX, L1 = (lambda x: [x >= 0, cp.sum(x) == 1]), (lambda x: [cp.norm1(x) <= 0.6])
 
 
-QUERIES = (Gradient, GradientStep, LocalSolution, Minimiser, Step)
+QUERIES = (Gradient, GradientStep, LocalSolution, Minimizer, Step)
 PLANNED = Composition().with_gaussian(2.0, 10**6).with_laplace(2.0, 10**6)
 AMPLE = Budget(1e9, 1e-6, PLANNED)
 
@@ -64,7 +64,7 @@ class Agent:
 
     def gate(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
         return gate_of_one(
-            None if mechanism is None else Calibrated(mechanism, mechanism.multiplier),
+            None if mechanism is None else Calibrated(mechanism, mechanism.noise_multiplier),
             Account("bob", {}, budget),
             Words() if source is None else source,
             record=record,
@@ -91,7 +91,7 @@ def exact(x, data=DATA):
     return 2 * A.T @ (A @ x - data)
 
 
-# Neighbours differ in one entry by 0.01, so gradients differ by 0.02 times a row of A.
+# Neighbors differ in one entry by 0.01, so gradients differ by 0.02 times a row of A.
 L2 = 0.02 * np.linalg.norm(A, axis=1).max()
 L1_NORM = 0.02 * np.abs(A).sum(axis=1).max()
 
@@ -210,7 +210,7 @@ def test_steps_without_a_closed_form_are_charged_their_stretch_and_rounding(mech
     assert charged_bound(agent, mechanism) == pytest.approx(expected, rel=1e-8)
 
 
-def neighbours(seed, size):
+def neighbors(seed, size):
     data = size * np.random.default_rng(seed).normal(size=3)
     other = data.copy()
     other[seed % 3] += 0.01
@@ -219,11 +219,11 @@ def neighbours(seed, size):
 
 @pytest.mark.parametrize("constraints", [FREE, BOX, SIMPLEX], ids=["free", "box", "simplex"])
 @pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
-def test_neighbouring_solutions_differ_by_no_more_than_the_entry_says(constraints, mechanism):
+def test_neighboring_solutions_differ_by_no_more_than_the_entry_says(constraints, mechanism):
     agent = Agent(constraints)
     largest = 0.0
     for seed in range(60):
-        a, b = (agent.oracle(mechanism, data=d) for d in neighbours(seed, 1.0))
+        a, b = (agent.oracle(mechanism, data=d) for d in neighbors(seed, 1.0))
         moved = np.sqrt(WEIGHTS) * (
             a.release(solution(X, agent.step())) - b.release(solution(X, agent.step()))
         )
@@ -258,11 +258,11 @@ def test_laplace_outputs_on_a_box_stay_within_their_l1_bound_far_away():
     assert 0 < np.abs(root * (one - two)).sum() <= entry.sensitivity
 
 
-def test_neighbouring_solutions_stay_close_where_solves_are_hard():
+def test_neighboring_solutions_stay_close_where_solves_are_hard():
     agent = Agent(L1, lambda x, d: cp.sum_squares(x - d))
     step = ProximalStep(agent.projector, np.zeros(3), np.ones(3), np.zeros(3))
     for seed in range(100):
-        a, b = (agent.oracle(data=d) for d in neighbours(seed, 5.0))
+        a, b = (agent.oracle(data=d) for d in neighbors(seed, 5.0))
         moved = np.linalg.norm(a.release(solution(0 * X, step)) - b.release(solution(0 * X, step)))
         assert moved <= a.accounts()[0].entries[0].sensitivity
 
@@ -318,7 +318,7 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
             return super().at(round, step)
 
     monkeypatch.setattr(Sensitivity, "slope", slope)
-    gate = gate_of_one(Calibrated(GAUSS, GAUSS.multiplier), Log("bob", {}, AMPLE), Noise())
+    gate = gate_of_one(Calibrated(GAUSS, GAUSS.noise_multiplier), Log("bob", {}, AMPLE), Noise())
     oracle = agent.oracle(gate=gate)
     events.clear()
     asked(ask, oracle, agent)
@@ -607,7 +607,7 @@ def test_replay_refuses_a_release_of_another_length():
 
 
 @pytest.mark.parametrize("offset", [1e9, 1e17])
-def test_large_public_numbers_do_not_round_what_neighbours_differ_by(offset):
+def test_large_public_numbers_do_not_round_what_neighbors_differ_by(offset):
     # In one sum with 1e17, a change by 0.09 becomes one of 16, or none.
     agent = Agent(cost=lambda x, d: cp.sum_squares(x - d - offset) + 2 * offset * cp.sum(x))
     values = []
@@ -620,7 +620,7 @@ def test_large_public_numbers_do_not_round_what_neighbours_differ_by(offset):
     assert np.linalg.norm(values[1] - values[0]) <= entry.sensitivity
 
 
-# Whole points: the centre may be secret, so the point leaves and not the gradient.
+# Whole points: the center may be secret, so the point leaves and not the gradient.
 
 CENTER = np.array([0.4, 0.2, -0.7])
 
@@ -695,7 +695,7 @@ def test_overflow_in_a_whole_point_does_not_show():
     assert np.isfinite(value).all()
 
 
-def test_replay_returns_whole_points_whatever_the_centre():
+def test_replay_returns_whole_points_whatever_the_center():
     live = Agent().oracle(record=True, source=NOISE)
     value = whole(live)
     again = replay(*live.releases)
@@ -753,7 +753,7 @@ def test_without_private_answers_weights_are_the_middle():
     assert np.array_equal(whole(public), expected)
 
 
-# Parts of a whole point, and minimisers -----------------------------------------------------
+# Parts of a whole point, and minimizers -----------------------------------------------------
 
 SOME = np.array([0, 2])
 
@@ -786,11 +786,11 @@ def test_noise_of_a_part_is_drawn_for_that_part():
     assert not fits(0.9 * sample, GAUSS) and not fits(1.1 * sample, GAUSS)
 
 
-SEARCH = Minimisation.close(D=2.0, L=2 * np.linalg.norm(A, 2) ** 2, m=0.1)
+SEARCH = Minimization.close(D=2.0, L=2 * np.linalg.norm(A, 2) ** 2, m=0.1)
 
 
-def minimised(oracle, search=SEARCH):
-    return oracle.release(Minimiser(CENTER, search))
+def minimized(oracle, search=SEARCH):
+    return oracle.release(Minimizer(CENTER, search))
 
 
 def minimum(data=DATA):
@@ -798,47 +798,47 @@ def minimum(data=DATA):
 
 
 @pytest.mark.parametrize(("mechanism", "spread"), [(GAUSS, 1.0), (LAPLACE, np.sqrt(3))])
-def test_a_minimiser_is_charged_what_the_gradient_can_move_it(mechanism, spread):
+def test_a_minimizer_is_charged_what_the_gradient_can_move_it(mechanism, spread):
     agent = Agent(lambda x: [])
     oracle = agent.oracle(mechanism)
-    value = minimised(oracle)
+    value = minimized(oracle)
     (entry,) = oracle.accounts()[0].entries
     assert unrounded(entry, mechanism) == pytest.approx(spread * SEARCH.stretch * L2, rel=1e-8)
-    assert entry.released == "local minimiser" and entry.certificate == "derived"
+    assert entry.released == "local minimizer" and entry.certificate == "derived"
     assert np.abs(value - minimum()).max() <= 0.51 * entry.grid + 1e-10
-    # Neighbours are closer than that.
+    # Neighbors are closer than that.
     moved = [minimum(DATA + 0.01 * np.eye(3)[j]) - minimum() for j in range(3)]
     assert max(np.linalg.norm(m, mechanism.norm) for m in moved) < spread * SEARCH.stretch * L2
 
 
-def test_noise_of_a_minimiser_has_scale_multiplier_times_that():
+def test_noise_of_a_minimizer_has_scale_multiplier_times_that():
     agent = Agent(lambda x: [])
     oracle = agent.oracle(GAUSS, source=NOISE)
     # Where the search ends does not matter here, so that few steps do.
     search = replace(SEARCH, steps=40)
-    end = minimised(agent.oracle(None), search)
-    sample = noise_of(lambda: minimised(oracle, search) - end) / (2.0 * search.stretch * L2)
+    end = minimized(agent.oracle(None), search)
+    sample = noise_of(lambda: minimized(oracle, search) - end) / (2.0 * search.stretch * L2)
     assert fits(sample, GAUSS)
     assert not fits(0.9 * sample, GAUSS) and not fits(1.1 * sample, GAUSS)
 
 
-def test_minimisers_are_charged_before_data_and_noise_are_touched(monkeypatch):
+def test_minimizers_are_charged_before_data_and_noise_are_touched(monkeypatch):
     agent, source = Agent(lambda x: []), Words()
     oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
     monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
-        minimised(oracle)
+        minimized(oracle)
     assert source.drawn == 0 and not oracle.accounts()[0].entries and not oracle.releases
 
 
-def test_replay_and_public_objectives_give_minimisers_as_well():
+def test_replay_and_public_objectives_give_minimizers_as_well():
     agent = Agent(lambda x: [])
     live = agent.oracle(record=True, source=NOISE)
-    value = minimised(live)
+    value = minimized(live)
     again = replay(*live.releases)
-    assert np.array_equal(again.release(Minimiser(0 * X, SEARCH)), value)
+    assert np.array_equal(again.release(Minimizer(0 * X, SEARCH)), value)
     public = PublicOracle(agent.facts, agent.form.at_zero(), Account("bob", {}, AMPLE), [])
-    assert minimised(public) == pytest.approx(minimum(np.zeros(3)), abs=1e-10)
+    assert minimized(public) == pytest.approx(minimum(np.zeros(3)), abs=1e-10)
     moved = part(public)
     expected = CENTER - 0.25 * exact(X, np.zeros(3))
     assert moved == pytest.approx(np.where(np.arange(3) == 1, CENTER, expected))
@@ -857,7 +857,7 @@ def weighted(perturb, constraints=lambda x: [cp.abs(x) <= 1], start=0.0, radius=
     return problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)
 
 
-@pytest.mark.parametrize("perturb", ["objective", "output", "projected output"])
+@pytest.mark.parametrize("perturb", ["objective", "output", "projected_output"])
 @pytest.mark.parametrize(
     "constraints",
     [lambda x: [cp.abs(x) <= 1], lambda x: [cp.sum(x) <= 1, x[0] - x[1] <= 1, x >= -1]],
@@ -875,7 +875,7 @@ def test_where_the_gradient_is_public_nothing_is_charged(perturb, constraints, t
         assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 def test_the_answer_where_the_gradient_is_public_does_not_depend_on_the_data(perturb):
     one, other = (
         weighted(perturb).run(seed=1, data={"w": np.array(w)}, record=True).transcript.releases
@@ -886,7 +886,7 @@ def test_the_answer_where_the_gradient_is_public_does_not_depend_on_the_data(per
     assert not np.array_equal(one[-1].value, other[-1].value)
 
 
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 def test_an_effect_that_underflows_is_not_taken_for_none(perturb):
     """At 1e-150 a change of the weights by 1e-200 moves the gradient by 2e-350."""
     plan = weighted(perturb, start=1e-150, radius=1e-200)
@@ -939,7 +939,7 @@ def test_an_answer_of_another_size_does_not_leave(mechanism):
 
 
 def test_questions_print_what_they_ask():
-    for query in (Gradient(X), Step(X, CENTER, 0.25), Minimiser(CENTER, SEARCH), Stored("x")):
+    for query in (Gradient(X), Step(X, CENTER, 0.25), Minimizer(CENTER, SEARCH), Stored("x")):
         assert repr(query).startswith(f"{type(query).__name__}(")
         with pytest.raises(AttributeError):
             query.released = "nothing"

@@ -16,7 +16,7 @@ from tests.instances import power_line
 from tests.spies import worker_of_one
 
 PLANS = {
-    "each step": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each step"),
+    "each_step": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each_step"),
     "once": (dp.ADMM(penalty=2.0), "once"),
 }
 

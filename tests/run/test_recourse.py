@@ -27,7 +27,7 @@ def solved(problem):
 
 
 class Region:
-    """Two neighbours around a tie line: each has generators, loads, and a secret limit of one."""
+    """Two neighbors around a tie line: each has generators, loads, and a secret limit of one."""
 
     def __init__(self, seed=0, *, limit=True, records=False):
         made = np.random.default_rng(seed)
@@ -43,7 +43,7 @@ class Region:
             cost = cp.sum_squares(A @ gen + pull - d) + 0.1 * cp.sum_squares(gen)
             rules = [gen <= 1.5, cp.abs(self.tie) <= 0.4, cp.norm(gen) + self.tie[0] <= 2]
             own = [gen[0] <= cap[0]] if limit else []
-            agents.append(dp.Agent(cp.Minimize(cost), rules, name=name, own=own))
+            agents.append(dp.Agent(cp.Minimize(cost), rules, name=name, recourse=own))
             self.gen.append(gen)
             self.load.append(load)
             self.limit.append(most)
@@ -76,7 +76,7 @@ def test_an_own_solution_is_the_exact_optimum_at_the_agreed_values(seed, limit):
     region = Region(seed, limit=limit)
     result = ran(region.problem)
     for k, name in enumerate(("north", "south")):
-        mine = result.own(name)
+        mine = result.recourse(name)
         value, gen = region.by_hand(k, result.solution[region.tie])
         assert mine.value == pytest.approx(value, abs=1e-6)
         # The objective has curvature 0.2 at least, and both solvers end near its minimum.
@@ -90,7 +90,7 @@ def test_own_solutions_together_keep_every_constraint_and_are_no_worse(seed):
     region = Region(seed, limit=False)
     result = ran(region.problem)
     before = dp.not_private.objective(region.problem, result.solution)
-    mine = [result.own(name) for name in ("north", "south")]
+    mine = [result.recourse(name) for name in ("north", "south")]
     assert sum(own.value for own in mine) <= before + 1e-7
     for agent, own in zip(region.problem.agents, mine, strict=True):
         for variable in agent.variables:
@@ -105,9 +105,9 @@ def test_private_limits_are_kept_exactly_where_the_run_could_not_know_them():
     result = ran(region.problem)
     tight = np.array([0.01])
     assert result.solution[region.gen[0]][0] > 0.1
-    mine = result.own("north", data={"limit north": tight})
+    mine = result.recourse("north", data={"limit north": tight})
     assert mine["gen north"][0] <= 0.01 + 1e-8
-    assert mine.value > result.own("north").value
+    assert mine.value > result.recourse("north").value
 
 
 def test_the_agents_share_of_a_coupling_stays():
@@ -118,7 +118,7 @@ def test_the_agents_share_of_a_coupling_stays():
     b = dp.Agent(cp.Minimize(cp.sum_squares(y - e)), [cp.abs(y) <= 5], name="b")
     problem = dp.Problem([a, b], coupling=[cp.sum(x) + y[0] == 1, y[1] + x[0] <= 2])
     result = ran(problem)
-    one, other = result.own("a"), result.own("b")
+    one, other = result.recourse("a"), result.recourse("b")
     agreed = result.solution
     np.testing.assert_allclose(one["x"].sum(), agreed[x].sum(), atol=1e-7)
     np.testing.assert_allclose(one["x"][0], agreed[x][0], atol=1e-7)
@@ -141,10 +141,10 @@ def test_limits_that_agents_agree_on_leave_them_free_below():
     result = ran(problem)
     for name, use, limit, value in (("a", x, u, 1.0), ("b", y, v, 3.5)):
         agreed = result.solution[limit].item()
-        assert result.own(name)[use] == pytest.approx(min(value, agreed), abs=1e-6)
+        assert result.recourse(name)[use] == pytest.approx(min(value, agreed), abs=1e-6)
     coupled = ran(dp.Problem([replace(one, constraints=[]) for one in made], coupling=[x + y <= 4]))
     with pytest.raises(dp.ModelError, match="nothing to decide"):
-        coupled.own("a")
+        coupled.recourse("a")
 
 
 def test_an_agent_whose_share_fixes_everything_has_nothing_to_decide():
@@ -154,11 +154,11 @@ def test_an_agent_whose_share_fixes_everything_has_nothing_to_decide():
     b = dp.Agent(cp.Minimize(cp.sum_squares(y)), name="b")
     result = ran(dp.Problem([a, b], coupling=[x + y == 1]))
     with pytest.raises(dp.ModelError, match="'a' has nothing to decide for itself"):
-        result.own("a")
+        result.recourse("a")
     assert OWN not in result.guarantee.assumptions
 
 
-def test_records_covariances_cones_and_maximisation():
+def test_records_covariances_cones_and_maximization():
     made = np.random.default_rng(0)
     X, F = made.normal(size=(60, 2)), made.normal(size=(3, 3))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -176,13 +176,13 @@ def test_records_covariances_cones_and_maximisation():
 
     value = cp.Variable()
     cost = cp.sum(cp.logistic(X @ at + value)) / 60 + 0.1 * cp.square(value - 1)
-    assert result.own("site").value == pytest.approx(
+    assert result.recourse("site").value == pytest.approx(
         solved(cp.Problem(cp.Minimize(cost), [cp.abs(value) <= 3])), abs=1e-6
     )
     u = cp.Variable(3)
     gain = cp.log_det(cp.diag(u + 2)) - cp.quad_form(u, cp.psd_wrap(F @ F.T)) - at @ at
     best = solved(cp.Problem(cp.Maximize(gain), [cp.sum(u) == 1, cp.norm(u) <= 2]))
-    assert result.own("fund").value == pytest.approx(-best, abs=1e-5)
+    assert result.recourse("fund").value == pytest.approx(-best, abs=1e-5)
 
 
 def test_private_constraints_are_kept_for_the_true_data_without_a_margin():
@@ -191,24 +191,24 @@ def test_private_constraints_are_kept_for_the_true_data_without_a_margin():
     cost = cp.sum(gen) + 0.1 * cp.sum_squares(gen)
     a = dp.Agent(cp.Minimize(cost), [gen + flow >= need, gen <= 9], name="a")
     b = dp.Agent(cp.Minimize(cp.square(flow)), [cp.abs(flow) <= 2], name="b")
-    result = dp.Problem([a, b]).plan(violation=0.01, **BUDGET).run(seed=0)
-    mine, at = result.own("a"), float(result.solution[flow])
+    result = dp.Problem([a, b]).plan(violation_probability=0.01, **BUDGET).run(seed=0)
+    mine, at = result.recourse("a"), float(result.solution[flow])
     np.testing.assert_allclose(mine["gen"], np.maximum([2.0 - at, 1.0 - at], 0), atol=1e-6)
     assert (result.solution[gen] > mine["gen"] + 1e-3).any()  # by the margin
 
 
-@pytest.mark.parametrize("observer", ["everyone", "last iterate"])
+@pytest.mark.parametrize("observer", ["everyone", "last_iterate"])
 def test_whoever_observes_the_last_iterate_is_an_observer_as_well(observer):
     x, y = cp.Variable(3, name="x"), cp.Variable(2, name="y", nonneg=True)
     d = dp.Private([1.0, -2.0, 2.0], name="d", adjacency=dp.Within(0.1, norm=2))
     limit = dp.Private([1.5], name="limit", adjacency=dp.Within(0.1))
-    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="user", own=[x[2] <= limit[0]])
+    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="user", recourse=[x[2] <= limit[0]])
     hub = dp.Agent(cp.Minimize(cp.norm1(y) + cp.sum_squares(y)), [y <= 0.8], name="hub")
     A = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 2.0]])
     problem = dp.Problem([user, hub], coupling=[A @ x == y])
     plan = problem.plan(dp.GradientADMM(), rounds=4, observer=observer, **BUDGET)
     result = plan.run(seed=0)
-    mine = result.own("user")
+    mine = result.recourse("user")
     np.testing.assert_allclose(A @ mine["x"], A @ result.solution[x], atol=1e-7)
     assert mine["x"][2] <= 1.5 + 1e-8
     assert OWN in plan.guarantee.assumptions
@@ -218,7 +218,7 @@ def test_a_single_agent_decides_everything():
     x = cp.Variable(2, name="x")
     d = dp.Private(np.array([1.0, 3.0]), name="d", adjacency=dp.Within(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="only")])
-    assert np.allclose(ran(problem).own("only")["x"], [1.0, 3.0], atol=1e-6)
+    assert np.allclose(ran(problem).recourse("only")["x"], [1.0, 3.0], atol=1e-6)
 
 
 # Nothing public changes -------------------------------------------------------------------------
@@ -241,9 +241,9 @@ def test_nothing_that_others_see_changes(tmp_path):
         )  # fmt: skip
 
     before, read = seen(), dir(result)
-    mine = result.own("north")
+    mine = result.recourse("north")
     with pytest.raises(dp.SolverError):
-        result.own("north", data={"limit north": [-1.0]})
+        result.recourse("north", data={"limit north": [-1.0]})
     assert seen() == before and dir(result) == read
     numbers = np.concatenate([region.load[0], region.limit[0], mine["gen north"]])
     # Those that the run itself returned as well are public; here there are none.
@@ -253,7 +253,7 @@ def test_nothing_that_others_see_changes(tmp_path):
 
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_neighbours_with_one_transcript_differ_in_their_own_solutions_alone(seed):
+def test_neighbors_with_one_transcript_differ_in_their_own_solutions_alone(seed):
     region = Region(seed)
     plan = region.problem.plan(**BUDGET)
     transcript = plan.run(seed=1, record=True).transcript
@@ -262,10 +262,10 @@ def test_neighbours_with_one_transcript_differ_in_their_own_solutions_alone(seed
         "load north": region.load[0] + np.eye(4)[seed % 4] * 0.1,
         "limit north": region.limit[0] * 0.5,
     }
-    mine, its = one.own("north"), other.own("north", data=changed)
+    mine, its = one.recourse("north"), other.recourse("north", data=changed)
     assert its.value != mine.value
     assert pickle.dumps(one) == pickle.dumps(other)
-    theirs = [result.own("south") for result in (one, other)]
+    theirs = [result.recourse("south") for result in (one, other)]
     assert np.array_equal(theirs[0]["gen south"], theirs[1]["gen south"])
     assert str(theirs[0]) == str(theirs[1])
 
@@ -293,7 +293,7 @@ def test_data_of_others_are_not_read():
     region = Region(2)
     result = ran(region.problem)
     data = {"load south": explode, "limit south": explode}
-    assert result.own("north", data=data).value == result.own("north").value
+    assert result.recourse("north", data=data).value == result.recourse("north").value
 
 
 def test_a_transcript_that_is_replayed_has_own_solutions_and_copies_have_none():
@@ -301,10 +301,10 @@ def test_a_transcript_that_is_replayed_has_own_solutions_and_copies_have_none():
     plan = region.problem.plan(**BUDGET)
     result = plan.run(seed=0, record=True)
     again = plan.replay(result.transcript)
-    assert again.own("north").value == result.own("north").value
+    assert again.recourse("north").value == result.recourse("north").value
     for twin in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
         with pytest.raises(dp.ModelError, match=r"copied or unpickled.*plan\.replay"):
-            twin.own("north")
+            twin.recourse("north")
 
 
 def test_the_guarantee_says_what_it_assumes():
@@ -329,19 +329,21 @@ def test_the_guarantee_says_what_it_assumes():
 def test_private_data_in_own_alone_need_no_guarantee():
     tie, gen = cp.Variable(name="tie"), cp.Variable(name="gen")
     limit = dp.Private([CANARY], name="limit", adjacency=dp.Within(1.0))
-    a = dp.Agent(cp.Minimize(cp.square(tie + gen - 9)), name="a", own=[gen <= limit[0] / CANARY])
+    a = dp.Agent(
+        cp.Minimize(cp.square(tie + gen - 9)), name="a", recourse=[gen <= limit[0] / CANARY]
+    )
     b = dp.Agent(cp.Minimize(cp.square(tie)), name="b")
     result = dp.Problem([a, b]).plan(dp.ADMM(), rounds=300).run()
     assert str(result.guarantee).startswith(
-        "no guarantee: none is needed, private data are in own="
+        "no guarantee: none is needed, private data are in recourse="
     )
-    mine = result.own("a")
+    mine = result.recourse("a")
     assert mine["gen"] == pytest.approx(1.0, abs=1e-8)
     assert not contains(result, [CANARY])
 
 
 def test_keys_that_are_no_variables_are_not_quoted():
-    mine = ran(Region(5).problem).own("north")
+    mine = ran(Region(5).problem).recourse("north")
     with pytest.raises(dp.ModelError) as caught:
         mine[np.full(3, CANARY)]
     assert not leaks(caught.value)
@@ -353,7 +355,7 @@ def test_keys_that_are_no_variables_are_not_quoted():
 def test_it_prints_by_name_and_shows_nothing_at_a_prompt():
     region = Region(5)
     result = ran(region.problem)
-    mine = result.own("north")
+    mine = result.recourse("north")
     text = str(mine)
     assert text.startswith("own solution, known to 'north' only; not covered if published\n")
     for name in ("gen north", "tie"):
@@ -366,13 +368,13 @@ def test_it_prints_by_name_and_shows_nothing_at_a_prompt():
 
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_it_is_neither_pickled_nor_copied(attempt):
-    mine = ran(Region(5).problem).own("north")
+    mine = ran(Region(5).problem).recourse("north")
     with pytest.raises(dp.PrivacyError, match="'north' is neither pickled nor copied"):
         attempt(mine)
 
 
 def test_it_is_no_json_and_no_mapping():
-    mine = ran(Region(5).problem).own("north")
+    mine = ran(Region(5).problem).recourse("north")
     for attempt in (json.dumps, vars, dict):
         with pytest.raises((TypeError, dp.ModelError)) as caught:
             attempt(mine)
@@ -380,7 +382,7 @@ def test_it_is_no_json_and_no_mapping():
 
 
 def test_variables_that_the_agent_does_not_hold_are_refused():
-    mine = ran(Region(5).problem).own("north")
+    mine = ran(Region(5).problem).recourse("north")
     with pytest.raises(dp.ModelError, match="No agent 'north' holds a variable 'gen south'"):
         mine["gen south"]
     for key in (0, [mine]):
@@ -392,10 +394,10 @@ def test_agents_go_by_themselves_or_by_name():
     region = Region(5)
     result = ran(region.problem)
     for agent, name in zip(region.problem.agents, region.problem.names, strict=True):
-        mine = result.own(agent)
-        assert mine.agent == name and mine.value == result.own(name).value
+        mine = result.recourse(agent)
+        assert mine.agent == name and mine.value == result.recourse(name).value
     with pytest.raises(dp.ModelError, match="names no agent of the problem"):
-        result.own(Region(5).problem.agents[0])
+        result.recourse(Region(5).problem.agents[0])
 
 
 @pytest.mark.parametrize("limit", [True, False])
@@ -403,8 +405,10 @@ def test_plans_and_results_say_who_keeps_what_is_in_own(limit):
     plan = Region(5, limit=limit).problem.plan(**BUDGET)
     texts = [" ".join(str(one).split()) for one in (plan, plan.run(seed=0))]
     for text in texts:
-        assert text.count("only result.own(...) keeps the own= of north and south") == limit
-    assert ("every constraint outside own=" in texts[1]) == limit
+        assert (
+            text.count("only result.recourse(...) keeps the recourse= of north and south") == limit
+        )
+    assert ("every constraint outside recourse=" in texts[1]) == limit
     assert "the last iterates keep every agent's constraints" in texts[1]
     assert "own constraints" not in texts[1]
 
@@ -416,7 +420,7 @@ def test_contradicting_limits_are_told_to_the_owner_without_their_values():
     region = Region(6)
     result = ran(region.problem)
     with pytest.raises(dp.SolverError, match="For the owner of agent 'north' alone") as caught:
-        result.own("north", data={"limit north": [-CANARY], "load north": np.full(4, CANARY)})
+        result.recourse("north", data={"limit north": [-CANARY], "load north": np.full(4, CANARY)})
     assert "none of its variables' values keep all its constraints" in str(caught.value)
     assert not leaks(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -431,7 +435,7 @@ def test_failures_on_the_way_show_nothing(monkeypatch):
     monkeypatch.setattr(recourse, "solve_pinned", fails)
     result = ran(Region(6).problem)
     with pytest.raises(dp.SolverError, match="owner of agent 'north' alone.*ValueError") as caught:
-        result.own("north", data={"load north": np.full(4, CANARY)})
+        result.recourse("north", data={"load north": np.full(4, CANARY)})
     assert not leaks(caught.value)
 
 
@@ -446,7 +450,7 @@ def test_interrupts_carry_no_frames_with_data(error, monkeypatch):
     result = ran(Region(6).problem)
     expected = dp.SolverError if error is MemoryError else error
     with pytest.raises(expected) as caught:
-        result.own("north", data={"load north": np.full(4, CANARY)})
+        result.recourse("north", data={"load north": np.full(4, CANARY)})
     assert not leaks(caught.value)
 
 
@@ -456,7 +460,7 @@ def test_data_that_do_not_fit_are_refused_without_showing_them(bad):
     result = ran(region.problem)
     result = region.problem.plan(**BUDGET).replay(result.transcript)
     with pytest.raises(dp.DataError, match="'load north'") as caught:
-        result.own("north", data={"load north": bad})
+        result.recourse("north", data={"load north": bad})
     assert not leaks(caught.value)
 
 
@@ -467,30 +471,30 @@ def test_data_declared_by_shape_have_to_be_given():
     b = dp.Agent(cp.Minimize(cp.square(x)), name="b")
     result = ran(dp.Problem([a, b]), data={d: [3.0]})
     with pytest.raises(dp.DataError, match=r"'d' has no data.*result\.own\('a', data=\{private: "):
-        result.own("a")
+        result.recourse("a")
     with pytest.raises(dp.DataError, match=r"'d' has no data.*plan\.run\(data=\{private: "):
         ran(result.problem)
     best = min(1.0, 3.0 - result.solution[x])
-    assert result.own("a", data={d: [3.0]})["y"] == pytest.approx(best, abs=1e-6)
+    assert result.recourse("a", data={d: [3.0]})["y"] == pytest.approx(best, abs=1e-6)
 
 
 def test_names_and_runs_without_agreed_values_are_refused():
     region = Region(6)
     result = ran(region.problem)
     with pytest.raises(dp.ModelError, match=r"result\.own\('west'\) names no agent.*'north'"):
-        result.own("west")
+        result.recourse("west")
     with pytest.raises(dp.ModelError, match="names no agent") as caught:
-        result.own(np.full(3, CANARY))
+        result.recourse(np.full(3, CANARY))
     assert "31415" not in told(caught.value)
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     d = dp.Private([1.0], name="d", adjacency=dp.Within(1.0))
     a = dp.Agent(cp.Minimize(cp.square(x + y - d[0])), name="a")
     b = dp.Agent(cp.Minimize(cp.square(x)), name="b")
-    plan = dp.Problem([a, b]).plan(dp.MeanGradient(step=1e4), rounds=400, mechanism=None)
+    plan = dp.Problem([a, b]).plan(dp.FederatedAveraging(step=1e4), rounds=400, mechanism=None)
     diverged = plan.run()
     assert diverged.status is dp.Status.DIVERGED
     with pytest.raises(dp.ModelError, match="no values to which all agents agree"):
-        diverged.own("a")
+        diverged.recourse("a")
 
 
 def test_objectives_that_are_not_convex_are_refused():
@@ -501,4 +505,4 @@ def test_objectives_that_are_not_convex_are_refused():
     b = dp.Agent(cp.Minimize(cp.square(x)), [cp.abs(x) <= 2], name="b")
     plan = dp.Problem([a, b]).plan(dp.DecentralizedGradient(), rounds=3, mechanism=None)
     with pytest.raises(dp.ModelError, match="convexity rules"):
-        plan.run().own("a")
+        plan.run().recourse("a")

@@ -64,7 +64,7 @@ def test_other_problems_on_the_same_object_count():
 
 def test_a_common_ledger_is_silent_and_one_that_lacks_a_run_is_not(tmp_path):
     problem, _ = two()
-    plan = planned(problem, mechanism=dp.Gaussian(multiplier=20.0), epsilon=5.0)
+    plan = planned(problem, mechanism=dp.Gaussian(noise_multiplier=20.0), epsilon=5.0)
     first = plan.run(ledger=tmp_path / "spent.jsonl")
     second = plan.run(ledger=tmp_path / "spent.jsonl")
     third = plan.run(ledger=second.ledger)
@@ -164,7 +164,7 @@ def test_pairs_add_up_with_their_deltas():
     user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
     given = dp.Problem([user, dp.Agent(cp.Minimize(cp.norm1(y)), name="b")], coupling=[x == y])
     method = dp.GradientADMM(penalty=1.0, order="permutation")
-    plan = given.plan(method, observer="last iterate", **BUDGET)
+    plan = given.plan(method, observer="last_iterate", **BUDGET)
     plan.run()
     with pytest.warns(dp.RepeatWarning, match=r"together they are \(2, 2e-6\)-DP, not \(1, 1e-6\)"):
         plan.run()
@@ -264,7 +264,7 @@ def test_agents_with_equal_data_in_one_run_count_once():
 
 def test_a_ledger_that_holds_the_runs_of_equal_data_is_silent(tmp_path):
     for _ in range(2):
-        plan = planned(two()[0], mechanism=dp.Gaussian(multiplier=20.0), epsilon=5.0)
+        plan = planned(two()[0], mechanism=dp.Gaussian(noise_multiplier=20.0), epsilon=5.0)
         plan.run(ledger=tmp_path / "spent.jsonl")
 
 
@@ -304,7 +304,7 @@ class Interrupted(dp.LinearizedADMM):
 
 
 def interrupted(problem, **settings):
-    settings = {"mechanism": dp.Gaussian(multiplier=20.0), "epsilon": 5.0} | settings
+    settings = {"mechanism": dp.Gaussian(noise_multiplier=20.0), "epsilon": 5.0} | settings
     return problem.plan(Interrupted(penalty=1.0), **(BUDGET | settings))
 
 
@@ -349,7 +349,7 @@ def test_an_interrupted_run_counts_from_its_first_release_on(home):
 def test_a_ledger_that_was_passed_knows_of_the_run_that_was_interrupted(home):
     build, executor, releases = HOMES[home]
     problem, _ = build()
-    noise = {"mechanism": dp.Gaussian(multiplier=20.0), "epsilon": 5.0}
+    noise = {"mechanism": dp.Gaussian(noise_multiplier=20.0), "epsilon": 5.0}
     first = planned(problem, **noise).run()
     held = first.ledger
     before = held.spent()
@@ -425,7 +425,7 @@ def test_an_array_that_is_gone_is_not_missed():
 def test_clipped_records_have_not_changed():
     rows = np.array([[3.0, 4.0], [0.1, 0.2]])
     x = cp.Variable(2)
-    X = dp.Private(rows, adjacency=dp.Rows(1.0, clip=True), name="X")
+    X = dp.Private(rows, adjacency=dp.Rows(1.0, clip_rows=True), name="X")
     plan = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.abs(X @ x - 1))), [cp.abs(x) <= 1])]).plan(
         dp.LinearizedADMM(), **BUDGET
     )

@@ -171,7 +171,7 @@ def test_the_figure_shows_residuals_and_the_guarantee(plan):
     assert np.array_equal(dual[1:], result.history.dual[1:])
 
 
-@pytest.mark.parametrize("method", [dp.Central(), dp.LinearizedADMM()])
+@pytest.mark.parametrize("method", [dp.OneShot(), dp.LinearizedADMM()])
 def test_of_one_round_what_it_returned_is_drawn(method):
     line = power_line()
     result = line.problem.plan(method, mechanism=None, rounds=1).run()
@@ -188,7 +188,7 @@ def test_of_one_round_what_it_returned_is_drawn(method):
 def test_agents_that_hear_of_one_point_have_no_line_of_disagreement():
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - k)), name=f"a{k}") for k in range(2)]
-    result = dp.Problem(agents).plan(dp.SummedGradient(), mechanism=None, rounds=4).run()
+    result = dp.Problem(agents).plan(dp.FederatedGradient(), mechanism=None, rounds=4).run()
     (axes,) = result.plot().axes
     (moved,) = axes.lines
     assert moved.get_label().startswith("movement")
@@ -244,7 +244,7 @@ def test_the_banner_of_grouped_agents_names_the_group():
 
 
 def test_the_banner_shows_a_claim_as_one():
-    mechanism = dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical")
+    mechanism = dp.Gaussian(release_epsilon=1.0, release_delta=1e-2, calibration="classical")
     plan = problem().plan(dp.LinearizedADMM(), mechanism=mechanism, rounds=100, delta=1e-2)
     assert "(11.9182, 0.01)-DP for one change in one agent's data, worst case" in flat(plan)
     assert "claims (9.76619, 0.01); that is not a bound" in flat(plan)
@@ -260,7 +260,7 @@ def test_the_summary_of_a_seeded_run_says_not_for_release():
 
 def test_what_is_computed_on_private_data_says_so(capsys):
     plan = problem().plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=1)
-    assert "not private" in str(dp.check(plan))
+    assert "not private" in str(dp.check_sensitivity(plan))
     assert "not private" in str(dp.audit(plan, runs=20))
     assert capsys.readouterr().out == ""
 
@@ -275,7 +275,7 @@ def test_the_ledger_is_shown_with_what_is_spent_and_allowed():
 
 def test_notes_stand_under_the_banner_and_in_the_result(plan, tmp_path, capsys):
     path = tmp_path / "spent.jsonl"
-    mechanism = dp.Gaussian(multiplier=50.0)
+    mechanism = dp.Gaussian(noise_multiplier=50.0)
     for rounds in (4, 6):
         plan = power_line().problem.plan(
             dp.LinearizedADMM(), mechanism=mechanism, delta=1e-6, rounds=rounds

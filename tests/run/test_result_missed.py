@@ -25,7 +25,7 @@ def cramped():
 
 
 def planned(price=PRICE):
-    return cramped().plan(violation=0.1, slack_price=price, epsilon=1.0, delta=1e-6)
+    return cramped().plan(violation_probability=0.1, slack_penalty=price, epsilon=1.0, delta=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_what_is_missed_is_what_the_tightened_problem_pays_for(ran):
     ]
     cp.Problem(cp.Minimize(cp.sum_squares(p) + PRICE * cp.sum(s)), limits).solve(cp.CLARABEL)
     names = [f"Constraint {k} of agent 'grid'" for k in (1, 2, 3)]
-    assert list(result.missed) == names
-    found = np.concatenate([result.missed[name] for name in names])
+    assert list(result.constraint_slack) == names
+    found = np.concatenate([result.constraint_slack[name] for name in names])
     assert found == pytest.approx(s.value, abs=1e-6)
     assert found[0] <= 1e-7 and found[1:].sum() > 0.1
 
@@ -58,7 +58,9 @@ def test_what_is_missed_is_what_the_tightened_problem_pays_for(ran):
 def test_replays_tell_the_same(ran):
     plan, result = ran
     again = plan.replay(result.transcript)
-    assert all(np.array_equal(again.missed[what], by) for what, by in result.missed.items())
+    assert all(
+        np.array_equal(again.missed[what], by) for what, by in result.constraint_slack.items()
+    )
 
 
 def test_it_is_printed_once_with_what_was_missed(ran, capsys):
@@ -66,7 +68,7 @@ def test_it_is_printed_once_with_what_was_missed(ran, capsys):
     plan.run(seed=1, verbose=True)
     for text in (str(result), capsys.readouterr().out):
         said = " ".join(text.split())
-        missed = [what for what, by in result.missed.items() if by.max() > 1e-7]
+        missed = [what for what, by in result.constraint_slack.items() if by.max() > 1e-7]
         assert said.count("which the decision pays for") == len(missed) > 0
         assert f"slack: {missed[0]} may be missed by up to" in said
 
@@ -76,7 +78,7 @@ def test_a_decision_that_misses_nothing_says_so():
     load = dp.Private(1.0, name="load", adjacency=dp.Within(0.02))
     agent = dp.Agent(cp.Minimize(p), [p >= load], name="grid")
     result = dp.Problem([agent]).solve(
-        violation=0.1, slack_price=9.0, epsilon=1.0, delta=1e-6, seed=1
+        violation_probability=0.1, slack_penalty=9.0, epsilon=1.0, delta=1e-6, seed=1
     )
     assert "no constraint to be missed" in str(result)
 
@@ -85,5 +87,5 @@ def test_where_nothing_may_be_missed_nothing_is_told():
     p = cp.Variable(name="p")
     load = dp.Private(1.0, name="load", adjacency=dp.Within(0.02))
     agent = dp.Agent(cp.Minimize(p), [p >= load], name="grid")
-    result = dp.Problem([agent]).solve(violation=0.1, epsilon=1.0, delta=1e-6, seed=1)
-    assert result.missed == {} and "slack" not in str(result)
+    result = dp.Problem([agent]).solve(violation_probability=0.1, epsilon=1.0, delta=1e-6, seed=1)
+    assert result.constraint_slack == {} and "slack" not in str(result)

@@ -84,7 +84,7 @@ def planned(given=None, algorithm=None, **arguments):
 
 def unpriced(given=None, multiplier=30.0, **arguments):
     """With noise of a given size: a plan of more rounds has a larger budget."""
-    mechanism = dp.Gaussian(multiplier=multiplier)
+    mechanism = dp.Gaussian(noise_multiplier=multiplier)
     return planned(given, mechanism=mechanism, epsilon=None, **arguments)
 
 
@@ -93,7 +93,7 @@ def noiseless(given=None):
 
 
 PLANS = {
-    "each step": planned,
+    "each_step": planned,
     "once": lambda: planned(release="once"),
     "Laplace": lambda: planned(mechanism=dp.Laplace(), delta=0.0),
     "exact steps": lambda: planned(algorithm=dp.ADMM(penalty=2.0)),
@@ -257,7 +257,7 @@ def test_a_run_may_be_killed_after_every_line(path, seed):
         same(result, plan.run(seed=seed, record=True))
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 @pytest.mark.parametrize("place", [1, 2, 4])
 def test_an_exception_interrupts_a_run_as_well(path, release, place):
     class Fragile(Serial):
@@ -338,7 +338,7 @@ from dpcvx.privacy.ledger_file import Journal
 from tests.run.test_resume import PLANS
 
 folder, seeds = Path(sys.argv[1]), {"seeded": 3, "unseeded": None}
-plans = {name: PLANS[name]() for name in ("each step", "once")}
+plans = {name: PLANS[name]() for name in ("each_step", "once")}
 parts = {"before": 0.0, "middle": 0.5, "late": 0.9}
 opened, forced = Journal._open, os.fsync
 
@@ -385,8 +385,8 @@ def child(name, seed, where, place):
 
 
 for name, seed, places in (
-    ("each step", "seeded", ("before", "middle", "late", "fsync")),
-    ("each step", "unseeded", ("middle", "late", "fsync")),
+    ("each_step", "seeded", ("before", "middle", "late", "fsync")),
+    ("each_step", "unseeded", ("middle", "late", "fsync")),
     ("once", "seeded", ("before", "middle", "late", "fsync")),
 ):
     for where in places:
@@ -421,7 +421,7 @@ def victims(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("name", ["each step", "once"])
+@pytest.mark.parametrize("name", ["each_step", "once"])
 def test_a_seeded_run_survives_kill_9_at_every_write(victims, path, name):
     plan = PLANS[name]()
     result, raw = full(plan, path, seed=3)
@@ -437,7 +437,7 @@ def test_a_seeded_run_survives_kill_9_at_every_write(victims, path, name):
 
 def test_an_unseeded_run_survives_kill_9_at_every_write(victims):
     plan, torn = planned(), 0
-    for file in victims["each step", "unseeded"]:
+    for file in victims["each_step", "unseeded"]:
         raw = file.read_bytes()
         if not written(raw, "end"):
             result = plan.run(ledger=file, record=True)
@@ -1081,7 +1081,7 @@ def shows(raw, numbers):
     return False
 
 
-@pytest.mark.parametrize("release", ["each step", "once", None])
+@pytest.mark.parametrize("release", ["each_step", "once", None])
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_data_and_seeds_are_not_in_the_file(path, instance, release):
     given, seed = INSTANCES[instance](), 9876543210123
@@ -1245,7 +1245,7 @@ def last_iterate():
     other = dp.Agent(cp.Minimize(cp.norm1(y)), name="b")
     problem = dp.Problem([user, other], coupling=[x == y])
     method = dp.GradientADMM(penalty=1.0, step=0.1)
-    return problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6, observer="last iterate")
+    return problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6, observer="last_iterate")
 
 
 def full_disk(monkeypatch, where):
@@ -1272,9 +1272,9 @@ def full_disk(monkeypatch, where):
 
 
 @pytest.mark.parametrize("where", ["at once", "in the middle", "on its way", "after it"])
-@pytest.mark.parametrize("kind", ["each step", "last iterate", "no noise"])
+@pytest.mark.parametrize("kind", ["each_step", "last_iterate", "no noise"])
 def test_a_result_is_not_lost_for_want_of_its_last_line(path, kind, where):
-    plan = {"each step": planned, "last iterate": last_iterate, "no noise": noiseless}[kind]()
+    plan = {"each_step": planned, "last_iterate": last_iterate, "no noise": noiseless}[kind]()
     with pytest.MonkeyPatch.context() as patch:
         full_disk(patch, where)
         result = plan.run(ledger=path, seed=3)
@@ -1282,7 +1282,7 @@ def test_a_result_is_not_lost_for_want_of_its_last_line(path, kind, where):
     assert "ledger.jsonl" in note and "The result is complete" in note
     same(result, plan.run(seed=3))
     same_ledger(dp.Ledger.load(path), result.ledger)
-    if kind == "each step" and where in ("at once", "in the middle"):
+    if kind == "each_step" and where in ("at once", "in the middle"):
         again = plan.run(ledger=path, seed=3)  # only the last line is missing
         same(again, result)
         same_ledger(again.ledger, result.ledger)

@@ -39,7 +39,7 @@ def test_returned_loads_keep_every_limit(seed):
         dp.LinearizedADMM(penalty=1.0), rounds=20, epsilon=1.0, delta=1e-6, seed=seed, record=True
     )
     assert all(c.violation().max() < 1e-7 for c in problem.constraints)
-    assert result.feasible and result.excess < 1e-7
+    assert result.feasible and result.max_violation < 1e-7
     assert np.array_equal(result.solution[load], load.value)
     assert result.solution.mismatch < 1e-15 < result.consensus_residual == result.raw.mismatch
     assert result.raw is getattr(result, result.reported)
@@ -48,19 +48,19 @@ def test_returned_loads_keep_every_limit(seed):
     )
     for one, other in zip(again.solution.vectors, result.solution.vectors, strict=True):
         assert np.array_equal(one, other)
-    assert again.excess == result.excess
+    assert again.max_violation == result.max_violation
 
 
 def test_returned_values_keep_the_coupling():
     problem, own = shares()
     result = problem.solve(dp.ResourceADMM(penalty=1.0), rounds=5, epsilon=1.0, delta=1e-6, seed=0)
     assert result.coupling_residual > 0.1
-    assert result.moved > 0.01
+    assert result.projection_distance > 0.01
     assert sum(x.value for x in own) == pytest.approx([3.0, 3.0], abs=1e-7)
     assert all(c.violation().max() < 1e-7 for c in problem.constraints)
     text = " ".join(str(result).split())
     assert f"violate an equality by at most {result.coupling_residual:.3e}" in text
-    assert f"in no entry more than {result.moved:.3e} away" in text
+    assert f"in no entry more than {result.projection_distance:.3e} away" in text
 
 
 def test_replays_set_the_values_and_the_status_that_a_run_sets(tmp_path):
@@ -80,7 +80,7 @@ def test_replays_set_the_values_and_the_status_that_a_run_sets(tmp_path):
 def test_values_that_suit_everyone_are_left_alone():
     problem, load = feeder(limit=100.0)
     result = problem.solve(dp.ADMM(penalty=1.0), mechanism=None, rounds=300)
-    assert result.moved == 0
+    assert result.projection_distance == 0
     assert load.value == pytest.approx(np.array([[3.0, 1.0], [3.0, 2.0], [3.0, 3.0]]), abs=1e-4)
     assert "closest" not in str(result)
 
@@ -101,7 +101,7 @@ def test_a_run_that_diverged_returns_nothing():
     problem = dp.Problem(agents)
     result = problem.solve(dp.LinearizedADMM(penalty=1.0, step=10.0), mechanism=None, rounds=200)
     assert result.status is dp.Status.DIVERGED and not result.feasible
-    assert x.value is None and np.isnan(result.excess)
+    assert x.value is None and np.isnan(result.max_violation)
 
 
 def one(constraints, name="x"):
@@ -115,7 +115,7 @@ def test_what_is_said_to_be_kept_is_checked_on_the_users_own_constraints(monkeyp
     problem, _ = one(lambda x: [cp.sum(x) <= 1])
     plan = problem.plan(mechanism=None)
     found = plan.run()
-    assert found.feasible and found.excess < 1e-7
+    assert found.feasible and found.max_violation < 1e-7
 
     def dropped(program, vectors, **arguments):
         point = common_point(program, vectors, **arguments)
@@ -123,7 +123,7 @@ def test_what_is_said_to_be_kept_is_checked_on_the_users_own_constraints(monkeyp
 
     monkeypatch.setattr(module, "common_point", dropped)
     result = plan.run()
-    assert not result.feasible and result.excess == pytest.approx(2.0, abs=1e-6)
+    assert not result.feasible and result.max_violation == pytest.approx(2.0, abs=1e-6)
     text = " ".join(str(result).split())
     assert "no point was found at which all agents agree and every constraint holds" in text
     assert "the values returned keep every constraint to within 2.000e+00" in text
@@ -134,7 +134,7 @@ def test_the_check_leaves_values_of_variables_and_reads_no_private_constraint(mo
     x = cp.Variable(2, name="x")
     limits = [x <= d, x >= 0]
     problem = dp.Problem([dp.Agent(cp.Minimize(-cp.sum(x)), limits, name="a")])
-    plan = problem.plan(epsilon=100.0, delta=1e-6, violation=0.1)
+    plan = problem.plan(epsilon=100.0, delta=1e-6, violation_probability=0.1)
     checked = []
     monkeypatch.setattr(
         module, "_violation", lambda constraint: (checked.append(constraint.id), (0.0, 1.0))[1]

@@ -155,7 +155,7 @@ PULL = dp.Private(np.ones(2), name="pull", adjacency=dp.Within(0.1))
 
 
 @pytest.mark.parametrize("noise", [{"mechanism": None}, {"epsilon": 1.0, "delta": 1e-6}])
-@pytest.mark.parametrize("method", [dp.MeanGradient(step=0.1), dp.LinearizedADMM(step=0.1)])
+@pytest.mark.parametrize("method", [dp.FederatedAveraging(step=0.1), dp.LinearizedADMM(step=0.1)])
 def test_a_run_of_one_agent_that_falls_for_ever_is_not_completed(method, noise):
     agent = dp.Agent(cp.Minimize(-PULL @ FREE - 2 * cp.sum(FREE)), name="a")
     result = dp.Problem([agent]).plan(method, rounds=100, **noise).run(seed=0)
@@ -165,7 +165,7 @@ def test_a_run_of_one_agent_that_falls_for_ever_is_not_completed(method, noise):
 def test_a_concave_objective_without_bounds_is_not_completed():
     agent = dp.Agent(cp.Maximize(cp.sum_squares(FREE - PULL)), name="a")
     for rounds, status in ((10, dp.Status.UNSETTLED), (200, dp.Status.DIVERGED)):
-        plan = dp.Problem([agent]).plan(dp.MeanGradient(), rounds=rounds, mechanism=None)
+        plan = dp.Problem([agent]).plan(dp.FederatedAveraging(), rounds=rounds, mechanism=None)
         assert plan.run(seed=0).status is status
 
 
@@ -188,10 +188,10 @@ def sparse():
 
 def test_a_slow_run_is_not_completed():
     problem = sparse()
-    plan = problem.plan(dp.SummedGradient(), rounds=500, mechanism=None)
+    plan = problem.plan(dp.FederatedGradient(), rounds=500, mechanism=None)
     result = plan.run(record=True)
     assert result.status is dp.Status.UNSETTLED
-    best = dp.not_private.central(problem).solve(cp.CLARABEL)
+    best = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
     assert dp.not_private.objective(problem, result.solution) > 1.05 * best
     assert plan.replay(result.transcript).status is result.status
 

@@ -71,3 +71,48 @@ def test_a_run_has_no_dual_values_and_says_so(solved):
     assert limit.dual_value is not None
     problem.solve(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2, seed=0)
     assert limit.dual_value is None
+
+
+def public():
+    """Without private data; the optimum is at x = (1, 1), y = 2."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    north = dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="north")
+    south = dp.Agent(cp.Minimize(cp.sum_squares(x - 1) + cp.square(y - 2) + 3), name="south")
+    return dp.Problem([north, south]), x, y
+
+
+def test_a_result_is_read_like_a_mapping_from_names():
+    problem, x, y = public()
+    result = problem.plan(dp.ADMM(), rounds=60).run()
+    for mapping in (result, result.solution):
+        assert list(mapping) == ["x", "y"] == list(mapping.keys()) and len(mapping) == 2
+        assert "x" in mapping and y in mapping and "z" not in mapping
+        assert cp.Variable(name="x") not in mapping
+        assert mapping["x"] == pytest.approx(np.ones(2), abs=1e-4)
+        assert np.array_equal(mapping[x], mapping["x"])
+        for values in (mapping.to_dict(), dict(mapping)):
+            assert set(values) == {"x", "y"} and float(values["y"]) == pytest.approx(2, abs=1e-4)
+
+
+def test_names_that_repeat_cannot_be_listed(solved):
+    _, result, _ = solved
+    for read in (lambda: list(result), lambda: result.to_dict(), lambda: dict(result.solution)):
+        with pytest.raises(dp.ModelError, match=r"called 'own'.*cp\.Variable\(name='power'\)"):
+            read()
+
+
+def test_the_value_of_a_result_stays_that_of_its_own_run():
+    problem, x, _ = public()
+    result = problem.plan(dp.ADMM(), rounds=60).run()
+    x.value = np.array([5.0, 7.0])
+    assert result.value == pytest.approx(3.0, abs=1e-6)
+    assert np.array_equal(x.value, [5.0, 7.0])
+
+
+def test_the_value_of_private_objectives_is_refused(solved):
+    problem, result, _ = solved
+    for name, read in (("result", lambda: result.value), ("problem", lambda: problem.value)):
+        with pytest.raises(dp.PrivacyError, match=rf"{name}\.value.*'north'.*not_private"):
+            read()
+    with pytest.raises(dp.ModelError, match="copied or unpickled"):
+        assert copy.deepcopy(result).value is None

@@ -102,7 +102,7 @@ def many(count=40):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_runs_whose_terms_are_added_up_by_workers_are_those_of_one_process(workers, tmp_path):
-    plan = many().plan(dp.SummedGradient(step=0.01), rounds=3, epsilon=1.0, delta=1e-6)
+    plan = many().plan(dp.FederatedGradient(step=0.01), rounds=3, epsilon=1.0, delta=1e-6)
     path = tmp_path / "spent.jsonl"
     found = plan.run(seed=1, executor=dp.Processes(workers), record=True, ledger=path)
     same(found, plan.run(seed=1, executor=dp.Serial(), record=True))
@@ -111,7 +111,7 @@ def test_runs_whose_terms_are_added_up_by_workers_are_those_of_one_process(worke
 
 
 def test_a_call_holds_what_all_agents_hear_once():
-    plan = many().plan(dp.SummedGradient(step=0.01), rounds=3, epsilon=1.0, delta=1e-6)
+    plan = many().plan(dp.FederatedGradient(step=0.01), rounds=3, epsilon=1.0, delta=1e-6)
     server = plan.algorithm.start_server(plan.program)
     for k in range(plan.algorithm.exchanges):
         server, messages = plan.algorithm.send(server, 1, k)

@@ -20,7 +20,7 @@ METHODS = {
     "gradients": {"perturb": "objective"},
     "results": {"perturb": "output"},
     "claimed results": {"perturb": "output", "output_sensitivity": 0.1},
-    "claimed and projected": {"perturb": "projected output", "output_sensitivity": 0.1},
+    "claimed and projected": {"perturb": "projected_output", "output_sensitivity": 0.1},
 }
 DATA = [np.array([0.9, -0.4, 1.3]), np.array([0.2, 0.8, -0.7])]
 
@@ -37,7 +37,7 @@ def planned(constraints, **settings):
     ]
     method = dp.LinearizedADMM(1.0, step=0.1, **settings)
     return dp.Problem(agents).plan(
-        method, mechanism=dp.Gaussian(multiplier=2.0), rounds=3, delta=1e-6
+        method, mechanism=dp.Gaussian(noise_multiplier=2.0), rounds=3, delta=1e-6
     )
 
 
@@ -100,7 +100,7 @@ def apart(monkeypatch, plan):
 
 @pytest.mark.parametrize("constraints", SETS)
 @pytest.mark.parametrize("method", METHODS)
-def test_public_tools_are_the_same_on_neighbouring_data(constraints, method, monkeypatch):
+def test_public_tools_are_the_same_on_neighboring_data(constraints, method, monkeypatch):
     assert not apart(monkeypatch, planned(constraints, **METHODS[method]))
 
 

@@ -175,7 +175,7 @@ def worst(form, norm_of, p, scale=1.0):
     far=st.sampled_from([0.0, 1.0, 1e3]),
     radius=st.sampled_from([1e-3, 1.0, 40.0]),
 )
-def test_neighbours_never_exceed_the_bound(family, norm, p, seed, kind, size, far, radius):
+def test_neighbors_never_exceed_the_bound(family, norm, p, seed, kind, size, far, radius):
     form, sensitivity = certified(family, seed, norm, radius)
     bound = sensitivity.bound(p).value
     rng = np.random.default_rng(seed)
@@ -190,7 +190,7 @@ def test_neighbours_never_exceed_the_bound(family, norm, p, seed, kind, size, fa
 @families
 @norms
 @pytest.mark.parametrize("p", [1, 2])
-def test_adversarial_neighbours_attain_the_bound(family, norm, p):
+def test_adversarial_neighbors_attain_the_bound(family, norm, p):
     form, sensitivity = certified(family, 1, norm)
     bound = sensitivity.bound(p)
     attained = worst(form, lambda spec: spec.adjacency.norm, p)
@@ -359,7 +359,7 @@ def test_unproved_terms_are_refused_by_name(case):
     text = str(caught.value)
     assert "'harbour'" in text and "'meter'" in text
     assert f"meet in {WRITTEN.get(case, f'cp.{case}')}, whose gradient" in text
-    assert "clip=" not in text  # of no use to data that are not records
+    assert "clip_norm=" not in text  # of no use to data that are not records
     assert "sum_squares(A @ x - data)" in text
 
 
@@ -394,7 +394,7 @@ def test_data_and_variables_apart_have_no_sensitivity(f):
     assert sensitivity.independent == tuple(spec.name for spec in sensitivity.private)
 
 
-def test_regularisers_add_nothing():
+def test_regularizers_add_nothing():
     d = d_of(4)
     plain, rich = (
         derive(form_of(cp.sum_squares(x - d) + rest)[1], "north")
@@ -537,14 +537,14 @@ def test_private_weights_have_a_bound_at_each_point_that_is_attained(case, norm,
     assert sensitivity.bound(p, scale, point).value == pytest.approx(attained, rel=1e-8)
 
 
-def rows_of(*shape, bound=1.0, norm=2, change="replace", name="rows", **kwargs):
+def rows_of(*shape, bound=1.0, norm=2, change="replace_one", name="rows", **kwargs):
     adjacency = dp.Rows(bound, norm, change, records="meter")
     return dp.Private(shape=shape, adjacency=adjacency, name=name, **kwargs)
 
 
 @norms
 @pytest.mark.parametrize("p", [1, 2])
-@pytest.mark.parametrize("change", ["replace", "add or remove"])
+@pytest.mark.parametrize("change", ["replace_one", "add_or_remove_one"])
 def test_one_row_of_constant_terms_moves_the_gradient_by_the_bound_and_no_further(norm, p, change):
     norm = 2 if norm == "entry" else norm
     X, A = cp.Variable((2, 3)), matrix(np.random.default_rng(5), 4, 2)
@@ -559,7 +559,7 @@ def test_one_row_of_constant_terms_moves_the_gradient_by_the_bound_and_no_furthe
         fixed = form.bind([origin]).gradient(np.zeros(6))
         J = np.stack(columns, axis=1) - fixed[:, None]
         worst_row = max([worst_row, *(np.linalg.norm(J @ v, p) for v in corners(J, norm, p))])
-    times = 2 if change == "replace" else 1
+    times = 2 if change == "replace_one" else 1
     assert found.tight and found.value == pytest.approx(times * 0.5 * worst_row, rel=1e-8)
 
 
@@ -612,17 +612,17 @@ def test_parts_of_different_records_in_one_loss_are_named_as_such():
 def test_a_clip_is_not_advised_where_it_is_given():
     w = cp.Variable(2, name="w")
     for clip in (None, 1.0):
-        agent = dp.Agent(cp.Minimize(cp.norm(records() @ w - 1)), [cp.abs(w) <= 1], clip=clip)
+        agent = dp.Agent(cp.Minimize(cp.norm(records() @ w - 1)), [cp.abs(w) <= 1], clip_norm=clip)
         with pytest.raises(dp.PrivacyError, match=r"cp\.sum_squares\(X @ w - y\)") as refused:
             dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
-        assert ("dp.Agent(..., clip=1.0)" in str(refused.value)) == (clip is None)
+        assert ("dp.Agent(..., clip_norm=1.0)" in str(refused.value)) == (clip is None)
 
 
 def test_a_clip_and_an_asserted_bound_exclude_each_other():
     w = cp.Variable(2, name="w")
     loss = cp.Minimize(cp.sum(cp.logistic(records() @ w)))
-    agent = dp.Agent(loss, clip=1.0, sensitivity=dp.Asserted(l2=1.0))
-    with pytest.raises(dp.PrivacyError, match="both clip= and sensitivity="):
+    agent = dp.Agent(loss, clip_norm=1.0, sensitivity=dp.Asserted(l2=1.0))
+    with pytest.raises(dp.PrivacyError, match="both clip_norm= and sensitivity="):
         dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
@@ -630,7 +630,7 @@ def test_a_clip_and_an_asserted_bound_exclude_each_other():
 def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
     """Random coordinates: noise covers the entries that move, not the dimension."""
     plan = clinics().problem.plan(
-        dp.LinearizedADMM(penalty=1.0), mechanism=dp.Laplace(multiplier=3.0), rounds=1
+        dp.LinearizedADMM(penalty=1.0), mechanism=dp.Laplace(noise_multiplier=3.0), rounds=1
     )
     scale = np.zeros(3)
     scale[:count] = 1.0
@@ -644,7 +644,7 @@ def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
 # -- rows of one sign ------------------------------------------------------------------------------
 
 
-def signed_rows(norm, sign, width, seed, change="replace"):
+def signed_rows(norm, sign, width, seed, change="replace_one"):
     """A model that is linear in three rows of one sign, by products with random numbers."""
     rng = np.random.default_rng(seed)
     adjacency = dp.Rows(1.7, norm, change)
@@ -727,7 +727,7 @@ def test_the_farthest_rows_of_one_sign_share_no_entry(norm, p, width):
 
 def test_added_rows_of_one_sign_and_replaced_ones_of_any_are_charged_as_before():
     for norm in (1, 2, math.inf):
-        form = signed_rows(norm, "nonneg", 4, 0, "add or remove")[0]
+        form = signed_rows(norm, "nonneg", 4, 0, "add_or_remove_one")[0]
         assert form.private[0].row_reach(2) == 1.7 * max(1.0, 4 ** (1 / 2 - 1 / norm))
     D = dp.Private(shape=(3, 4), adjacency=dp.Rows(1.0), name="D")
     assert D.spec.row_reach(2) == 2.0 and D.spec.row_reach(1) == 4.0

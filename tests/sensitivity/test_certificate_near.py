@@ -28,7 +28,7 @@ def clinics(clip=None, intercept=False, count=2):
         ill = dp.Private(np.sign(rng.normal(size=M)), name=f"ill {k}", adjacency=dp.Rows(1.0))
         score = found @ w + b if intercept else found @ w
         loss = cp.sum(cp.logistic(-cp.multiply(ill, score))) / M
-        agents.append(dp.Agent(cp.Minimize(loss), name=f"clinic {k}", clip=clip))
+        agents.append(dp.Agent(cp.Minimize(loss), name=f"clinic {k}", clip_norm=clip))
     return dp.Problem(agents)
 
 
@@ -110,36 +110,36 @@ def test_a_clip_that_cuts_nothing_off_adds_nothing(p):
     assert loose.bound(p).value == pytest.approx(2 * longest)
     assert free.bound(p).value <= loose.bound(p).value < 1.0
     words = argument([loose])
-    assert "clip=5 cuts nothing off" in words and "at most twice that" in words
+    assert "clip_norm=5 cuts nothing off" in words and "at most twice that" in words
     assert "cuts" not in argument([certificate(clinics(clip=0.01))])
 
 
 @pytest.mark.parametrize(
-    "method", [dp.SummedGradient(2.0), dp.LinearizedADMM(step=2.0), dp.MeanGradient(2.0)]
+    "method", [dp.FederatedGradient(2.0), dp.LinearizedADMM(step=2.0), dp.FederatedAveraging(2.0)]
 )
 def test_noise_follows_the_point_at_a_fixed_multiplier(method):
     problem = clinics()
     plan = problem.plan(method, mechanism="gaussian", rounds=6, epsilon=50.0, delta=1e-6)
     agent = plan.guarantee.agents[0]
     assert agent.scale == math.inf
-    if not isinstance(method, dp.MeanGradient):
+    if not isinstance(method, dp.FederatedAveraging):
         assert "near the public point of each step, at most" in agent.noise
     result = plan.run(seed=0, record=True, verbose=False)
     entries = result.ledger["clinic 0"].entries
     assert {entry.multiplier for entry in entries} == {plan.agents[0].noise.multiplier}
     assert result.guarantee.epsilon == pytest.approx(plan.guarantee.epsilon)
     changes = [e.sensitivity for e in entries]
-    scale = 2.0 if isinstance(method, dp.MeanGradient) else 1.0
+    scale = 2.0 if isinstance(method, dp.FederatedAveraging) else 1.0
     assert changes[0] == pytest.approx(scale * agent.sensitivity / 2, rel=1e-3)
     assert changes[0] < max(changes) <= scale * agent.sensitivity * 1.001
-    assert dp.check(plan, seed=1).passed
+    assert dp.check_sensitivity(plan, seed=1).passed
     again = plan.replay(result.transcript)
     for variable in problem.variables():
         assert np.array_equal(again.last[variable], result.last[variable])
 
 
 def test_split_noise_does_not_follow_the_point():
-    method = dp.SummedGradient(2.0, dp.SecretSharing(limit=10.0))
+    method = dp.FederatedGradient(2.0, dp.SecretSharing(limit=10.0))
     plan = clinics(count=3).plan(method, mechanism="gaussian", rounds=3, epsilon=5.0, delta=1e-6)
     assert math.isfinite(plan.guarantee.agents[0].scale)
 

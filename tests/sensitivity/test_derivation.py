@@ -8,9 +8,9 @@ import dpcvx as dp
 
 ANGLES = np.linspace(0, 2 * np.pi, 73)
 STEP = dp.LinearizedADMM(penalty=1.0, step=0.1)
-GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
+GAUSS, LAPLACE = dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)
 mechanisms = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
-changes = pytest.mark.parametrize("change", ["replace", "add or remove"])
+changes = pytest.mark.parametrize("change", ["replace_one", "add_or_remove_one"])
 
 
 def planned(cost, constraints=(), *, mechanism=GAUSS, rounds=2, start=None, **agent):
@@ -47,7 +47,7 @@ def test_a_function_that_some_admissible_record_leaves_is_refused_before_data(
     def never():
         raise AssertionError("read")
 
-    y = dp.Private(never, shape=3, adjacency=dp.Rows(1.0, change=change), name="y")
+    y = dp.Private(never, shape=3, adjacency=dp.Rows(1.0, relation=change), name="y")
     with pytest.raises(dp.PrivacyError, match="'north'"):
         planned(cp.sum(cp.logistic(b - UNDEFINED[case](y))), [cp.abs(b) <= 1], mechanism=mechanism)
 
@@ -58,7 +58,7 @@ def test_with_the_sign_declared_the_same_function_is_covered(case):
     y = dp.Private([0.0, 0.5, 1.0], adjacency=dp.Rows(1.0), name="y", nonneg=True)
     plan = planned(cp.sum(cp.logistic(b - UNDEFINED[case](y))), [cp.abs(b) <= 1])
     for record in ([0.0, 0.5, 0.0], [1.0, 0.5, 1.0], [0.0, 0.0, 1.0]):
-        assert dp.check(plan, {"y": record}).passed
+        assert dp.check_sensitivity(plan, {"y": record}).passed
 
 
 def test_so_is_one_that_an_absent_record_leaves():
@@ -87,7 +87,7 @@ INFINITE = {
 def test_one_record_does_not_take_the_contributions_of_others_with_it(case, change):
     b = cp.Variable(name="b")
     y, z = (
-        dp.Private(np.zeros(PEOPLE), adjacency=dp.Rows(1.0, change=change), name=name)
+        dp.Private(np.zeros(PEOPLE), adjacency=dp.Rows(1.0, relation=change), name=name)
         for name in "yz"
     )
     f = INFINITE[case](b, y, z)
@@ -99,7 +99,7 @@ def test_one_record_does_not_take_the_contributions_of_others_with_it(case, chan
     for one, two in [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)]:
         values = {"y": np.eye(PEOPLE)[0] * one, "z": np.eye(PEOPLE)[0] * two}
         if any(values[name].any() for name in used):
-            found = dp.check(plan, {name: values[name] for name in used})
+            found = dp.check_sensitivity(plan, {name: values[name] for name in used})
             assert not found.faults, str(found)  # some of these records move nothing
 
 
@@ -109,10 +109,10 @@ def test_nor_does_a_clipped_one():
     y = dp.Private(np.zeros(PEOPLE), adjacency=dp.Rows(1.0), name="y")
     loss = cp.sum(cp.logistic(X @ w - np.eye(PEOPLE) @ cp.log(1 - y)))
     try:
-        plan = planned(loss, clip=0.5)
+        plan = planned(loss, clip_norm=0.5)
     except dp.PrivacyError:
         return
-    assert dp.check(plan, {"y": np.eye(PEOPLE)[0]}).passed
+    assert dp.check_sensitivity(plan, {"y": np.eye(PEOPLE)[0]}).passed
 
 
 # A private weight of a function with an infinite slope
@@ -134,7 +134,7 @@ def test_a_weight_of_an_entropy_has_no_bound_where_its_slope_is_infinite():
 @pytest.mark.parametrize("adjacency", [dp.Within(0.5, 2), dp.Rows(2.0)], ids=str)
 def test_nor_does_a_check_of_it_pass(adjacency):
     with pytest.raises(dp.PrivacyError, match="nothing bounds.*'d'"):
-        dp.check(entropy(0.0, adjacency), {"d": [1.0, 0.8]})
+        dp.check_sensitivity(entropy(0.0, adjacency), {"d": [1.0, 0.8]})
 
 
 def test_a_start_at_which_the_slope_is_infinite_is_refused():
@@ -142,10 +142,10 @@ def test_a_start_at_which_the_slope_is_infinite_is_refused():
         entropy(0.0, start=0.0)
 
 
-@pytest.mark.parametrize("neighbour", [[1.5, 1.0], [1.0, 0.5], [1.0, 1.5]], ids=str)
-def test_away_from_there_it_has_one_that_neighbours_keep(neighbour):
+@pytest.mark.parametrize("neighbor", [[1.5, 1.0], [1.0, 0.5], [1.0, 1.5]], ids=str)
+def test_away_from_there_it_has_one_that_neighbors_keep(neighbor):
     plan = entropy(1e-3)
-    found = dp.check(plan, {"d": neighbour})
+    found = dp.check_sensitivity(plan, {"d": neighbor})
     assert found.passed and found.agents[0].ratio > 0.9
     # |log x + 1| grows towards the lower bound, and the charge with it.
     assert charged(plan)[-1] > 3 * charged(plan)[0]
@@ -157,17 +157,17 @@ def test_a_large_public_part_of_a_weight_hides_nothing(offset, at):
     x = cp.Variable(name="x")
     d = dp.Private(1.0, adjacency=dp.Within(1e10), name="d", nonneg=True)
     plan = planned(cp.multiply(offset + d, cp.square(x)), [x >= at, x <= 2])
-    found = dp.check(plan, {"d": 1e10})
+    found = dp.check_sensitivity(plan, {"d": 1e10})
     assert found.passed and found.agents[0].ratio > 0.99
 
 
 # Clipped records next to public columns and terms
 
 
-def rows(count=2, change="replace"):
+def rows(count=2, change="replace_one"):
     """Records in the plane, the first of which will be replaced by any other."""
     values = np.tile([1.0, 0.0], (count, 1))
-    return dp.Private(values, adjacency=dp.Rows(1.0, change=change), name="X")
+    return dp.Private(values, adjacency=dp.Rows(1.0, relation=change), name="X")
 
 
 def disk():
@@ -199,17 +199,17 @@ def test_a_clipped_gradient_is_charged_what_one_record_can_do(case, C, change):
     wide = cp.hstack([X, np.ones((2, extra))]) if extra else X
     cost = cp.sum(loss(wide @ v)) + cp.sum_squares(v - 1)
     start = np.linspace(0.3, -0.4, 2 + extra)
-    plan = planned(cost, clip=C, rounds=1, start={v: start})
+    plan = planned(cost, clip_norm=C, rounds=1, start={v: start})
     records = np.hstack([disk(), np.ones((len(disk()), extra))])
     given = clipped(records * slope(records @ start)[:, None], C)
-    if change == "replace":
+    if change == "replace_one":
         moved = np.linalg.norm(given[:, None] - given[None], axis=-1)
     else:  # the last is the absent one
         moved = np.linalg.norm(given - given[-1], axis=-1)
     (charge,) = charged(plan)
     assert moved.max() <= charge
-    assert charge <= (2 if change == "replace" or extra else 1) * C * (1 + 1e-4)
-    if change == "replace" and case == "plain":
+    assert charge <= (2 if change == "replace_one" or extra else 1) * C * (1 + 1e-4)
+    if change == "replace_one" and case == "plain":
         # |score| turns at the origin, so that opposite contributions are one and the same.
         assert moved.max() > 1.4 * C
 
@@ -217,8 +217,8 @@ def test_a_clipped_gradient_is_charged_what_one_record_can_do(case, C, change):
 def test_a_clipped_record_next_to_a_public_column_can_do_all_that_is_charged():
     v = cp.Variable(3, name="v")
     cost = cp.sum(cp.exp(cp.hstack([rows(), np.full((2, 1), 1e-3)]) @ v))
-    plan = planned(cost, clip=0.1, rounds=1)
-    found = dp.check(plan, {"X": np.array([[-1.0, 0.0], [1.0, 0.0]])})
+    plan = planned(cost, clip_norm=0.1, rounds=1)
+    found = dp.check_sensitivity(plan, {"X": np.array([[-1.0, 0.0], [1.0, 0.0]])})
     assert found.passed and found.agents[0].ratio > 0.999
     assert charged(plan)[0] == pytest.approx(0.2, rel=1e-4)
 
@@ -228,12 +228,12 @@ def test_check_agrees_for_every_record(change):
     v = cp.Variable(3, name="v")
     cost = cp.sum(cp.abs(cp.hstack([rows(change=change), np.ones((2, 1))]) @ v))
     start = {v: np.array([0.5, 0.2, -0.1])}
-    plan = planned(cost + cp.sum_squares(v), clip=0.5, rounds=2, start=start)
+    plan = planned(cost + cp.sum_squares(v), clip_norm=0.5, rounds=2, start=start)
     ratios = []
-    records = disk()[::9] if change == "replace" else [np.zeros(2)]
+    records = disk()[::9] if change == "replace_one" else [np.zeros(2)]
     for record in records:
         if not np.array_equal(record, [1.0, 0.0]):
-            found = dp.check(plan, {"X": np.stack([record, [1.0, 0.0]])})
+            found = dp.check_sensitivity(plan, {"X": np.stack([record, [1.0, 0.0]])})
             assert not found.faults
             ratios.append(found.agents[0].ratio)
     assert max(ratios) > 0.5
@@ -243,13 +243,13 @@ def test_a_clip_is_not_bypassed_where_products_of_norms_leave_floating_point():
     X = dp.Private(shape=(3, 2), adjacency=dp.Rows(1.0), name="X")
     w = cp.Variable(2, name="w")
     loss = cp.sum(cp.exp(X @ (1e100 * w) + 250))
-    agent = dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name="a", clip=1.0)
+    agent = dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name="a", clip_norm=1.0)
     plan = dp.Problem([agent]).plan(
         dp.LinearizedADMM(penalty=1.0), rounds=2, epsilon=1.0, delta=1e-6
     )
     for size in (1.5e-162, 1e-200, 1e-30, 5e-324, 1.0):
         rows = np.zeros((3, 2))
         rows[0, 0] = size
-        found = dp.check(plan, {"X": np.zeros((3, 2))}, data={"X": rows})
+        found = dp.check_sensitivity(plan, {"X": np.zeros((3, 2))}, data={"X": rows})
         assert not found.faults
         assert found.passed or size < 1e-30  # what is smaller may move nothing

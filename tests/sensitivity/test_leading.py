@@ -37,11 +37,11 @@ def rows(rng):
     return X
 
 
-def contributions(loss, X, change="replace", sign=None):
+def contributions(loss, X, change="replace_one", sign=None):
     y = dp.Private(
         shape=(M,),
         name="y",
-        adjacency=dp.Rows(1.0, change=change),
+        adjacency=dp.Rows(1.0, relation=change),
         **({sign: True} if sign else {}),
     )
     _, form = form_of(LOSSES[loss](X @ cp.Variable(N, name="w"), y))
@@ -63,7 +63,7 @@ def test_the_largest_of_few_is_the_largest_of_all(loss, seed):
     rng = np.random.default_rng(seed)
     X, sign, p = rows(rng), rng.choice(["", "nonneg"]), int(rng.integers(1, 3))
     removed = bool(rng.integers(2))
-    change = "add or remove" if removed else "replace"
+    change = "add_or_remove_one" if removed else "replace_one"
     whole = contributions(loss, X, change, sign)
     with pytest.MonkeyPatch.context() as patch:
         spies.change(patch, "directions that are few", 2)

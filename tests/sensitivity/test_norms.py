@@ -91,20 +91,25 @@ def corners_of_rows(spec):
     width, entries = spec.shape[1], {None: (-1.0, 0.0, 1.0), "nonneg": (0.0, 1.0)}
     corners = itertools.product(entries.get(spec.sign, (-1.0, 0.0)), repeat=width)
     most = 1 if spec.adjacency.norm == 1 else width
-    return [spec.adjacency.bound * np.array(c) for c in corners if np.count_nonzero(c) <= most]
+    return [spec.adjacency.max_norm * np.array(c) for c in corners if np.count_nonzero(c) <= most]
 
 
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("norm", [1, np.inf])
 @pytest.mark.parametrize(
     ("change", "sign"),
-    [("replace", None), ("replace", "nonneg"), ("replace", "nonpos"), ("add or remove", None)],
+    [
+        ("replace_one", None),
+        ("replace_one", "nonneg"),
+        ("replace_one", "nonpos"),
+        ("add_or_remove_one", None),
+    ],
 )
 def test_a_row_moves_as_much_as_two_of_its_corners_are_apart(change, sign, norm, p):
-    spec = PrivateSpec("X", (4, 3), dp.Rows(0.7, norm=norm, change=change), sign)
+    spec = PrivateSpec("X", (4, 3), dp.Rows(0.7, norm=norm, relation=change), sign)
     J = np.random.default_rng(5).normal(size=(2, 12)) + 0.2
     bounds, corners = norms.row_norms(sp.csr_array(J), spec, p), corners_of_rows(spec)
-    others = corners if change == "replace" else [np.zeros(3)]
+    others = corners if change == "replace_one" else [np.zeros(3)]
     apart = [row - other for row in corners for other in others]
     for row, bound in enumerate(bounds):
         exact = max(np.linalg.norm(J[:, row::4] @ difference, p) for difference in apart)
@@ -135,14 +140,14 @@ def test_rows_of_one_number_move_by_their_bound_once_if_its_sign_is_known(sign, 
     st.integers(0, 2**32 - 1),
     st.integers(2, 4),
     st.sampled_from([1, 2, np.inf]),
-    st.sampled_from(["replace", "add or remove"]),
+    st.sampled_from(["replace_one", "add_or_remove_one"]),
     st.sampled_from([None, "nonneg", "nonpos"]),
     st.sampled_from([1, 2]),
     st.sampled_from([1e-170, 1.0, 1e170]),
 )
 def test_many_rows_are_bounded_as_one_by_one(seed, width, norm, change, sign, p, unit):
     rng, count, height = np.random.default_rng(seed), 5, 3
-    spec = PrivateSpec("X", (count, width), dp.Rows(0.7, norm=norm, change=change), sign)
+    spec = PrivateSpec("X", (count, width), dp.Rows(0.7, norm=norm, relation=change), sign)
     dense = np.zeros((height * width, width * count))
     for j in range(width):  # the numbers of one column of the data move entries of their own
         place = np.ix_(range(height * j, height * (j + 1)), range(count * j, count * (j + 1)))
@@ -170,7 +175,7 @@ def calls_of_planning(count, clip):
     X = dp.Private(shape=(count, 3), name="X", adjacency=dp.Rows(1.0))
     scores = X @ W
     cost = cp.sum(cp.log_sum_exp(scores, axis=1)) - cp.sum(cp.multiply(labels, scores))
-    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(W) <= 5], clip=clip)])
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(W) <= 5], clip_norm=clip)])
     called = 0
 
     def count_calls(frame, event, argument):
@@ -179,7 +184,7 @@ def calls_of_planning(count, clip):
 
     sys.setprofile(count_calls)
     try:
-        plan = problem.plan(dp.SummedGradient(0.1), rounds=2, epsilon=1.0, delta=1e-6)
+        plan = problem.plan(dp.FederatedGradient(0.1), rounds=2, epsilon=1.0, delta=1e-6)
     finally:
         sys.setprofile(None)
     assert plan.agents[0].sensitivity.l2 < np.inf

@@ -135,7 +135,7 @@ def test_every_object_has_a_jacobian_of_its_own():
 @pytest.mark.parametrize("norm", ["entry", 1, 2, math.inf], ids=str)
 @settings(max_examples=10)
 @given(points, data, data, st.sampled_from([1, 2]))
-def test_no_neighbour_moves_the_gradient_further_than_the_bound(name, norm, at, one, change, p):
+def test_no_neighbor_moves_the_gradient_further_than_the_bound(name, norm, at, one, change, p):
     form, sensitivity = of(name, dp.Within(0.5, norm))
     if norm == "entry":
         change = np.where(np.arange(3) == np.argmax(np.abs(change)), change, 0.0)
@@ -149,14 +149,14 @@ def test_no_neighbour_moves_the_gradient_further_than_the_bound(name, norm, at, 
 @pytest.mark.parametrize(
     ("change", "sign", "reach"),
     [
-        ("replace", {}, 2.0),
-        ("replace", {"nonneg": True}, 1.0),
-        ("add or remove", {}, 1.0),
-        ("add or remove", {"nonpos": True}, 1.0),
+        ("replace_one", {}, 2.0),
+        ("replace_one", {"nonneg": True}, 1.0),
+        ("add_or_remove_one", {}, 1.0),
+        ("add_or_remove_one", {"nonpos": True}, 1.0),
     ],
 )
 def test_weights_that_are_records_have_the_reach_of_one_record(p, change, sign, reach):
-    y = private(4, adjacency=dp.Rows(1.5, change=change), name="y", **sign)
+    y = private(4, adjacency=dp.Rows(1.5, relation=change), name="y", **sign)
     sensitivity = certified(y @ cp.square(x))[1]
     at = np.array([0.1, -3.0, 2.0, 0.0])
     assert sensitivity.bound(p, None, at).value == pytest.approx(reach * 1.5 * 6.0)
@@ -227,7 +227,7 @@ def priced():
     return dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="north")])
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 def test_exact_steps_refuse_weights(release):
     with pytest.raises(dp.PrivacyError, match="(?s)'price'.*affine|affine.*'price'"):
         priced().plan(dp.ADMM(), epsilon=1.0, delta=1e-6, release=release)
@@ -248,7 +248,7 @@ def test_weights_that_leave_once_are_charged_their_own_change(kind, norm):
     # What follows is the optimum of what left: 2 d x = 1.
     clipped = np.minimum(1.0, 1 / np.maximum(2 * left, 1e-9))
     assert found.last[x] == pytest.approx(clipped, abs=1e-3)
-    report = dp.check(plan)
+    report = dp.check_sensitivity(plan)
     assert report.passed and 0.9 <= report.agents[0].ratio <= 1 + 1e-9
 
 
@@ -274,7 +274,7 @@ WEIGHTS = {
 ADJACENCIES = [
     *(dp.Within(1.0, norm) for norm in ("entry", 1, 2, math.inf)),
     dp.Rows(1.0),
-    dp.Rows(1.0, change="add or remove"),
+    dp.Rows(1.0, relation="add_or_remove_one"),
 ]
 
 

@@ -1,6 +1,6 @@
 """Symmetric and positive semidefinite private matrices: what one change does, and what is refused.
 
-An entry and its mirror image are one entry. Bounds are held against neighbours that move the
+An entry and its mirror image are one entry. Bounds are held against neighbors that move the
 gradient as far as any does, found without the package.
 """
 
@@ -84,7 +84,7 @@ def objectives(n, P, draw):
     p=st.sampled_from([1, 2]),
     share=st.sampled_from([0.0, 0.5, 1.0]),
 )
-def test_the_worst_neighbour_moves_the_gradient_by_the_bound(case, norm, n, seed, p, share):
+def test_the_worst_neighbor_moves_the_gradient_by_the_bound(case, norm, n, seed, p, share):
     draw = np.random.default_rng(seed)
     P = matrix(n, norm)
     form = form_of(objectives(n, P, draw)[case])[1]
@@ -101,7 +101,7 @@ def test_the_worst_neighbour_moves_the_gradient_by_the_bound(case, norm, n, seed
     bound = found.bound(p, None, x)
     moved = max(float(np.linalg.norm(effect(RADIUS * E), p)) for E in attacks(n, norm, effect))
     assert moved <= bound.value * (1 + 1e-9)
-    # Where the bound calls itself tight, these neighbours attain it; both are semidefinite.
+    # Where the bound calls itself tight, these neighbors attain it; both are semidefinite.
     assert bound.tight and moved == pytest.approx(bound.value, rel=1e-6)
 
 
@@ -146,26 +146,26 @@ def portfolio(S, norm="entry", **kind):
 S = np.array([[1.0, 0.2, 0.1], [0.2, 0.6, 0.0], [0.1, 0.0, 0.8]])
 
 
-@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("release", ["each_step", "once"])
 @norms
 def test_replayed_runs_move_by_what_was_charged(norm, release):
     problem, _ = portfolio(S, norm)
     method = dp.LinearizedADMM(step=0.3)
     plan = problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6, release=release)
-    report = dp.check(plan)
+    report = dp.check_sensitivity(plan)
     assert report.passed and 0.4 <= report.agents[0].ratio <= 1 + 1e-9
 
 
-def test_replays_find_neighbours_of_matrices_at_the_edge():
+def test_replays_find_neighbors_of_matrices_at_the_edge():
     flat = np.ones((3, 3))  # of rank 1: most changes leave the semidefinite matrices
     problem, _ = portfolio(flat)
     plan = problem.plan(dp.LinearizedADMM(step=0.3), rounds=4, epsilon=1.0, delta=1e-6)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 def test_surrogates_are_symmetric_and_semidefinite():
     problem, x = portfolio(0.01 * np.ones((3, 3)))
-    plan = problem.plan(dp.Central(), epsilon=0.1, delta=1e-6, release="once")
+    plan = problem.plan(dp.OneShot(), epsilon=0.1, delta=1e-6, release="once")
     found = plan.run(seed=5, record=True, verbose=False)
     (released,) = found.transcript.releases
     agent = plan.agent("desk")
@@ -220,8 +220,8 @@ def test_declarations_that_contradict_themselves_are_refused(arguments, words):
 def test_stand_ins_are_symmetric_as_well():
     kind = {"PSD": True, "adjacency": dp.Within(0.01), "name": "P"}
     with pytest.raises(dp.DataError, match="'P' are not the symmetric|not the symmetric matrix"):
-        dp.Private(S, **kind, like=np.triu(S))
-    x, P = cp.Variable(3, name="x"), dp.Private(S, **kind, like=np.eye(3))
+        dp.Private(S, **kind, proxy=np.triu(S))
+    x, P = cp.Variable(3, name="x"), dp.Private(S, **kind, proxy=np.eye(3))
     desk = dp.Agent(cp.Minimize(cp.quad_form(x, P) - cp.sum(x)), [cp.abs(x) <= 2], name="desk")
     found = dp.Problem([desk]).solve(epsilon=1.0, delta=1e-6, seed=1, verbose=False)
     assert found.solution[x] == pytest.approx(np.linalg.solve(2 * S, np.ones(3)), abs=0.2)

@@ -44,7 +44,7 @@ class Slope(Query):
 
 @dataclass(frozen=True, eq=False)
 class Doubtful(Slope):
-    """The same with a bound that is too small, which `dp.check` has to find."""
+    """The same with a bound that is too small, which `dp.check_sensitivity` has to find."""
 
     def bound(self, known):
         return 0.02 * super().bound(known)
@@ -76,7 +76,7 @@ class DirectionalDescent(dp.DecentralizedGradient):
 
 
 METHOD = DirectionalDescent("complete", dp.steps.Constant(0.02))
-GAUSS, LAPLACE = dp.Gaussian(multiplier=20.0), dp.Laplace(step_epsilon=0.05)
+GAUSS, LAPLACE = dp.Gaussian(noise_multiplier=20.0), dp.Laplace(release_epsilon=0.05)
 mechanisms = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 
 
@@ -132,21 +132,21 @@ def test_its_runs_are_replayed_and_resumed(mechanism, tmp_path):
 
 
 @mechanisms
-def test_its_bound_is_checked_on_neighbours_and_by_attack(mechanism):
-    found = dp.check(planned(mechanism=mechanism))
+def test_its_bound_is_checked_on_neighbors_and_by_attack(mechanism):
+    found = dp.check_sensitivity(planned(mechanism=mechanism))
     assert found.passed and all(0.05 < agent.ratio <= 1 for agent in found.agents)
     assert dp.audit(planned(mechanism=mechanism, rounds=2), runs=20).passed
 
 
 def test_a_bound_that_is_too_small_is_found():
-    found = dp.check(planned(replace(METHOD, query=Doubtful)))
+    found = dp.check_sensitivity(planned(replace(METHOD, query=Doubtful)))
     assert any("the ledger was charged a sensitivity" in fault for fault in found.faults)
 
 
 def test_it_needs_no_noise_and_takes_public_data():
     exact = planned(mechanism=None).run(record=True)
     assert same(exact, planned(mechanism=None).replay(exact.transcript))
-    once = planned(release="once", mechanism=dp.Gaussian(multiplier=1e-6)).run(seed=1)
+    once = planned(release="once", mechanism=dp.Gaussian(noise_multiplier=1e-6)).run(seed=1)
     for one, other in zip(exact.last.vectors, once.last.vectors, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 

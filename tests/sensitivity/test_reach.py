@@ -9,7 +9,7 @@ from dpcvx.model.curvature import curvature, record_smoothness, smoothness
 from tests.forms import form_of
 from tests.replay import compared
 
-GAUSSIAN, LAPLACE = dp.Gaussian(multiplier=3.0), dp.Laplace(multiplier=3.0)
+GAUSSIAN, LAPLACE = dp.Gaussian(noise_multiplier=3.0), dp.Laplace(noise_multiplier=3.0)
 METHODS = {
     "tracking": dp.GradientTracking("complete", 0.1),
     "short": dp.DPP2("complete", 0.1, 0.02),
@@ -28,12 +28,12 @@ def planned(objective, method, mechanism, rounds=6):
 
 
 def shares(plan, data, others):
-    """Of the charge, what is reached in every release by the worst of some neighbours."""
+    """Of the charge, what is reached in every release by the worst of some neighbors."""
     return np.max([[found.share for found in run] for run in compared(plan, data, others)], axis=0)
 
 
 def entrywise(data, radius):
-    """Neighbours that differ in one entry."""
+    """Neighbors that differ in one entry."""
     for i in range(data.size):
         step = np.zeros(data.size)
         step[i] = radius
@@ -52,7 +52,7 @@ CURVED = {
 @methods
 @pytest.mark.parametrize("curved", CURVED)
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE], ids=str)
-def test_of_quadratics_nothing_is_charged_that_no_neighbour_reaches(method, curved, mechanism):
+def test_of_quadratics_nothing_is_charged_that_no_neighbor_reaches(method, curved, mechanism):
     """Also where what one change does cancels from round to round."""
     rng = np.random.default_rng(3)
     Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
@@ -238,7 +238,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_minimisers_under_laplace_noise_cost_no_root_of_the_dimension(limit):
+def test_minimizers_under_laplace_noise_cost_no_root_of_the_dimension(limit):
     """By sqrt(n) times l2 it is 5 times as much; bounds that are met only hold points together."""
     x = cp.Variable(25, name="x")
     d = dp.Private(shape=25, adjacency=dp.Within(0.1), name="d")
@@ -251,7 +251,7 @@ def test_minimisers_under_laplace_noise_cost_no_root_of_the_dimension(limit):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_minimiser_moves_farther_than_it_is_charged(seed):
+def test_no_minimizer_moves_farther_than_it_is_charged(seed):
     """Dense curvature, a smooth rest, sets of all kinds, steep and flat searches."""
     rng = np.random.default_rng(seed)
     x, A = cp.Variable(4, name="x"), rng.normal(size=(5, 4))

@@ -21,14 +21,14 @@ from dpcvx.solvers.projector import Extent
 from tests import spies
 from tests.forms import form_of
 
-CHANGES = ["replace", "add or remove"]
+CHANGES = ["replace_one", "add_or_remove_one"]
 changes = pytest.mark.parametrize("change", CHANGES)
 
 
 class Parts:
     """Makes private objects that hold parts of the same records."""
 
-    def __init__(self, change="replace", count=3, records="person"):
+    def __init__(self, change="replace_one", count=3, records="person"):
         self.count, self._change, self._records, self._made = count, change, records, 0
 
     def __call__(self, *columns, bound=1.0, norm=2, **sign):
@@ -166,7 +166,7 @@ def parts_side_by_side(part, rng):
     return cp.norm1(cp.hstack([X, Z]) @ w - y)
 
 
-def standardised(part, rng):
+def standardized(part, rng):
     w, X = cp.Variable(2), part(2)
     features = (X - rng.normal(size=2)) / np.array([0.5, 4.0])
     return cp.sum(cp.logistic(features @ w))
@@ -333,7 +333,7 @@ FAMILIES = {
         Family(several_outputs, (0.95, 0.95), (0.95, 0.95)),
         Family(multiclass_hinge, (0.79, 0.95), (0.78, 0.95)),
         Family(parts_side_by_side, (0.95, 0.95), (0.95, 0.95)),
-        Family(standardised, (0.66, 0.71), (0.74, 0.81)),
+        Family(standardized, (0.66, 0.71), (0.74, 0.81)),
         Family(public_column, (0.95, 0.95), (0.95, 0.95)),
         Family(shifted_weights, (0.61, 0.92), (0.67, 0.95)),
         Family(median, (0.95, 0.95), (0.95, 0.95)),
@@ -372,7 +372,7 @@ def certified(name, change, count, seed):
 @families
 def test_bounds_do_not_depend_on_what_scipy_shares(name, monkeypatch):
     """Before scipy 1.16 the parts of a matrix of one sign use its own index arrays."""
-    _, sensitivity, extent = certified(name, "replace", 3, 0)
+    _, sensitivity, extent = certified(name, "replace_one", 3, 0)
     expected = [sensitivity.bound(p).value for p in (1, 2)]
 
     def sharing(choose):
@@ -442,7 +442,7 @@ def row_of(spec, direction, share=1.0):
     if spec.sign is not None:
         row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
     length = np.linalg.norm(row, spec.adjacency.norm)
-    return row * (share * spec.adjacency.bound / length) if length else row
+    return row * (share * spec.adjacency.max_norm / length) if length else row
 
 
 KINDS = ["anything", "at the bound", "one entry", "signs", "zero"]
@@ -533,9 +533,9 @@ def test_no_record_moves_a_gradient_further_than_its_bounds(
     i = int(rng.integers(3))
     data = draw_data(form, rng, kinds[0])
     other = [0 * row[i] for row in data]
-    if change == "replace" and kinds[1] == "opposite":
+    if change == "replace_one" and kinds[1] == "opposite":
         other = opposite(form, [row[i] for row in data])
-    elif change == "replace":
+    elif change == "replace_one":
         other = draw_record(form, rng, kinds[1])
     here, there = gradient(form, data, x), gradient(form, with_record(data, i, other), x)
     weigh = np.ones(form.n) if scale is None else scale
@@ -580,20 +580,20 @@ class Attack:
         points = [draw_point(self.extent, self.rng, kind) for kind in kinds]
         points += [share * points[k] for k, share in ((1, 0.03), (2, 0.3))]
         gradients = np.array([[f(x) for x in points] for f in map(self.at, pool)])
-        others = gradients if self.change == "replace" else gradients[-1:]
+        others = gradients if self.change == "replace_one" else gradients[-1:]
         found = []
         for p in (1, 2):
             moved = np.linalg.norm(gradients[:, None] - others[None], p, axis=-1)
             a, b, k = np.unravel_index(np.argmax(moved), moved.shape)
-            other = pool[b] if self.change == "replace" else self.zero
+            other = pool[b] if self.change == "replace_one" else self.zero
             found.append((float(moved[a, b, k]), pool[a], other, points[k]))
         return found
 
     def nearby(self, record, step):
         found = []
         for spec, row in zip(self.form.private, record, strict=True):
-            moved = row + step * spec.adjacency.bound * self.rng.normal(size=row.size)
-            share = min(1.0, np.linalg.norm(moved, spec.adjacency.norm) / spec.adjacency.bound)
+            moved = row + step * spec.adjacency.max_norm * self.rng.normal(size=row.size)
+            share = min(1.0, np.linalg.norm(moved, spec.adjacency.norm) / spec.adjacency.max_norm)
             found.append(row_of(spec, moved, share) if self.rng.uniform() < 0.7 else row)
         return found
 
@@ -603,7 +603,7 @@ class Attack:
         f, g = self.at(one), self.at(two)
         for k in range(moves):
             step = 0.9**k
-            turn = self.rng.integers(1 if fixed else 0, 3 if self.change == "replace" else 2)
+            turn = self.rng.integers(1 if fixed else 0, 3 if self.change == "replace_one" else 2)
             if turn == 0:
                 for y in x + step * self.half * self.rng.normal(size=(6, x.size)):
                     moved = float(np.linalg.norm(f(y) - g(y), p))
@@ -640,7 +640,7 @@ def test_attacks_come_close_to_the_bounds_and_not_beyond(name, change, table):
         at_x.append(fixed[0] / sensitivity.bound(p, None, fixed[3]).value)
     table.append(f"{name:22} {change:14}" + "".join(f" {r:6.3f} " for r in (*over_set, *at_x)))
     family = FAMILIES[name]
-    least = family.replaced if change == "replace" else family.added
+    least = family.replaced if change == "replace_one" else family.added
     assert max(over_set + at_x) <= 1 + 1e-12
     assert all(share >= floor for share, floor in zip(over_set, least, strict=True))
 
@@ -694,7 +694,7 @@ def test_usual_losses_have_their_known_sensitivities(case, change):
     part = Parts(change, count=4)
     X, y, Y = part(2, bound=R), part(), part(3, norm=1, nonneg=True)
     found = certificate(build(X, y, Y) / part.count, extent)
-    times = (2 if change == "replace" else 1) / part.count
+    times = (2 if change == "replace_one" else 1) / part.count
     assert found.l2 == pytest.approx(times * l2, rel=1e-8)
     assert found.l1 == pytest.approx(times * (math.sqrt(2) * l2 if l1 is None else l1), rel=1e-8)
     assert not found.bound(2).tight and found.certificate == "derived"
@@ -749,7 +749,7 @@ def test_weights_stretch_the_bound_of_each_component(p):
     assert alone.bound(p, np.array([3.0, 0.1, 7.0])).value == pytest.approx(2 * 7.0)
 
 
-def other_parts(change="replace"):
+def other_parts(change="replace_one"):
     return Parts(change, 4, "bill")
 
 
@@ -779,7 +779,7 @@ def test_public_terms_and_terms_of_data_alone_add_nothing():
 
 @pytest.mark.parametrize("x", [[0.5], [-1.0], [1.5]], ids=str)
 def test_an_absent_record_counts_where_its_contribution_is_not_zero(x):
-    b, y = cp.Variable(), Parts("add or remove")(bound=2.0)
+    b, y = cp.Variable(), Parts("add_or_remove_one")(bound=2.0)
     f, x = cp.sum(cp.abs(b - y)), np.array(x)
     there = [2 * np.sign(x[0]), 0, 0]
     assert moved(f, [there], [[0, 0, 0]], x) == 2
@@ -788,7 +788,7 @@ def test_an_absent_record_counts_where_its_contribution_is_not_zero(x):
 
 
 def test_an_absent_record_has_an_intercept():
-    b, X = cp.Variable(), Parts("add or remove", 1)(2)
+    b, X = cp.Variable(), Parts("add_or_remove_one", 1)(2)
     f, x = cp.sum(cp.abs(X @ w + b)), np.array([2.0, 0.0, 0.5])
     assert moved(f, [[[-1, 0]]], [[[0, 0]]], x) <= certificate(f).bound(2, None, x).value
 
@@ -815,7 +815,7 @@ def test_quantile_losses_have_one_sensitivity_however_they_are_written(spelling,
     if not scored:  # the slope in b is 0.8 or -0.2, for any record
         assert found.l2 == pytest.approx(1.0)
         f, x = cp.sum(PINBALLS[spelling](b - y)), np.array([0.3])
-        other = -1.0 if change == "replace" else 0.0
+        other = -1.0 if change == "replace_one" else 0.0
         assert moved(f, [[1.0, 0, 0]], [[other, 0, 0]], x) == pytest.approx(1.0)
 
 
@@ -836,7 +836,7 @@ def test_a_set_on_which_records_leave_the_domain_of_a_loss_is_refused(case):
     try:
         bound = certificate(f, size=1.0).l2
     except dp.PrivacyError as error:
-        assert all(word in str(error) for word in (f"cp.{case}", "clip="))
+        assert all(word in str(error) for word in (f"cp.{case}", "clip_norm="))
         return
     assert moved(f, [shift], [[[0, 0]]], x) <= bound
 
@@ -885,7 +885,7 @@ def test_a_loss_that_is_bounded_nowhere_is_refused():
         dp.Problem([dp.Agent(cp.Minimize(f), [cp.norm(W, "fro") <= 1])]).plan(
             dp.LinearizedADMM(step=0.1), epsilon=1.0, delta=1e-6
         )
-    assert "cp.square" in str(caught.value) and "clip=" in str(caught.value)
+    assert "cp.square" in str(caught.value) and "clip_norm=" in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [1e-170, 1e-9, 1e9, 1e170])
@@ -940,12 +940,12 @@ def test_losses_that_are_not_sums_over_records_are_refused_by_name(case):
     apart = case in ("two kinds of records", "product of two kinds", "other private data")
     assert ("the same records= label" in text) == apart
     clippable = not apart and case != "no records at all"
-    assert ("dp.Agent(..., clip=1.0)" in text) == clippable
+    assert ("dp.Agent(..., clip_norm=1.0)" in text) == clippable
 
 
 @pytest.mark.parametrize(
     "other",
-    [Parts(count=2), Parts("add or remove")],
+    [Parts(count=2), Parts("add_or_remove_one")],
     ids=["number of rows", "change"],
 )
 def test_parts_of_the_same_records_must_agree(other):
@@ -1069,7 +1069,7 @@ def contributions(form, data, x):
     ]
 
 
-def clip_case(case, bound, change="replace", seed=0):
+def clip_case(case, bound, change="replace_one", seed=0):
     f = CLIPPED[case](Parts(change))
     form = form_of(f)[1]
     rng = np.random.default_rng(seed)
@@ -1127,7 +1127,7 @@ def test_a_large_clip_changes_nothing(case):
 @changes
 def test_sensitivities_of_clipped_records_are_the_clip_once_or_twice(case, change):
     form, sensitivity, _, x = clip_case(case, 0.3, change)
-    times = 2 if change == "replace" or (case in CONSTANT and case != LABELLED) else 1
+    times = 2 if change == "replace_one" or (case in CONSTANT and case != LABELLED) else 1
     n, scale = form.n, np.linspace(0.5, 4.0, form.n)
     assert sensitivity.l2 == pytest.approx(times * 0.3)
     assert sensitivity.l1 == pytest.approx(times * 0.3 * math.sqrt(n))
@@ -1141,13 +1141,13 @@ def test_sensitivities_of_clipped_records_are_the_clip_once_or_twice(case, chang
 
 @clipped
 @changes
-def test_clipped_gradients_of_neighbours_differ_by_no_more_than_the_bound(case, change):
+def test_clipped_gradients_of_neighbors_differ_by_no_more_than_the_bound(case, change):
     form, sensitivity, data, x = clip_case(case, 0.2, change)
     rng = np.random.default_rng(4)
     largest = 0.0
     for kind, size in itertools.product(KINDS, [0.0, 0.03, 1.0, 10.0]):
         other = draw_record(form, rng, kind)
-        for record in flips(form, other) if change == "replace" else [[0 * r for r in other]]:
+        for record in flips(form, other) if change == "replace_one" else [[0 * r for r in other]]:
             pair = [
                 gradient(form, d, size * x, sensitivity.clips)
                 for d in (data, with_record(data, 0, record))
@@ -1159,7 +1159,7 @@ def test_clipped_gradients_of_neighbours_differ_by_no_more_than_the_bound(case, 
 
 
 def test_an_absent_record_with_a_public_column_is_clipped_as_well():
-    X, v = Parts("add or remove", 1)(2), cp.Variable(3)
+    X, v = Parts("add_or_remove_one", 1)(2), cp.Variable(3)
     f = cp.sum(cp.abs(cp.hstack([X, np.ones((1, 1))]) @ v))
     form, sensitivity = form_of(f)[1], certificate(f, clip=1.0)
     x = np.array([1.0, 0.0, 0.1])
@@ -1211,7 +1211,7 @@ def clip_refusals():
 @pytest.mark.parametrize("case", clip_refusals())
 def test_records_that_reach_the_gradient_otherwise_are_not_clipped(case):
     with pytest.raises(
-        dp.PrivacyError, match="clip=1 cannot be used for agent 'north'.*Drop clip="
+        dp.PrivacyError, match="clip_norm=1 cannot be used for agent 'north'.*Drop clip_norm="
     ):
         certificate(clip_refusals()[case], clip=1.0)
 
@@ -1230,7 +1230,8 @@ def test_a_clip_without_records_to_clip_is_refused():
     d = dp.Private(shape=2, adjacency=dp.Within(1.0), name="d")
     for f in (cp.sum_squares(w - d), cp.sum_squares(w - Parts(count=2)())):
         with pytest.raises(
-            dp.PrivacyError, match="'north' has clip=1, but its objective holds no loss of records"
+            dp.PrivacyError,
+            match="'north' has clip_norm=1, but its objective holds no loss of records",
         ):
             certificate(f, clip=1.0)
 
@@ -1244,8 +1245,8 @@ def test_other_private_data_keep_their_bound_next_to_a_clip():
 
 @pytest.mark.parametrize("clip", [0, -1.0, math.nan, -math.inf, "1", True, [1.0]], ids=str)
 def test_a_clip_is_a_positive_number(clip):
-    with pytest.raises(dp.ModelError, match="clip="):
-        dp.Agent(cp.Minimize(cp.sum(w)), clip=clip)
+    with pytest.raises(dp.ModelError, match="clip_norm="):
+        dp.Agent(cp.Minimize(cp.sum(w)), clip_norm=clip)
 
 
 # Plans, and bounds that are asserted.
@@ -1273,7 +1274,7 @@ def whole(X, v):
 
 
 def planned(loss, algorithm=None, **arguments):
-    limits = {k: arguments.pop(k) for k in ("clip", "sensitivity") if k in arguments}
+    limits = {k: arguments.pop(k) for k in ("clip_norm", "sensitivity") if k in arguments}
     chosen = dp.LinearizedADMM(step=0.1) if algorithm is None else algorithm
     settings = {"epsilon": 2.0, "delta": 1e-6, "rounds": 2} | arguments
     return dp.Problem(agents(loss, **limits)).plan(chosen, **settings)
@@ -1324,11 +1325,11 @@ def test_guarantee_and_ledger_say_what_was_asserted():
 
 
 def test_guarantees_of_derived_and_clipped_records_are_worst_case():
-    for arguments in ({}, {"clip": 0.5}):
+    for arguments in ({}, {"clip_norm": 0.5}):
         plan = planned(lambda X, v: cp.sum(cp.logistic(X @ v)), **arguments)
         assert plan.guarantee.kind == "worst-case"
         assert plan.guarantee.agents[0].certificate == "derived"
-        assert plan.guarantee.agents[0].sensitivity <= 2 * arguments.get("clip", 1.0) + 1e-8
+        assert plan.guarantee.agents[0].sensitivity <= 2 * arguments.get("clip_norm", 1.0) + 1e-8
         result = plan.run(seed=0, verbose=False)
         assert all(e.certificate == "derived" for e in result.ledger["north"].entries)
 
@@ -1342,7 +1343,7 @@ def logistic_of(X, v):
     [
         (whole, {"sensitivity": dp.Asserted(l2=3.0)}),
         (logistic_of, {"sensitivity": dp.Asserted(l2=3.0)}),
-        (logistic_of, {"clip": 1.0}),
+        (logistic_of, {"clip_norm": 1.0}),
         (logistic_of, {}),
     ],
     ids=["asserted", "asserted, derivable", "clipped", "derived"],
@@ -1357,14 +1358,16 @@ def test_only_constant_jacobians_go_into_exact_steps_and_single_releases(loss, l
 
 
 def test_clipping_acts_without_noise_too():
-    plan = planned(logistic_of, clip=1e-6, mechanism=None, epsilon=None, delta=None, rounds=150)
+    plan = planned(
+        logistic_of, clip_norm=1e-6, mechanism=None, epsilon=None, delta=None, rounds=150
+    )
     free = planned(logistic_of, mechanism=None, epsilon=None, delta=None, rounds=150)
     one, two = (p.run(seed=0, verbose=False).last.vectors[0] for p in (plan, free))
     assert np.abs(one - [0.1, 0.2]).max() < 0.02 < np.abs(two - one).max()
 
 
 def test_fingerprints_tell_limits_apart():
-    cases = [{}, {"clip": 1.0}, {"clip": 0.5}, {"sensitivity": dp.Asserted(l2=2.0)}]
+    cases = [{}, {"clip_norm": 1.0}, {"clip_norm": 0.5}, {"sensitivity": dp.Asserted(l2=2.0)}]
     assert len({planned(logistic_of, **limits).fingerprint for limits in cases}) == 4
 
 

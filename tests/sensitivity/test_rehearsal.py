@@ -27,14 +27,16 @@ def usage():
     return dp.Private(np.ones(3), adjacency=dp.Within(0.1), name="usage")
 
 
-def people(change="replace"):
-    return dp.Private(np.eye(3), adjacency=dp.Rows(1.0, change=change), name="people")
+def people(change="replace_one"):
+    return dp.Private(np.eye(3), adjacency=dp.Rows(1.0, relation=change), name="people")
 
 
 MODELS = {
     "affine": lambda: cp.sum_squares(x - usage()),
     "records": lambda: cp.sum(cp.logistic(people() @ x)),
-    "both": lambda: cp.sum(cp.logistic(people("add or remove") @ x)) + cp.sum_squares(x - usage()),
+    "both": lambda: (
+        cp.sum(cp.logistic(people("add_or_remove_one") @ x)) + cp.sum_squares(x - usage())
+    ),
 }
 models = pytest.mark.parametrize("name", MODELS)
 noise = pytest.mark.parametrize("mechanism", [GAUSS, dp.Laplace()])
@@ -98,7 +100,9 @@ def test_clipped_records_with_public_columns_pass():
     """Records of zeros contribute as well there, and are clipped on both sides."""
     features = cp.hstack([people(), np.full((3, 1), 5.0)])
     w = cp.Variable(4)
-    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(features @ w))), [cp.abs(w) <= 1], clip=0.1)
+    agent = dp.Agent(
+        cp.Minimize(cp.sum(cp.logistic(features @ w))), [cp.abs(w) <= 1], clip_norm=0.1
+    )
     plan = dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     assert plan.agents[0].sensitivity.l2 == pytest.approx(0.2)
 

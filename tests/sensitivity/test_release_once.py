@@ -22,7 +22,7 @@ from tests.helpers import Words
 from tests.instances import INSTANCES, power_line
 from tests.spies import gate_of_one
 
-GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
+GAUSS, LAPLACE = dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)
 both = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 
 
@@ -153,7 +153,7 @@ def moved(publication, data, k, change):
 
 @cases
 @both
-def test_neighbours_statistics_differ_by_at_most_the_sensitivity_and_some_by_all_of_it(
+def test_neighbors_statistics_differ_by_at_most_the_sensitivity_and_some_by_all_of_it(
     name, mechanism
 ):
     publication, specs, _, sensitivity = planned(name, mechanism)
@@ -529,12 +529,12 @@ def test_a_plan_says_that_the_data_leave_once():
 
 CONVERGING = {
     "exact": (dp.ADMM(penalty=2.0), 300),
-    "linearised": (dp.LinearizedADMM(penalty=1.0, step=dp.steps.Constant(0.05)), 3000),
+    "linearized": (dp.LinearizedADMM(penalty=1.0, step=dp.steps.Constant(0.05)), 3000),
 }
 
 
 def central_optimum(problem, data=None):
-    central = dp.not_private.central(problem, data=data)
+    central = dp.not_private.joint_problem(problem, data=data)
     value = central.solve(cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return value, {v: v.value for v in problem.variables()}
 
@@ -581,7 +581,7 @@ def test_the_release_alone_reproduces_the_run():
 
 def test_a_transcript_belongs_to_its_kind_of_release():
     given = power_line()
-    once, each = plan_of(given), plan_of(given, release="each step")
+    once, each = plan_of(given), plan_of(given, release="each_step")
     with pytest.raises(dp.PrivacyError, match="another plan"):
         each.replay(once.run(seed=3, record=True).transcript)
 
@@ -615,7 +615,7 @@ def test_an_earlier_release_counts_against_the_budget():
     with pytest.raises(dp.BudgetError):
         plan.run(seed=1, ledger=first.ledger)
     wider = given.problem.plan(
-        dp.ADMM(), mechanism=dp.Gaussian(multiplier=plan.agents[0].noise.multiplier),
+        dp.ADMM(), mechanism=dp.Gaussian(noise_multiplier=plan.agents[0].noise.multiplier),
         rounds=50, delta=1e-6, release="once",
     )  # fmt: skip
     with pytest.raises(dp.BudgetError):
@@ -645,7 +645,7 @@ def test_a_second_release_draws_other_noise_and_both_are_counted():
 def test_a_ledger_of_releases_in_each_step_leaves_room_for_one_or_none():
     given = power_line()
     steps = given.problem.plan(
-        dp.ADMM(), mechanism=dp.Gaussian(multiplier=20.0), rounds=10, delta=1e-6
+        dp.ADMM(), mechanism=dp.Gaussian(noise_multiplier=20.0), rounds=10, delta=1e-6
     ).run(seed=1)
     spent = steps.ledger.spent()
     enough = plan_of(given, epsilon=2.0, rounds=50)
@@ -673,7 +673,7 @@ def test_without_a_mechanism_nothing_is_published():
     assert equal(plan.run(), same.run())
 
 
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 def test_there_is_no_output_to_perturb(perturb):
     with pytest.raises(dp.ModelError, match="no output to perturb.*perturb="):
         plan_of(power_line(), dp.LinearizedADMM(perturb=perturb))
@@ -681,7 +681,7 @@ def test_there_is_no_output_to_perturb(perturb):
 
 @pytest.mark.parametrize("release", ["twice", "Once", "", 1, True])
 def test_an_unknown_kind_of_release_is_refused(release):
-    with pytest.raises(dp.ModelError, match="release=.*must be.*'each step'.*'once'"):
+    with pytest.raises(dp.ModelError, match="release=.*must be.*'each_step'.*'once'"):
         plan_of(power_line(), release=release)
 
 
@@ -708,7 +708,7 @@ def test_the_exact_method_takes_a_model_that_is_flat_where_no_data_enter():
     d = dp.Private(b, name="d", adjacency=dp.Within(0.01))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(A @ x - d)), name="solo")])
     budget = {"epsilon": 5.0, "delta": 1e-6, "rounds": 5}
-    with pytest.raises(dp.ModelError, match="no minimiser for some values of the noise"):
+    with pytest.raises(dp.ModelError, match="no minimizer for some values of the noise"):
         problem.plan(dp.ADMM(), **budget)
     plan = problem.plan(dp.ADMM(), **budget, release="once")
     result = plan.run(seed=1, record=True)
@@ -722,7 +722,7 @@ def test_the_exact_method_refuses_a_model_that_is_flat_where_data_enter():
     x, d = cp.Variable(2, name="x"), private("d", 2, 0.01)
     cost = cp.square(x[0] - d[0]) + d[1] * x[1]
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [x[1] >= 0], name="solo")])
-    with pytest.raises(dp.ModelError, match="no minimiser for some values of the noise"):
+    with pytest.raises(dp.ModelError, match="no minimizer for some values of the noise"):
         problem.plan(dp.ADMM(), epsilon=1.0, delta=1e-6, release="once")
 
 

@@ -27,14 +27,14 @@ def regression(rows, *, x=None, y=None, m=RECORDS, k=COLUMNS, cost=None, **agent
     return dp.Problem([agent])
 
 
-def rows(norm=2, change="replace"):
-    return lambda bound: dp.Rows(bound, norm=norm, change=change, records="person")
+def rows(norm=2, change="replace_one"):
+    return lambda bound: dp.Rows(bound, norm=norm, relation=change, records="person")
 
 
 def planned(problem, mechanism=None, rounds=2):
     return problem.plan(
         dp.LinearizedADMM(penalty=1.0),
-        mechanism=mechanism or dp.Gaussian(multiplier=2.0),
+        mechanism=mechanism or dp.Gaussian(noise_multiplier=2.0),
         rounds=rounds,
         delta=1e-6,
         release="once",
@@ -43,7 +43,7 @@ def planned(problem, mechanism=None, rounds=2):
 
 @cache
 def statistics(norm, change, p, m=RECORDS, k=COLUMNS):
-    noise = dp.Gaussian(multiplier=2.0) if p == 2 else dp.Laplace(multiplier=2.0)
+    noise = dp.Gaussian(noise_multiplier=2.0) if p == 2 else dp.Laplace(noise_multiplier=2.0)
     found = planned(regression(rows(norm, change), m=m, k=k), noise).agents[0].publication
     assert isinstance(found, Moments)
     return found
@@ -55,7 +55,7 @@ def of_one_part(norm, p, k=2):
     w = cp.Variable(k, name="w")
     X = dp.Private(shape=(RECORDS, k), name="X", adjacency=dp.Rows(2.0, norm=norm))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w)), [cp.abs(w) <= 1])
-    noise = dp.Gaussian(multiplier=2.0) if p == 2 else dp.Laplace(multiplier=2.0)
+    noise = dp.Gaussian(noise_multiplier=2.0) if p == 2 else dp.Laplace(noise_multiplier=2.0)
     found = planned(dp.Problem([agent]), noise).agents[0].publication
     return found
 
@@ -67,7 +67,7 @@ def data_for(found, seed, length=1.0):
     for spec in found.private:
         part = rng.normal(size=(spec.shape[0], spec.size // spec.shape[0]))
         part /= np.linalg.norm(part, spec.adjacency.norm, axis=1, keepdims=True)
-        part *= length * spec.adjacency.bound * rng.uniform(size=(spec.shape[0], 1)) ** 0.2
+        part *= length * spec.adjacency.max_norm * rng.uniform(size=(spec.shape[0], 1)) ** 0.2
         parts.append(part)
     return parts
 
@@ -104,7 +104,7 @@ def record(found, kind, length, vector, own):
         elif kind == "corner":
             part = np.where(part < 0, -1.0, 1.0)
         size = np.linalg.norm(part, spec.adjacency.norm)
-        parts.append(part * (length * spec.adjacency.bound / size if size > 0 else 0.0))
+        parts.append(part * (length * spec.adjacency.max_norm / size if size > 0 else 0.0))
     return parts
 
 
@@ -115,7 +115,7 @@ lengths = st.one_of(st.just(1.0), st.floats(0, 1).map(lambda v: round(v, 6)))
 
 
 @pytest.mark.parametrize("p", [1, 2])
-@pytest.mark.parametrize("change", ["replace", "add or remove"])
+@pytest.mark.parametrize("change", ["replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 @settings(max_examples=25)
 @given(
@@ -126,14 +126,14 @@ lengths = st.one_of(st.just(1.0), st.floats(0, 1).map(lambda v: round(v, 6)))
     st.tuples(lengths, lengths),
     st.tuples(entries, entries),
 )
-def test_neighbours_differ_by_at_most_the_sensitivity(
+def test_neighbors_differ_by_at_most_the_sensitivity(
     norm, change, p, seed, i, first, second, length, vectors
 ):
     found = statistics(norm, change, p)
     data = data_for(found, seed)
     old = record(found, first, length[0], vectors[0], [part[i] for part in data])
     new = record(found, second, length[1], vectors[1], old)
-    if change == "add or remove":
+    if change == "add_or_remove_one":
         new = [np.zeros_like(part) for part in new]
     other = [part.copy() for part in data]
     for part, changed, a, b in zip(data, other, old, new, strict=True):
@@ -148,7 +148,7 @@ def extreme(found, signs):
     """A record of the largest admissible norm in l2, in every part."""
     parts = []
     for spec, sign in zip(found.private, signs, strict=True):
-        width, bound = spec.size // spec.shape[0], spec.adjacency.bound
+        width, bound = spec.size // spec.shape[0], spec.adjacency.max_norm
         if spec.adjacency.norm == math.inf:
             row = np.full(width, bound)
         else:
@@ -159,7 +159,7 @@ def extreme(found, signs):
 
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 def test_the_l2_sensitivity_of_a_replaced_record_is_attained(norm):
-    found = statistics(norm, "replace", 2)
+    found = statistics(norm, "replace_one", 2)
     data, other = data_for(found, 0), data_for(found, 0)
     # (x, y) and (-x, y), of equal weight: orthogonal.
     for changed, signs in ((data, (1, 1)), (other, (-1, 1))):
@@ -170,7 +170,7 @@ def test_the_l2_sensitivity_of_a_replaced_record_is_attained(norm):
 
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 def test_the_l2_sensitivity_of_an_added_record_is_attained(norm):
-    found = statistics(norm, "add or remove", 2)
+    found = statistics(norm, "add_or_remove_one", 2)
     data, other = data_for(found, 0), data_for(found, 0)
     for part, absent, row in zip(data, other, extreme(found, (1, 1)), strict=True):
         part[0], absent[0] = row, 0.0
@@ -190,7 +190,7 @@ def test_the_l1_sensitivity_is_attained_for_two_columns():
 
 
 def test_the_l1_sensitivity_is_nearly_attained_for_more():
-    found = statistics(2, "replace", 1)
+    found = statistics(2, "replace_one", 1)
     data, rng = data_for(found, 2), np.random.default_rng(3)
     best = 0.0
     for _ in range(2000):
@@ -207,7 +207,7 @@ def test_the_l1_sensitivity_is_nearly_attained_for_more():
 
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 def test_the_statistic_keeps_norms_of_rows_within_one(norm):
-    found = statistics(norm, "replace", 2)
+    found = statistics(norm, "replace_one", 2)
     data = data_for(found, 4)
     for part, row in zip(data, extreme(found, (1, 1)), strict=True):
         part[:] = 0.0
@@ -271,7 +271,7 @@ def unpacked(found, released):
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("seed", range(3))
 def test_repaired_moments_are_the_nearest_of_admissible_rank(m, seed):
-    found = statistics(2, "replace", 2, m)
+    found = statistics(2, "replace_one", 2, m)
     rng = np.random.default_rng(seed)
     noisy = rng.normal(size=found.size)
     repaired = found.statistic(found.restore(noisy))
@@ -297,13 +297,13 @@ def test_repaired_moments_are_the_nearest_of_admissible_rank(m, seed):
 
 
 def test_admissible_moments_are_left_alone():
-    found = statistics(2, "replace", 2)
+    found = statistics(2, "replace_one", 2)
     released = found.statistic(flat(data_for(found, 8)))
     assert np.allclose(found.statistic(found.restore(released)), released, atol=1e-12)
 
 
 def test_moments_without_a_positive_part_become_zero():
-    found = statistics(2, "replace", 2)
+    found = statistics(2, "replace_one", 2)
     restored = found.restore(-found.statistic(flat(data_for(found, 9))))
     assert max(np.abs(part).max() for part in restored) < 1e-6
 
@@ -320,13 +320,13 @@ def records(m=40, seed=10):
 
 
 @pytest.mark.parametrize(
-    "noise", [dp.Gaussian(multiplier=3.0), dp.Laplace(multiplier=3.0)], ids=str
+    "noise", [dp.Gaussian(noise_multiplier=3.0), dp.Laplace(noise_multiplier=3.0)], ids=str
 )
-@pytest.mark.parametrize("change", ["replace", "add or remove"])
+@pytest.mark.parametrize("change", ["replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("m", [3, 40])
 def test_record_and_replay_finds_no_fault(noise, change, m):
     X, y = records(m)
-    found = dp.check(planned(regression(rows(change=change), x=X, y=y, m=m), noise))
+    found = dp.check_sensitivity(planned(regression(rows(change=change), x=X, y=y, m=m), noise))
     assert found.passed
     (agent,) = found.agents
     assert agent.releases == 1
@@ -364,7 +364,7 @@ def test_a_run_with_little_noise_finds_the_least_squares_solution():
     X, y = records()
     plan = planned(
         regression(rows(), x=X, y=y, m=40, cost=mean_loss),
-        dp.Gaussian(multiplier=1e-6),
+        dp.Gaussian(noise_multiplier=1e-6),
         rounds=400,
     )
     result = plan.run(seed=0)
@@ -377,13 +377,13 @@ def test_it_beats_noise_in_each_step_at_the_same_budget():
     problem = regression(rows(), x=X, y=y, m=400, cost=mean_loss)
     best = np.linalg.lstsq(X, y, rcond=None)[0]
     error = {}
-    for release in ("once", "each step"):
+    for release in ("once", "each_step"):
         plan = problem.plan(
             dp.LinearizedADMM(), rounds=100, epsilon=1.0, delta=1e-6, release=release
         )
         found = [plan.run(seed=s).solution.vectors[0] for s in range(5)]
         error[release] = np.mean([np.linalg.norm(x - best) for x in found])
-    assert error["once"] < 0.5 * error["each step"], error
+    assert error["once"] < 0.5 * error["each_step"], error
 
 
 def test_long_rows_are_clipped_before_their_moments_are_taken():
@@ -392,7 +392,7 @@ def test_long_rows_are_clipped_before_their_moments_are_taken():
     long[0] *= 100
     clipped = long.copy()
     clipped[0] *= 2.0 / np.linalg.norm(clipped[0])
-    plan = planned(regression(lambda bound: dp.Rows(bound, clip=True), m=5, cost=mean_loss))
+    plan = planned(regression(lambda bound: dp.Rows(bound, clip_rows=True), m=5, cost=mean_loss))
     runs = [plan.run(data={"X": x, "y": y}, seed=3).last.vectors[0] for x in (long, clipped)]
     assert np.allclose(*runs, atol=1e-9)
 
@@ -432,7 +432,7 @@ def test_objectives_that_read_more_than_the_moments_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "agent", [{"clip": 1.0}, {"sensitivity": dp.Asserted(l2=1.0)}], ids=["clipped", "asserted"]
+    "agent", [{"clip_norm": 1.0}, {"sensitivity": dp.Asserted(l2=1.0)}], ids=["clipped", "asserted"]
 )
 def test_clipped_and_asserted_agents_are_refused(agent):
     with pytest.raises(dp.PrivacyError, match="release='once'"):
@@ -482,7 +482,7 @@ def test_other_agents_may_release_what_is_theirs():
     ]
     plan = planned(dp.Problem(agents))
     assert [agent.publication.kind for agent in plan.agents] == ["second moments", "data"]
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -491,7 +491,7 @@ def test_exact_steps_solve_the_problem_with_surrogate_records(m, seed):
     X, y = records(m)
     problem = regression(rows(), x=X, y=y, m=m)
     plan = problem.plan(
-        dp.ADMM(), mechanism=dp.Gaussian(multiplier=0.5), rounds=3, delta=1e-6, release="once"
+        dp.ADMM(), mechanism=dp.Gaussian(noise_multiplier=0.5), rounds=3, delta=1e-6, release="once"
     )
     result = plan.run(seed=seed, record=True)
     (released,) = result.transcript.releases
@@ -507,7 +507,7 @@ def test_exact_steps_solve_the_problem_with_surrogate_records(m, seed):
     singular = np.linalg.svd(Z, compute_uv=False)
     if singular[-1] > 0.1:
         assert result.last["w"] == pytest.approx(w.value, abs=1e-5)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
     again = plan.replay(result.transcript)
     assert np.array_equal(result.last["w"], again.last["w"])
 

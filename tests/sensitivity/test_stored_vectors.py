@@ -13,7 +13,7 @@ n = 3
 
 
 class Agent:
-    """Two neighbours' vectors, whose gradients differ by a vector of which the norm is known."""
+    """Two neighbors' vectors, whose gradients differ by a vector of which the norm is known."""
 
     def __init__(self, H, shift, smoothness):
         change = float(np.linalg.norm(shift))

@@ -39,7 +39,7 @@ def picture(path, size=SCREEN):
 
 
 def drawn(image):
-    """Where a strong colour is, as in figures and hardly in text."""
+    """Where a strong color is, as in figures and hardly in text."""
     return image.max(axis=2) - image.min(axis=2) > 0.35
 
 

@@ -51,7 +51,7 @@ def dot(u, v):
 
 
 def exact(data, D, c):
-    """The minimiser in rational numbers: the first face whose multipliers have the right signs.
+    """The minimizer in rational numbers: the first face whose multipliers have the right signs.
 
     Faces whose equations depend on each other are left out, so that the equalities must not.
     """

@@ -113,7 +113,7 @@ x = cp.Variable(2, name="x")
 @pytest.mark.parametrize(
     ("cost", "constraints"), [(cp.sum(x), []), (cp.sum(x), [x <= 1]), (cp.exp(x[0]) + x[1], [])]
 )
-def test_an_objective_without_a_minimiser_is_unbounded(cost, constraints):
+def test_an_objective_without_a_minimizer_is_unbounded(cost, constraints):
     data = data_of(cost, constraints)
     answer = ConicProgram(data).solve(np.zeros(data.n), np.zeros(data.n), np.zeros(data.n))
     assert answer.x is None

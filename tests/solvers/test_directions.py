@@ -1,4 +1,4 @@
-"""Whether objectives have minimisers over a set."""
+"""Whether objectives have minimizers over a set."""
 
 import cvxpy as cp
 import numpy as np

@@ -42,7 +42,7 @@ def test_the_fallback_solver_agrees_on_exact_steps_with_all_cones_at_once():
     assert fallback[: data.n] == pytest.approx(answer.x, abs=1e-4)
 
 
-def test_the_fallback_solver_declines_generalised_power_cones():
+def test_the_fallback_solver_declines_generalized_power_cones():
     data = sets.compiled(CONIC["power nd"].agent())
     program = ConicProgram(data)
     assert first_order(program._with(program._base), data.q, data.b, data) is None

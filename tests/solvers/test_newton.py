@@ -92,7 +92,7 @@ def network(rng, n=60):
     """A chain of cones over flows that equalities define, as networks have."""
     rows, b, at = [], [], 0
     p = n // 3
-    for k in range(p):  # flow k is a difference of its neighbours' voltages
+    for k in range(p):  # flow k is a difference of its neighbors' voltages
         row = np.zeros(n)
         row[[p + k, k, (k + 1) % p]] = 1.0, -2.0, 1.0
         rows.append(row)

@@ -1,4 +1,4 @@
-"""Programs with components at given values: the same minimisers as with equalities."""
+"""Programs with components at given values: the same minimizers as with equalities."""
 
 import cvxpy as cp
 import numpy as np
@@ -39,7 +39,7 @@ def every_cone(made):
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_the_minimiser_is_that_of_cvxpy_with_constants(seed):
+def test_the_minimizer_is_that_of_cvxpy_with_constants(seed):
     made = np.random.default_rng(seed)
     x, y, f, rules = every_cone(made)
     at = made.uniform(-0.6, 0.6, 3)

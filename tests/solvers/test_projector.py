@@ -13,7 +13,7 @@ import dpcvx as dp
 from dpcvx.solvers import conic
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from dpcvx.solvers.projector import Extent
-from dpcvx.solvers.steps import Minimisation, ProximalStep
+from dpcvx.solvers.steps import Minimization, ProximalStep
 from tests import sets, spies
 from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
 
@@ -55,7 +55,7 @@ def test_projection_agrees_with_cvxpy(name, seed):
     agent, P = ALL[name].agent(), projector(name)
     v, D = draw(P.n, seed)
     found = P(v, D)
-    # The reference itself is good to about 1e-5; on generalised power cones, to 1e-4 (there a
+    # The reference itself is good to about 1e-5; on generalized power cones, to 1e-4 (there a
     # sequential quadratic program agrees with the projection to 1e-8).
     slack = 2e-4 if name == "power nd" else 3e-5
     assert found.x == pytest.approx(sets.reference(agent, v, D), abs=slack)
@@ -79,7 +79,7 @@ def test_the_result_lies_in_the_set(name, seed, size):
     P = projector(name)
     v, D = draw(P.n, seed, size)
     found = P(v, D)
-    # Interior-point answers to generalised power cones, and distances to them, are good to 1e-3.
+    # Interior-point answers to generalized power cones, and distances to them, are good to 1e-3.
     exact, distance = "conic" not in P.kinds, 2e-3 if name == "power nd" else 1e-5
     allowed = 1e-9 if exact else distance + 10 * found.error / np.sqrt(D.min())
     assert P.violation(found.x) <= allowed
@@ -501,14 +501,14 @@ def quadratic(seed, n=3):
 
 
 @given(seed=st.integers(0, 10**6), D=st.floats(0.05, 50), inside=st.booleans())
-def test_a_search_ends_at_the_minimiser(seed, D, inside):
+def test_a_search_ends_at_the_minimizer(seed, D, inside):
     H, b, L, m = quadratic(seed)
     v = np.random.default_rng(seed + 1).normal(size=3)
     project = (lambda x: np.clip(x, -0.3, 0.3)) if inside else lambda x: x
-    search = Minimisation.close(D, L * (1 + 1e-9), m * (1 - 1e-9))
+    search = Minimization.close(D, L * (1 + 1e-9), m * (1 - 1e-9))
     x = search(v, lambda x: H @ x - b, project)
     slope = H @ x - b + D * (x - v)
-    # Where x is the minimiser, a step along the slope leads back to it.
+    # Where x is the minimizer, a step along the slope leads back to it.
     assert np.abs(x - project(x - slope / (L + D))).max() <= 1e-10 * (1 + np.abs(v).max())
 
 
@@ -525,7 +525,7 @@ def test_ends_are_no_farther_apart_than_stated(seed, D, steps, inside):
     v, shift = rng.normal(size=3), rng.normal(size=3)
     shift /= np.linalg.norm(shift)
     project = (lambda x: np.clip(x, -0.3, 0.3)) if inside else lambda x: x
-    search = Minimisation(D, L, m, steps)
+    search = Minimization(D, L, m, steps)
     ends = [search(v, lambda x, c=c: H @ x - b + c, project) for c in (0, shift)]
     assert np.linalg.norm(ends[1] - ends[0]) <= search.stretch * (1 + 1e-9)
 
@@ -534,16 +534,16 @@ def test_ends_are_no_farther_apart_than_stated(seed, D, steps, inside):
 def test_the_stated_distance_is_attained(steps):
     """By a change along the flattest direction of a quadratic."""
     H, shift = np.diag([0.5, 4.0]), np.array([1.0, 0.0])
-    search = Minimisation(D=2.0, L=4.0, m=0.5, steps=steps)
+    search = Minimization(D=2.0, L=4.0, m=0.5, steps=steps)
     ends = [search(np.zeros(2), lambda x, c=c: H @ x + c, lambda x: x) for c in (0, shift)]
     assert np.linalg.norm(ends[1] - ends[0]) == pytest.approx(search.stretch, rel=1e-12)
     assert search.stretch < 1 / 2.5
 
 
 def test_the_number_of_steps_leaves_nothing_of_the_distance():
-    search = Minimisation.close(D=1.0, L=3.0, m=0.0)
+    search = Minimization.close(D=1.0, L=3.0, m=0.0)
     assert 0.75**search.steps <= 1e-12 < 0.75 ** (search.steps - 1)
-    assert Minimisation.close(D=1.0, L=2.0, m=2.0).steps == 1
+    assert Minimization.close(D=1.0, L=2.0, m=2.0).steps == 1
 
 
 def test_only_closed_forms_have_a_nearest_point():

@@ -1,4 +1,4 @@
-"""Exact minimisation of separable functions: right, or None."""
+"""Exact minimization of separable functions: right, or None."""
 
 import cvxpy as cp
 import numpy as np
@@ -24,7 +24,7 @@ def read(cost, constraints=()):
 
 
 def by_bisection(cost, y, box, curvature, slope):
-    """The minimiser of a separable function on a box, from cvxpy's subgradients."""
+    """The minimizer of a separable function on a box, from cvxpy's subgradients."""
     low, high = np.full(N, -128.0), np.full(N, 128.0)
     for _ in range(45):
         middle = (low + high) / 2
@@ -36,9 +36,9 @@ def by_bisection(cost, y, box, curvature, slope):
 
 
 def agree(cost, y, box, found, rng):
-    """For random weights the minimiser is the one by bisection, and no point near it is better."""
+    """For random weights the minimizer is the one by bisection, and no point near it is better."""
     curvature, slope = rng.uniform(0.2, 3.0, N), 3 * rng.normal(size=N)
-    ours = found.minimise(curvature, slope)
+    ours = found.minimize(curvature, slope)
     assert ours == pytest.approx(by_bisection(cost, y, box, curvature, slope), abs=1e-8)
 
     def total(at):
@@ -112,7 +112,7 @@ BOXES = {
 
 
 @pytest.mark.parametrize("case", READ)
-def test_minimisers_are_exact_and_those_of_cvxpy(case):
+def test_minimizers_are_exact_and_those_of_cvxpy(case):
     variable, model = READ[case]
     y = variable()
     cost, constraints = model(y)
@@ -158,7 +158,7 @@ def test_entries_of_an_agents_own_vector_in_its_own_order():
     y = cp.Variable(6, name="y")
     cost, constraints = cp.norm1(y[[1, 4]] - [1.0, -2.0]), [y[2] <= -3]
     found = read(cost, constraints)
-    at = found.minimise(np.ones(3), np.array([-9.0, -9.0, 0.0]))
+    at = found.minimize(np.ones(3), np.array([-9.0, -9.0, 0.0]))
     # Columns 1, 2 and 4: 9 - 1 to the right of the kink at 1, at most -3, the kink at -2 left by 1.
     assert at == pytest.approx([8.0, -3.0, -1.0])
 
@@ -209,7 +209,7 @@ SETS = {
     st.lists(st.sampled_from(sorted(SETS)), max_size=2, unique=True),
     st.integers(0, 2**32),
 )
-def test_a_random_sum_is_minimised_exactly_or_not_at_all(atoms, limits, seed):
+def test_a_random_sum_is_minimized_exactly_or_not_at_all(atoms, limits, seed):
     rng = np.random.default_rng(seed)
     y = cp.Variable(N, name="y")
 

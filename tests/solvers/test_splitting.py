@@ -141,7 +141,7 @@ def test_no_solver_decides_what_leaves(answer, monkeypatch):
 
 
 @pytest.mark.parametrize("far", [1.0, 1e8, 1e12])
-def test_neighbours_far_away_move_as_charged(far):
+def test_neighbors_far_away_move_as_charged(far):
     setting = Setting(4, cone, 0.01)
     start = setting.projector(np.ones(4), np.ones(4)).x
     step = ProximalStep(setting.projector, start, np.ones(4), start)
@@ -169,7 +169,7 @@ def planned(name, **method):
     return problem.plan(dp.LinearizedADMM(penalty=1.0, **method), rounds=2, epsilon=1.0, delta=1e-6)
 
 
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_sets_without_proof_are_refused_with_the_remedies(name, perturb):
     with pytest.raises(dp.PrivacyError, match=REFUSED[name]) as error:
@@ -191,8 +191,8 @@ def test_the_remedies_work():
     assert planned("exp", perturb="output", output_sensitivity=0.1).guarantee.kind == "asserted"
 
 
-@pytest.mark.parametrize("perturb", ["output", "projected output"])
+@pytest.mark.parametrize("perturb", ["output", "projected_output"])
 @pytest.mark.parametrize("name", ["SOC", "l1 ball", "PSD constraint"])
-def test_recorded_runs_on_neighbours_agree_with_what_was_charged(name, perturb):
-    report = dp.check(planned(name, perturb=perturb))
+def test_recorded_runs_on_neighbors_agree_with_what_was_charged(name, perturb):
+    report = dp.check_sensitivity(planned(name, perturb=perturb))
     assert report.passed, str(report)

@@ -6,9 +6,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.sensitivity.queries.solutions import Minimiser
+from dpcvx.sensitivity.queries.solutions import Minimizer
 from dpcvx.solvers.closed_forms import Ball, Simplex
-from dpcvx.solvers.steps import Minimisation, ProximalStep
+from dpcvx.solvers.steps import Minimization, ProximalStep
 from tests import sets
 from tests.steps import Setting, solution
 
@@ -36,10 +36,10 @@ def test_outputs_on_an_equation_with_spread_coefficients_move_as_charged(radius)
 
 
 @pytest.mark.parametrize("radius", [1e-4, 1e-6, 1e-8])
-def test_minimisers_on_an_equation_with_spread_coefficients_move_as_charged(radius):
+def test_minimizers_on_an_equation_with_spread_coefficients_move_as_charged(radius):
     setting = Setting(2, spread_row, radius)
-    search, center = Minimisation.close(1.0, 2.0, 0.0), np.zeros(2)
-    query = Minimiser(center, search)
+    search, center = Minimization.close(1.0, 2.0, 0.0), np.zeros(2)
+    query = Minimizer(center, search)
     ratios = [setting.ratio(query, *near(seed, radius)) for seed in range(30)]
     assert 0.01 < max(ratios) <= 1
 

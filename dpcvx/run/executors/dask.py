@@ -29,8 +29,8 @@ class Dask:
 
     Every worker has one actor with its share of the agents, and is called once per exchange.
     Results are those of `Serial`, bit for bit, on machines that round alike. Nothing is ever
-    repeated: where a worker is lost, the run ends with `WorkerLost`, and the same call with the
-    same ``ledger=`` goes on.
+    repeated: where a worker is lost, the run ends with `WorkerLostError`, and the same call with
+    the same ``ledger=`` goes on.
 
     Data that were given as arrays travel to the workers over the cluster's connections, and the
     agents' steps go through them: use TLS between machines. What a function fetches is read at the

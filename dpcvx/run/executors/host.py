@@ -17,7 +17,7 @@ from typing import Any
 
 from ... import errors
 from ..._words import together
-from ...errors import PrivacyError, WorkerLost
+from ...errors import PrivacyError, WorkerLostError
 from ...privacy.ledger_file import Journal
 from ...privacy.notes import Notes
 from ..sums import partial
@@ -210,7 +210,7 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
 
 def lost(
     what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
-) -> WorkerLost:
+) -> WorkerLostError:
     """The error for workers that are gone.
 
     Parameters
@@ -233,7 +233,7 @@ def lost(
     if kept:
         where = f"goes on in round {t}" if t else "begins again"
         remedy = f"Run the plan again with the same ledger=: it {where}."
-    return WorkerLost(f"{what}. Nothing was repeated. {remedy}", tuple(workers), listed)
+    return WorkerLostError(f"{what}. Nothing was repeated. {remedy}", tuple(workers), listed)
 
 
 def named(agents: Iterable[int]) -> str:

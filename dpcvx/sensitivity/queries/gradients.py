@@ -108,7 +108,7 @@ class Summand(Gradient):
                 "With sharing= all agents add the same noise, which is fixed before the first "
                 f"round. What one change of the data of agent '{facts.name}' does to its gradient "
                 f"must be bounded at all points for that, and is not: {known.obstacle}. Bound its "
-                "variables, write dp.Agent(..., clip=1.0), or leave sharing= out."
+                "variables, write dp.Agent(..., clip_norm=1.0), or leave sharing= out."
             )
 
     @classmethod

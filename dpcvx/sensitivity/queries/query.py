@@ -177,7 +177,7 @@ class Query(abc.ABC):
             If nothing is proved about it.
         """
         raise PrivacyError(
-            "observer='last iterate' is proved for steps along gradients, and a "
+            "observer='last_iterate' is proved for steps along gradients, and a "
             f"{type(self).__name__} is none. Plan with observer='everyone'."
         )
 
@@ -213,5 +213,5 @@ def require_uniform(facts: Facts, what: str, remedy: str) -> None:
         raise PrivacyError(
             f"{what} gradients that belong to one convex function. Clipped gradients of records "
             f"with several scores, as in agent '{facts.name}', need not belong to any. Bound the "
-            f"data so that the sensitivity is finite without clip=, or {remedy}."
+            f"data so that the sensitivity is finite without clip_norm=, or {remedy}."
         )

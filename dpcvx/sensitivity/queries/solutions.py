@@ -1,4 +1,4 @@
-"""Questions for results of local optimisation: exact minimisers, and single steps."""
+"""Questions for results of local optimization: exact minimizers, and single steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import PrivacyError
 from ...solvers.projector import Projector
-from ...solvers.steps import Minimisation, ProximalStep
+from ...solvers.steps import Minimization, ProximalStep
 from ..known import Facts, Known, Objective
 from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_floor
 
@@ -25,22 +25,22 @@ STATED_ACCURACY = (
 
 
 @dataclass(frozen=True, eq=False)
-class Minimiser(Query):
+class Minimizer(Query):
     """The end of a search for ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
 
     Attributes
     ----------
     v : ndarray, shape (n,)
         May be the agent's secret.
-    search : Minimisation
+    search : Minimization
     """
 
     v: Array
-    search: Minimisation
+    search: Minimization
 
-    released = "local minimiser"
+    released = "local minimizer"
     charged = (
-        "the sensitivity of the local minimiser, which is at most the gradient's divided by 1/step "
+        "the sensitivity of the local minimizer, which is at most the gradient's divided by 1/step "
         "plus the modulus of strong convexity"
     )
     smooth = True
@@ -51,7 +51,7 @@ class Minimiser(Query):
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, known: Known) -> float:
-        """By `Minimisation.stretch`; in l1 on products of intervals also by `stretch_in_l1`."""
+        """By `Minimization.stretch`; in l1 on products of intervals also by `stretch_in_l1`."""
         change, search = known.change, self.search
         bound = change * search.stretch * known.spread(self.v.size)
         smoothness = known.facts.smoothness
@@ -80,7 +80,7 @@ class LocalSolution(Query):
 
     g is the exact gradient at x. The noise has the shape of the step's own geometry: projections
     do not expand in the D-norm, so that ``sqrt(D) x+`` moves by at most ``||D^(-1/2) (g - g')||_2``
-    between neighbours (and by the l1 analogue where W is a product of intervals). Where W has no
+    between neighbors (and by the l1 analogue where W is a product of intervals). Where W has no
     closed form, a fixed number of steps takes its place, which move by at most 3 % more, however
     close to the projection they end: no solver is asked.
 
@@ -108,7 +108,7 @@ class LocalSolution(Query):
     )
     once = (
         "release='once' puts noise on the data and leaves nothing private to the local steps, so "
-        "there is no output to perturb. Drop perturb=, or write release='each step'."
+        "there is no output to perturb. Drop perturb=, or write release='each_step'."
     )
 
     @classmethod

@@ -93,7 +93,7 @@ def rows(
     def once(peer: Peer, rho: float) -> Row:
         progress(f"{peer.label}, rho = {rho:g}")
         made = run(peer, inst, envs, rounds=rounds, rho=rho, timeout=timeout)
-        return judged(inst, best, made, peer.label, rho if peer.penalised else np.nan)
+        return judged(inst, best, made, peer.label, rho if peer.penalized else np.nan)
 
     for peer in peers:
         if not installed(peer, envs):
@@ -101,7 +101,7 @@ def rows(
             found.append([Row(peer.label, missing=f"not installed: {line}")])
             continue
         try:
-            tried = rhos if peer.penalised else rhos[:1]
+            tried = rhos if peer.penalized else rhos[:1]
             found.append([min((once(peer, rho) for rho in tried), key=faster)])
         except PeerFailed as error:
             found.append([Row(peer.label, missing=str(error))])

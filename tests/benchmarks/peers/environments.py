@@ -35,7 +35,7 @@ class Peer:
         Handed to the worker.
     ranks : bool
         Whether it needs one MPI process per agent.
-    penalised : bool
+    penalized : bool
         Whether it has a penalty to choose.
     """
 
@@ -44,7 +44,7 @@ class Peer:
     requirements: tuple[str, ...] = ()
     method: str = ""
     ranks: bool = False
-    penalised: bool = True
+    penalized: bool = True
 
     @property
     def label(self) -> str:
@@ -76,10 +76,10 @@ class PeerFailed(Exception):
 
 
 PEERS = (
-    Peer("cvxpy, all data in one place", "run_central", penalised=False),
+    Peer("cvxpy, all data in one place", "run_central", penalized=False),
     Peer("dpcvx", "run_dpcvx", method="exact steps"),
-    Peer("dpcvx", "run_dpcvx", method="linearised steps"),
-    Peer("osbdo", "run_osbdo", ("osbdo==0.0.6", "clarabel"), penalised=False),
+    Peer("dpcvx", "run_dpcvx", method="linearized steps"),
+    Peer("osbdo", "run_osbdo", ("osbdo==0.0.6", "clarabel"), penalized=False),
     Peer("disropt", "run_disropt", ("disropt==0.1.9", "mpich"), ranks=True),
     # 0.1.6 pins cvxpy 1.4.0, which newer releases of scipy break.
     Peer("dede", "run_dede", ("dede==0.1.6", "scipy==1.11.4")),

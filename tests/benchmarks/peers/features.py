@@ -49,7 +49,7 @@ NOTES = (
     "a function that numpy 2 dropped (put back for these runs).",
     "disropt: second-order cones through its Norm; semidefinite and exponential sets not.",
     "DeDe: groups constraints within two families that the user separates; every constraint is "
-    "penalised. 0.1.6 needs scipy held back.",
+    "penalized. 0.1.6 needs scipy held back.",
     "APPFL: sensitivity 2 C / rho (or 2 C lr) from a clip; a total only on its Opacus path. The "
     "ADMM trainers need torch; here their formulas are recomputed in numpy.",
     "Flower: server-side noise with fixed clipping is accounted (Renyi) and stops at a budget; "

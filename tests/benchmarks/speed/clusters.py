@@ -90,7 +90,7 @@ def clinics(count: int, rounds: int) -> dp.Plan:
         X = made.normal(size=(records, features))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         y = np.where(X.sum(axis=1) + 0.3 * made.normal(size=records) > 0, 1.0, -1.0)
-        rows = {"adjacency": dp.Rows(1.0, records=f"patient of {k}", change="replace")}
+        rows = {"adjacency": dp.Rows(1.0, records=f"patient of {k}", relation="replace_one")}
         A, b = dp.Private(X, name=f"A{k}", **rows), dp.Private(y, name=f"b{k}", **rows)
         loss = cp.sum(cp.logistic(-cp.multiply(b, A @ w))) / (count * records)
         cost = cp.Minimize(loss + 0.01 / count * cp.sum_squares(w))
@@ -266,7 +266,7 @@ def coordinator(effort: Effort) -> list[Row]:
         cost = cp.Minimize(cp.sum_squares(w - d))
         parts.append(dp.Agent(cost, [cp.abs(w) <= 1], name=f"a{k}"))
     problem = dp.Problem(parts)
-    for method in (dp.LinearizedADMM(penalty=1.0, step=0.1), dp.SummedGradient(step=0.01)):
+    for method in (dp.LinearizedADMM(penalty=1.0, step=0.1), dp.FederatedGradient(step=0.01)):
         plan = problem.plan(method, rounds=3, **BUDGET)
         each = 1e6 * min(_at_the_server(plan) for _ in range(3 * effort.repeats)) / agents
         note = ", ".join(f"{n:.0e} agents {shown(n * each / 1e6)}" for n in (1e3, 1e4, 1e5))

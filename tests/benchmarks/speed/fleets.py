@@ -37,7 +37,7 @@ def clients(count: int, records: int = _RECORDS, features: int = _FEATURES) -> d
     return dp.Problem(agents)
 
 
-def labelled(count: int) -> dp.Problem:
+def labeled(count: int) -> dp.Problem:
     """The same of features and labels, both private, with the records of each client named."""
     rng = np.random.default_rng(0)
     w, agents = cp.Variable(_FEATURES, name="w"), []
@@ -57,9 +57,9 @@ def fleets(effort: Effort) -> list[Row]:
     count, rounds = (200, 4) if effort.quick else (_CLIENTS, 11)
     size = f"{count} clients, {_RECORDS} x {_FEATURES} records"
     problem = clients(count)
-    plan = problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)
+    plan = problem.plan(dp.FederatedGradient(), rounds=rounds, **BUDGET)
     # So many rounds that what they take shows next to the start and the end of a run.
-    longer = problem.plan(dp.SummedGradient(), rounds=20 * rounds, **BUDGET)
+    longer = problem.plan(dp.FederatedGradient(), rounds=20 * rounds, **BUDGET)
     rows = []
     for seed, name in ((None, ""), (0, ", seeded")):
         together, apart = _step(longer, dp.Serial(), seed), _step(plan, _Apart(), seed)
@@ -72,7 +72,7 @@ def fleets(effort: Effort) -> list[Row]:
     note = f"{shown(together)} against {shown(apart)}"
     rows.append(Row("step of a fleet at points of their own, LinearizedADMM, seeded",
                     "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
-    # Everyone hears four others, who are no neighbours by number.
+    # Everyone hears four others, who are no neighbors by number.
     graph = nx.random_regular_graph(4, count, seed=1)
     for method in (dp.DecentralizedGradient(graph), dp.DecentralizedADMM(graph)):
         plan, longer = (problem.plan(method, rounds=k * rounds, **BUDGET) for k in (1, 10))
@@ -81,7 +81,7 @@ def fleets(effort: Effort) -> list[Row]:
         rows.append(Row(f"step of a fleet over a network, {type(method).__name__}, seeded",
                         "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
     named = "planning, per further agent of a fleet, labels of records of its own"
-    for name, make in (("planning, per further agent of a fleet", clients), (named, labelled)):
+    for name, make in (("planning, per further agent of a fleet", clients), (named, labeled)):
         few, many = make(10), make(count)
         least = min(timed(lambda p=few: _plan(p, rounds)) for _ in "12")
         further = (timed(lambda p=many: _plan(p, rounds)) - least) / (count - 10)
@@ -90,7 +90,7 @@ def fleets(effort: Effort) -> list[Row]:
 
 
 def _plan(problem: dp.Problem, rounds: int) -> dp.Plan:
-    return problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)
+    return problem.plan(dp.FederatedGradient(), rounds=rounds, **BUDGET)
 
 
 def _step(plan: dp.Plan, executor: dp.Serial, seed: int | None) -> float:

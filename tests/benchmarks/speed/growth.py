@@ -19,7 +19,7 @@ _FLAT = 1.3
 
 
 def agents(effort: Effort) -> list[Row]:
-    """Agents of 50 variables, sharing with all others or with two neighbours."""
+    """Agents of 50 variables, sharing with all others or with two neighbors."""
     counts = (2, 8, 32) if effort.quick else (2, 8, 32, 128, 512)
     rows = []
     for sharing in ("star", "ring"):

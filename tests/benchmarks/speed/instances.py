@@ -175,7 +175,7 @@ def _steps(agent: dp.Agent, local: Any, asked: list[tuple[Array, Array]], keep: 
 
 
 @dataclass(frozen=True, eq=False)
-class Modelled:
+class Modeled:
     """The same step as users of cvxpy write it.
 
     Attributes
@@ -200,10 +200,10 @@ class Modelled:
         problem.solve(solver=cp.CLARABEL, **options)
 
 
-def modelled(agent: dp.Agent, D: Array) -> Modelled:
+def modeled(agent: dp.Agent, D: Array) -> Modeled:
     """The step with weights D on the agent's own constraints."""
     q = cp.Parameter(D.size)
-    return Modelled(agent, D, q, cp.Problem(_objective(agent, D, q), agent.constraints))
+    return Modeled(agent, D, q, cp.Problem(_objective(agent, D, q), agent.constraints))
 
 
 def _objective(agent: dp.Agent, D: Array, q: Any) -> cp.Minimize:
@@ -234,7 +234,7 @@ def boxes(count: int, n: int, shared: int, rows: int = 20, sharing: str = "star"
     rows : int
         Residuals of an agent.
     sharing : {"star", "ring"}
-        All agents share the same components, or half of them with either neighbour.
+        All agents share the same components, or half of them with either neighbor.
     """
     rng = np.random.default_rng(0)
     half = shared // 2

@@ -111,7 +111,7 @@ def owner_round(effort: Effort) -> list[Row]:
     """A round of an owner next to the same step in one process without a ledger."""
     rounds = 10 if effort.quick else 40
     plan = network(14, None).plan(
-        METHOD, mechanism=dp.Gaussian(), rounds=rounds, release="each step", epsilon=1.0, delta=1e-6
+        METHOD, mechanism=dp.Gaussian(), rounds=rounds, release="each_step", epsilon=1.0, delta=1e-6
     )
     ours: list[float] = []
     step: list[float] = []
@@ -229,7 +229,7 @@ def _one(folder: Path, address: str) -> float:
     hello = wire.encode(Hello("owner0"))
     try:
         dial(address, own, "", lambda: hello, handle, lambda: False,
-             patience=1.0, tell=lambda _: None)  # fmt: skip
+             timeout=1.0, tell=lambda _: None)  # fmt: skip
     except dp.RefusedError:  # the other end is over
         pass
     return (times[-1] - times[0]) / (len(times) - 1)

@@ -15,7 +15,7 @@ from .measure import Effort, Row, per_input, shown, timed
 _FEATURES = 100
 # Non-zeros of a sparse record.
 _FILLED = 10
-_FEW = dp.SummedGradient(0.1)
+_FEW = dp.FederatedGradient(0.1)
 Records = np.ndarray | sp.csr_array
 # As it is written, and its slope in the scores.
 _LOSSES = {
@@ -102,7 +102,7 @@ def _rows(
 ) -> list[Row]:
     """A gradient and a plan. The other side clips by lengths that it knows."""
     (count, features), x = X.shape, np.random.default_rng(1).normal(size=X.shape[1])
-    limits = {} if clip is None else {"clip": clip / count}
+    limits = {} if clip is None else {"clip_norm": clip / count}
     long = np.sqrt(np.asarray((X * X).sum(axis=1)).ravel())
 
     def problem() -> dp.Problem:

@@ -21,7 +21,7 @@ from .instances import (
     Missing,
     Steps,
     boxes,
-    modelled,
+    modeled,
     polyhedral,
     recorded_steps,
     serial_run,
@@ -98,7 +98,7 @@ def conic_step_cvxpy(effort: Effort) -> list[Row]:
         agents = _recorded(case, None)
         for steps in agents:
             # cvxpy keeps weights constant; the run's differ from step to step by rounding at most.
-            model = modelled(steps.agent, steps.weights[-1])
+            model = modeled(steps.agent, steps.weights[-1])
             accuracy = tolerances(steps.built[5])
             inputs = min(len(steps.points), 3 if effort.quick else 6)
 
@@ -144,7 +144,7 @@ def polyhedral_step(effort: Effort) -> list[Row]:
         D = np.ones(local.n)
         points = 0.5 + np.random.default_rng(1).normal(size=(10, local.n)).cumsum(axis=0) / 10
         # One problem per solver: cvxpy compiles again where a problem changes its solver.
-        quadratic, conic = modelled(agent, D), modelled(agent, D)
+        quadratic, conic = modeled(agent, D), modeled(agent, D)
 
         def ours(k: int, projector=projector, points=points, D=D) -> object:
             return projector(points[k], D)

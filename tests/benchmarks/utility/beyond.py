@@ -86,8 +86,8 @@ def network(case: int, seeds: int) -> list[Gain]:
     informed = informed_gaps(model, judge, 1.0, seeds)
     key, least = (name, 1.0), {14: 2.0, 118: 10.0}[case]
     return [
-        Gain(f"{name}: result.own", _median(before), _median(own), least, OWN_LIMITS[key]),
-        Gain(f"{name}: dp.Expected too", _median(before), _median(informed), 0.0,
+        Gain(f"{name}: result.recourse", _median(before), _median(own), least, OWN_LIMITS[key]),
+        Gain(f"{name}: dp.Prior too", _median(before), _median(informed), 0.0,
              INFORMED_LIMITS[key]),
     ]  # fmt: skip
 
@@ -136,7 +136,7 @@ def consensus(agents: int, seeds: int, boxed: bool = False) -> Gain:
         problem, *_ = estimates(agents, n=40, bound=1.1 * np.abs(best).max())
     gaps = []
     for sharing in (None, dp.SecretSharing(100.0)):
-        plan = problem.plan(dp.Central(sharing), mechanism="gaussian", epsilon=1.0, delta=DELTA)
+        plan = problem.plan(dp.OneShot(sharing), mechanism="gaussian", epsilon=1.0, delta=DELTA)
         runs = [plan.run(seed=s, verbose=False) for s in range(seeds)]
         away = [np.sum((run.solution["x"] - best) ** 2) for run in runs]
         gaps.append(agents * float(np.mean(away)))
@@ -144,7 +144,7 @@ def consensus(agents: int, seeds: int, boxed: bool = False) -> Gain:
 
 
 def clinics() -> dp.Problem:
-    """Logistic regression of ten clinics with 500 labelled records each, times their labels."""
+    """Logistic regression of ten clinics with 500 labeled records each, times their labels."""
     rng = np.random.default_rng(0)
     truth, w, agents = 3 * rng.normal(size=6), cp.Variable(6, name="w"), []
     for k in range(10):
@@ -162,7 +162,7 @@ def logistic(seeds: int) -> Gain:
     problem = clinics()
     judge, gaps = Judge(Model(problem, {})), []
     for sharing in (None, dp.SecretSharing(limit=100.0)):
-        method = dp.SummedGradient(sharing=sharing, colluders=1)
+        method = dp.FederatedGradient(sharing=sharing, max_colluders=1)
         plan = problem.plan(method, epsilon=1.0, delta=DELTA, rounds=15)
         gaps.append(np.mean([judge.gap(plan.run(seed=s, verbose=False).raw) for s in range(seeds)]))
     return Gain("logistic regression, 10 agents: split noise", *map(float, gaps), CLINICS)
@@ -184,8 +184,10 @@ def dispatch(kind: str, seeds: int) -> Gain:
     near = loads * np.random.default_rng(5).lognormal(0.0, STAND_INS, loads.shape)
     for like in (None, near):
         problem = covered_dispatch(case, like=like)
-        optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
-        plan = problem.plan(violation=VIOLATION, mechanism=kind, epsilon=1.0, delta=DELTA)
+        optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
+        plan = problem.plan(
+            violation_probability=VIOLATION, mechanism=kind, epsilon=1.0, delta=DELTA
+        )
         runs = [plan.run(seed=s, verbose=False).solution for s in range(seeds)]
         costs.append(_median([dp.not_private.objective(problem, x) / optimum - 1 for x in runs]))
     return Gain(f"dispatch of case 14, {kind} noise: shaped", *costs, 1.0, DISPATCH)

@@ -13,7 +13,7 @@ import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.run.data import stand_ins
-from dpcvx.verify.simulation import Simulation, simulable
+from dpcvx.tuning.simulation import Simulation, simulable
 
 from .judge import Judge, held, solve_well
 from .models import Model
@@ -40,8 +40,8 @@ class Setting:
     rounds : int
     clip : float, optional
         Of records' contributions.
-    output : {"average", "last", "tail", "weighted"}
-    release : {"each step", "once"}
+    returned : {"average", "last", "tail", "weighted"}
+    release : {"each_step", "once"}
     falling : bool
         Whether steps are over the root of the round.
     """
@@ -53,7 +53,7 @@ class Setting:
     rounds: int = 1
     clip: float | None = None
     output: Literal["average", "last", "tail", "weighted"] = "last"
-    release: Literal["each step", "once"] = "each step"
+    release: Literal["each_step", "once"] = "each_step"
     falling: bool = False
 
     def plan(self, model: Model, epsilon: float, delta: float) -> dp.Plan:
@@ -88,13 +88,13 @@ class Setting:
         penalty, output = self.penalty, self.output
         step = dp.steps.Sqrt(self.step) if self.falling and self.step else self.step
         if self.method == "central":
-            return dp.Central()
+            return dp.OneShot()
         if self.method == "mean":
-            return dp.MeanGradient(step, output=output)
+            return dp.FederatedAveraging(step, returned=output)
         if self.method == "summed":
-            return dp.SummedGradient(step, output=output)
+            return dp.FederatedGradient(step, returned=output)
         if self.method == "resource":
-            return dp.ResourceADMM(penalty, step=step, randomness=0.0, output=output)
+            return dp.ResourceADMM(penalty, step=step, randomness=0.0, returned=output)
         made = dp.GradientADMM if self.method == "gradient" else dp.LinearizedADMM
         return made(penalty=penalty, step=step, output=output)
 
@@ -112,7 +112,7 @@ class Setting:
 def _on_data(
     kind: str, model: Model, judge: Judge, epsilon: float, delta: float, seed: int
 ) -> float:
-    """Gap of the optimum for noisy data, one entry of which changes between neighbours."""
+    """Gap of the optimum for noisy data, one entry of which changes between neighbors."""
     rng = np.random.default_rng(seed)
     draw, multiplier = rng.normal, gaussian_multiplier
     if kind == "laplace":
@@ -128,14 +128,14 @@ def _on_data(
             noisy[private] = value + draw(scale=adjacency.radius * scale, size=value.shape)
     for variable in model.problem.variables():
         variable.save_value(np.zeros(variable.shape))
-    solve_well(dp.not_private.central(model.problem, noisy))
+    solve_well(dp.not_private.joint_problem(model.problem, noisy))
     return judge.at({v: v.value for v in model.problem.variables()})
 
 
 def gaps_of(plan: dp.Plan, model: Model, judge: Judge, seeds: Iterable[int]) -> list[float]:
     """Of runs with these seeds; of many simulated ones where that is possible.
 
-    `tests.verify.test_simulation` compares simulated runs with others.
+    `tests.tuning.test_simulation` compares simulated runs with others.
     """
     if not simulable(plan):
         return [judged(plan, model, judge, seed) for seed in seeds]
@@ -156,7 +156,7 @@ def judged(plan: dp.Plan, model: Model, judge: Judge, seed: int) -> float:
 def clipped(problem: dp.Problem, clip: float) -> dp.Problem:
     """The same with records' contributions scaled down."""
     agents = [
-        dp.Agent(a.objective, a.constraints, name=name, clip=clip if a.private else None)
+        dp.Agent(a.objective, a.constraints, name=name, clip_norm=clip if a.private else None)
         for name, a in problem.named.items()
     ]
     return dp.Problem(agents, start=problem.start, coupling=problem.coupling)

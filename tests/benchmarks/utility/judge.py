@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import dpcvx as dp
-from dpcvx.verify import not_private
+from dpcvx.testing import not_private
 
 from .models import Model
 
@@ -82,9 +82,9 @@ class Judge:
     ----------
     optimum : float
     best : mapping of cp.Variable to ndarray
-        The minimiser.
+        The minimizer.
     distance : float
-        From the public start to the minimiser.
+        From the public start to the minimizer.
     nothing : float
         Gap of the public start.
     """
@@ -92,7 +92,7 @@ class Judge:
     def __init__(self, model: Model) -> None:
         self.model = model
         problem = model.problem
-        self._central = not_private.central(problem, model.data)
+        self._central = not_private.joint_problem(problem, model.data)
         self._variables = problem.variables()
         constraints = [c for agent in problem.agents for c in agent.constraints]
         constraints += problem.coupling
@@ -108,8 +108,8 @@ class Judge:
             ]
             self._nearest = cp.Problem(cp.Minimize(sum(away)), constraints)
         start = {v: np.broadcast_to(problem.start.get(v, 0.0), v.shape) for v in self._variables}
-        if model.minimiser is not None:
-            for variable, value in model.minimiser().items():
+        if model.minimizer is not None:
+            for variable, value in model.minimizer().items():
                 variable.save_value(value)
         else:
             for variable in self._variables:

@@ -91,7 +91,7 @@ def informed_gaps(model: Model, judge: Judge, epsilon: float, seeds: int) -> lis
     assert model.expected is not None
     gaps = []
     for k in range(FIRST, FIRST + seeds):
-        plan = model.problem.plan(epsilon=epsilon, delta=DELTA, expected=model.expected(k))
+        plan = model.problem.plan(epsilon=epsilon, delta=DELTA, prior=model.expected(k))
         run = plan.run(seed=k, data=model.data, verbose=False)
         after = dp.not_private.recourse(plan.problem, run.solution, model.data)
         gaps.append(after - judge.optimum)
@@ -100,7 +100,7 @@ def informed_gaps(model: Model, judge: Judge, epsilon: float, seeds: int) -> lis
 
 def _tuned(model: Model, epsilon: float, seconds: float) -> dp.Plan:
     return model.problem.tune(
-        epsilon=epsilon, delta=DELTA, proxy=model.stand_in, seconds=seconds, verbose=False
+        epsilon=epsilon, delta=DELTA, proxy=model.stand_in, time_limit=seconds, verbose=False
     ).plan()
 
 

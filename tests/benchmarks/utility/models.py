@@ -19,7 +19,7 @@ from problems.census.records import shared_out as census_shares
 from problems.census.study import census
 from problems.elastic_net.study import elastic_net
 from problems.elastic_net.users import made_users
-from problems.labelled import data_of
+from problems.labeled import data_of
 from problems.nonconvex_classification.records import made_shares
 from problems.nonconvex_classification.study import classification, stationary_point
 from problems.power_flow.study import PowerFlow, power_flow
@@ -39,8 +39,8 @@ class Model:
         Public values of the same kind as the private ones.
     data : mapping of str to ndarray
         The true ones, where they are not part of the problem.
-    minimiser : callable, optional
-        Finds one on the true data; cvxpy does by `dp.not_private.central` if omitted.
+    minimizer : callable, optional
+        Finds one on the true data; cvxpy does by `dp.not_private.joint_problem` if omitted.
     expected : callable, optional
         From a seed to what is publicly expected of the data, right to a tenth.
     method : Algorithm, optional
@@ -50,8 +50,8 @@ class Model:
     problem: dp.Problem
     stand_in: Data = field(repr=False)
     data: Data = field(default_factory=dict, repr=False)
-    minimiser: Callable[[], Mapping[cp.Variable, Floats]] | None = None
-    expected: Callable[[int], Mapping[dp.Private | str, dp.Expected]] | None = None
+    minimizer: Callable[[], Mapping[cp.Variable, Floats]] | None = None
+    expected: Callable[[int], Mapping[dp.Private | str, dp.Prior]] | None = None
     method: dp.Algorithm | None = None
 
 
@@ -73,10 +73,10 @@ def _power_flow(case: int) -> Model:
     rng, loads = np.random.default_rng(case), _loads(study)
     last_year = {name: load * rng.lognormal(0.0, 0.2, load.shape) for name, load in loads.items()}
 
-    def expected(seed: int) -> dict[dp.Private | str, dp.Expected]:
+    def expected(seed: int) -> dict[dp.Private | str, dp.Prior]:
         drawn = np.random.default_rng([case, seed])
         found = {name: load * drawn.normal(1.0, 0.1, load.shape) for name, load in loads.items()}
-        return {name: dp.Expected(mean, 0.1 * np.abs(mean)) for name, mean in found.items()}
+        return {name: dp.Prior(mean, 0.1 * np.abs(mean)) for name, mean in found.items()}
 
     return Model(study.problem, last_year, expected=expected)
 
@@ -114,15 +114,15 @@ def nonconvex_classification() -> Model:
     others = made_shares(10, 200, 5, heterogeneity=0.5, seed=1)
     study = classification(10, 200, 5, bound=shares.bound)
 
-    def minimiser() -> dict[cp.Variable, Floats]:
+    def minimizer() -> dict[cp.Variable, Floats]:
         return {study.x: stationary_point(study, shares.parts)}
 
     return Model(
         study.problem,
         data_of(others.parts),
         data_of(shares.parts),
-        minimiser,
-        method=dp.SummedGradient(),
+        minimizer,
+        method=dp.FederatedGradient(),
     )
 
 
@@ -130,7 +130,7 @@ def nonconvex_classification() -> Model:
 
 
 def ridge() -> Model:
-    """Four hospitals, 300 patients each: days in hospital by standardised findings."""
+    """Four hospitals, 300 patients each: days in hospital by standardized findings."""
     w = cp.Variable(6, name="w")
 
     def drawn(seed: int) -> list[tuple[Floats, Floats]]:
@@ -144,7 +144,7 @@ def ridge() -> Model:
 
     agents, stand_in = [], {}
     for k, ((X, y), other) in enumerate(zip(drawn(1), drawn(2), strict=True)):
-        patients = dp.Private(X, name=f"findings {k}", adjacency=dp.Rows(5.0, clip=True))
+        patients = dp.Private(X, name=f"findings {k}", adjacency=dp.Rows(5.0, clip_rows=True))
         days = dp.Private(y, name=f"days {k}", adjacency=dp.Rows(10.0))
         loss = cp.sum_squares(patients @ w - days) / 300
         agents.append(
@@ -209,7 +209,7 @@ def clinics_logistic() -> Model:
 
     agents, stand_in = [], {}
     for k, ((X, y), other) in enumerate(zip(drawn(5), drawn(6), strict=True)):
-        patients = dp.Private(X, name=f"findings {k}", adjacency=dp.Rows(2.0, clip=True))
+        patients = dp.Private(X, name=f"findings {k}", adjacency=dp.Rows(2.0, clip_rows=True))
         ill = dp.Private(y, name=f"diagnoses {k}", adjacency=dp.Rows(1.0))
         loss = cp.sum(cp.logistic(-cp.multiply(ill, patients @ w))) / 200
         agents.append(dp.Agent(cp.Minimize(loss + 0.01 * cp.sum_squares(w)), name=f"clinic {k}"))
@@ -270,7 +270,7 @@ def svm() -> Model:
 
     agents, stand_in = [], {}
     for k, ((X, y), other) in enumerate(zip(drawn(10), drawn(11), strict=True)):
-        features = dp.Private(X, name=f"features {k}", adjacency=dp.Rows(4.0, clip=True))
+        features = dp.Private(X, name=f"features {k}", adjacency=dp.Rows(4.0, clip_rows=True))
         labels = dp.Private(y, name=f"labels {k}", adjacency=dp.Rows(1.0))
         hinge = cp.sum(cp.pos(1 - cp.multiply(labels, features @ w + b))) / 400
         agents.append(dp.Agent(cp.Minimize(hinge + 0.05 * cp.sum_squares(w)), name=f"site {k}"))

@@ -60,8 +60,8 @@ class Row:
         Gap of the public start.
     default, tuned, hand : Answer
     own : Answer, optional
-        The default's runs once every agent has decided for itself (`result.own`); None where that
-        is not measured.
+        The default's runs once every agent has decided for itself (`result.recourse`); None where
+        that is not measured.
     informed : Answer, optional
         The same with public expectations of the data.
     whole : Answer, optional
@@ -124,7 +124,7 @@ def line(row: Row) -> str:
         f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} {row.unclipped:9.3g} "
         f"{row.ratio(row.default):9.2f} {row.ratio(row.tuned):7.2f}{marks}"
     ]
-    for label, better in (("result.own", row.own), ("dp.Expected too", row.informed)):
+    for label, better in (("result.recourse", row.own), ("dp.Prior too", row.informed)):
         if better is not None:
             low, middle, high = better.gaps or (math.inf,) * 3
             own = f"{f'  with {label}':23} {'':9} {middle:9.3g} {low:9.3g} {high:9.3g}"
@@ -185,8 +185,8 @@ def missed(rows: Sequence[Row]) -> list[str]:
         if row.default.median > limit:
             found.append(f"{row.model}: the default's gap is above {limit:g}")
         for label, better, limits in (
-            ("result.own", row.own, OWN_LIMITS),
-            ("dp.Expected and result.own", row.informed, INFORMED_LIMITS),
+            ("result.recourse", row.own, OWN_LIMITS),
+            ("dp.Prior and result.recourse", row.informed, INFORMED_LIMITS),
         ):
             limit = limits.get((row.model, row.epsilon), math.inf)
             if better is not None and better.median > limit:

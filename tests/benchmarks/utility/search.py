@@ -145,7 +145,7 @@ def _some(tried: Sequence[tuple]) -> list[tuple]:
 def _batches(
     name: str, model: Model, records: Records, distance: float, epsilon: float, delta: float
 ) -> Iterator[tuple[Batch, float | None]]:
-    methods = ("summed",) if model.minimiser is not None else ("linearized", "summed")
+    methods = ("summed",) if model.minimizer is not None else ("linearized", "summed")
     clips = (1.0,) if name in _UNCLIPPED else CLIPS
     bounds = {share: _bounds(model, share) for share in clips}
     allowed = [share for share in clips if bounds[share] is not None]
@@ -184,11 +184,11 @@ class Norm:
 
 def _bounds(model: Model, share: float) -> tuple[float | None, Norm, Norm] | None:
     """Clip, and sensitivities in l2 and l1 with it, as the package derives them, if it can."""
-    agents = model.problem.plan(dp.MeanGradient(1.0), **_ANY).agents
+    agents = model.problem.plan(dp.FederatedAveraging(1.0), **_ANY).agents
     clip = None if share == 1.0 else share * max(a.bound for a in agents) / 2
     if clip is not None:
         try:
-            agents = clipped(model.problem, clip).plan(dp.MeanGradient(1.0), **_ANY).agents
+            agents = clipped(model.problem, clip).plan(dp.FederatedAveraging(1.0), **_ANY).agents
         except dp.PrivacyError:
             return None
     known = [a.sensitivity for a in agents if a.sensitivity is not None]
@@ -203,7 +203,7 @@ def _norm(known: Sensitivity, p: int) -> Norm:
     return Norm(level, (radii, np.array([known.within(p, float(r)) for r in radii]) / level))
 
 
-_ANY = dict(mechanism=dp.Gaussian(multiplier=1.0), rounds=1, delta=1e-6, release="each step")
+_ANY = dict(mechanism=dp.Gaussian(noise_multiplier=1.0), rounds=1, delta=1e-6, release="each_step")
 
 
 def _gaps(records: Records, batch: Batch, optimum: float, seed: int) -> dict[str, Floats]:
@@ -268,7 +268,7 @@ def _few_steps(model: Model, kind: str) -> Iterator[Setting]:
 
 def search_turns(model: Model, judge: Judge, epsilon: float, delta: float) -> list[Found]:
     """`dp.GradientADMM` with clips down to where hardly anything is heard of the data."""
-    clip = model.problem.agents[0].clip
+    clip = model.problem.agents[0].clip_norm
     assert clip is not None
     settings = [
         Setting("gaussian", "gradient", step, 0.3, rounds, float(f"{share * clip:.3g}"))
@@ -286,7 +286,7 @@ def search(name: str, epsilon: float, delta: float) -> list[Found]:
     found = []
     if records_of(name, model) is not None:
         found += search_records(name, model, judge, epsilon, delta)
-    if model.problem.agents[0].clip is not None:
+    if model.problem.agents[0].clip_norm is not None:
         found += search_turns(model, judge, epsilon, delta)
     found += search_once(model, judge, epsilon, delta)
     return sorted(found, key=lambda each: each.gap)

@@ -1,6 +1,6 @@
 """Many runs at once in numpy: noisy steps on losses of records, without privacy.
 
-As `dp.LinearizedADMM`, `dp.MeanGradient` and `dp.SummedGradient` do them, with noise of
+As `dp.LinearizedADMM`, `dp.FederatedAveraging` and `dp.FederatedGradient` do them, with noise of
 floating-point numbers. Settings are searched here, since a run of the package takes a hundred times
 as long; what is found is judged by runs of the package.
 """
@@ -43,7 +43,7 @@ def _nothing(x: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What agents minimise together, as arrays.
+    """What agents minimize together, as arrays.
 
     Attributes
     ----------

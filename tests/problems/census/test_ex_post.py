@@ -1,4 +1,4 @@
-"""Ex-post losses: the integrals themselves in many digits, the maximiser, gamma, composition."""
+"""Ex-post losses: the integrals themselves in many digits, the maximizer, gamma, composition."""
 
 import math
 
@@ -250,7 +250,7 @@ def test_the_papers_bound_of_gamma_fails():
     assert printed_bound(mp.mpf(3), mp.mpf(0.3), 0.9) > 1.5
 
 
-def test_the_papers_maximiser_is_at_the_wrong_end():
+def test_the_papers_maximizer_is_at_the_wrong_end():
     # Appendix D: on [0, (omega - s) / 2] the maximum is at t = -s.
     x, omega, shift = 0.05, 1.0, 0.3
     here = log_h(x, omega=omega, beta=1.0)

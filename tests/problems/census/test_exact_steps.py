@@ -17,7 +17,7 @@ from problems.census.measures import Measures
 from problems.census.methods import DELTA, RATE, D, Method
 from problems.census.records import made_records, shared_out
 from problems.census.study import census
-from problems.labelled import data_of
+from problems.labeled import data_of
 
 N, EDGES, EACH = 4, 5, 20
 MEASURES = Measures.of(shared_out(made_records(400, seed=2), N, EACH, seed=1))
@@ -31,7 +31,7 @@ class Line:
         self.own, self.rows, self.pull = own, np.array(rows), pull
 
     def noise(self, x):
-        """The noise that puts the minimiser at x, and the slope of that map."""
+        """The noise that puts the minimizer at x, and the slope of that map."""
         p = expit(-self.rows * x)
         slope = self.own.stiffness * x - self.pull - (p * self.rows).mean()
         return slope, self.own.stiffness + (p * (1 - p) * self.rows**2).mean()
@@ -44,13 +44,13 @@ class Line:
         return math.log(jacobian) - abs(xi) / s - math.log(2 * s)
 
     def at(self, xi):
-        """The minimiser under some noise."""
+        """The minimizer under some noise."""
         far = (abs(xi) + abs(self.pull) + 1) / self.own.stiffness
         return brentq(lambda x: self.noise(x)[0] - xi, -far, far, xtol=1e-13)
 
 
 @st.composite
-def neighbours(draw, noise):
+def neighbors(draw, noise):
     """Two lines that differ in one record, few of them, so that its curvature counts."""
     unit = st.floats(-1, 1)
     each = draw(st.integers(1, 3))
@@ -59,7 +59,7 @@ def neighbours(draw, noise):
     return tuple(Line(own, [*rest, draw(unit)], pull) for _ in range(2))
 
 
-@given(neighbours("Zhang and Zhu"))
+@given(neighbors("Zhang and Zhu"))
 def test_ratios_of_densities_stay_within_the_epsilon_of_a_step(pair):
     one, other = pair
     own = one.own

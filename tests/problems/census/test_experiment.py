@@ -14,7 +14,7 @@ from problems.census.measures import Measures
 from problems.census.methods import DELTA, METHODS, NOISELESS, RATE, Budget, named
 from problems.census.records import made_records, shared_out
 from problems.census.study import census
-from problems.labelled import data_of
+from problems.labeled import data_of
 
 N, EDGES, ROUNDS = 4, 4, 6
 MEASURES = Measures.of(shared_out(made_records(120, seed=3), N, 20, seed=1))
@@ -171,7 +171,7 @@ def test_steps_are_those_of_the_paper(study):
 
 
 def test_comparators_are_what_they_are_named_for(study):
-    """Weights of dual, penalty and output perturbation are fixed; minimisers are exact or not."""
+    """Weights of dual, penalty and output perturbation are fixed; minimizers are exact or not."""
     found = {m.name: m.plan(study, EDGES, 0, 3, None).algorithm for m in METHODS[:5]}
     assert all(isinstance(own, dp.DecentralizedADMM) for own in found.values())
     seen = {
@@ -193,6 +193,6 @@ def test_networks_are_drawn_anew_for_every_seed(study):
     for method in METHODS:
         algorithm = method.plan(study, EDGES, 0, 3, None).algorithm
         if method.name == "Appendix J":  # sums, whoever forms them
-            assert isinstance(algorithm, dp.MeanGradient)
+            assert isinstance(algorithm, dp.FederatedAveraging)
         else:
             assert algorithm.graph.complete == method.everyone

@@ -1,4 +1,4 @@
-"""Figures are drawn and labelled; ex-post losses and worst cases are kept apart."""
+"""Figures are drawn and labeled; ex-post losses and worst cases are kept apart."""
 
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from problems.census.methods import RATE, Method
 from problems.census.printed import CURVES, Curve, Setting, run
 from problems.census.records import made_records, shared_out
 from problems.census.study import census
-from problems.labelled import data_of
+from problems.labeled import data_of
 
 N, EDGES, EACH = 4, 5, 20
 RECORDS = made_records(1500)

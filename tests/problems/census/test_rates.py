@@ -72,7 +72,7 @@ def test_theorem_3_3_holds_for_every_noise_and_its_residual_is_that_of_the_noise
 
 def test_runs_and_the_residual_of_theorem_3_3_grow_alike_with_the_noise():
     """After 300 rounds, means of 20 runs with fixed seeds: both by the square of the scale."""
-    own, method = example(), METHODS["linearised steps"]
+    own, method = example(), METHODS["linearized steps"]
     ends, proved = [], []
     for scale in (0.1, 1.0):
         runs = [noisy(own, 300, scale, seed)[0] for seed in range(20)]
@@ -100,8 +100,8 @@ def test_runs_are_those_of_the_package(name):
     agents = [dp.Agent(cp.Minimize(cost), name=f"a{i}") for i, cost in enumerate(costs)]
     coupling = [sum(A @ x for A, x in zip(own.A, xs, strict=True)) == own.c]
     algorithm = dp.ResourceADMM(
-        penalty=method.penalty, zeta=method.zeta, step=1 / method.D, randomness=0.0,
-        exact=method.exact, output="last",
+        penalty=method.penalty, dual_step=method.zeta, step=1 / method.D, randomness=0.0,
+        exact=method.exact, returned="last",
     )  # fmt: skip
     plan = dp.Problem(agents, coupling=coupling).plan(algorithm, mechanism=None, rounds=25)
     assert plan.algorithm.violated(plan.program) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from problems.census.adult import read_adult
-from problems.census.columns import COLUMNS, NAMES, normalised
+from problems.census.columns import COLUMNS, NAMES, normalized
 from problems.census.errors import CensusError
 from problems.census.records import Records, made_records, shared_out
 
@@ -46,13 +46,13 @@ def test_made_records_have_fourteen_columns_and_short_rows():
 def test_columns_are_scaled_first_and_rows_second():
     low = np.array([[column.low for column in COLUMNS]], float)
     high = np.array([[column.high for column in COLUMNS]])
-    np.testing.assert_array_equal(normalised(low), 0)
-    np.testing.assert_allclose(normalised(high), 1 / np.sqrt(14))
+    np.testing.assert_array_equal(normalized(low), 0)
+    np.testing.assert_allclose(normalized(high), 1 / np.sqrt(14))
     # A row that is short stays as it is, and what leaves the public range is moved to its end.
     own = low.copy()
     own[0, 0] = (low[0, 0] + high[0, 0]) / 2
     own[0, 2] = -1e9
-    np.testing.assert_allclose(normalised(own), [[0.5] + [0] * 13])
+    np.testing.assert_allclose(normalized(own), [[0.5] + [0] * 13])
 
 
 def test_a_file_of_the_same_format_is_read(file):
@@ -65,7 +65,7 @@ def test_a_file_of_the_same_format_is_read(file):
         ],
         float,
     )
-    np.testing.assert_allclose(records.features, normalised(table))
+    np.testing.assert_allclose(records.features, normalized(table))
 
 
 @pytest.mark.parametrize("separator", [".", "-", "_", " "])

@@ -10,7 +10,7 @@ from problems.census.measures import Measures, right
 from problems.census.methods import METHODS, Budget, named
 from problems.census.records import Records, made_records, shared_out
 from problems.census.study import census, gradients, objective, optimum
-from problems.labelled import data_of
+from problems.labeled import data_of
 
 SHARES = shared_out(made_records(120, seed=3), 4, 20, seed=1)
 
@@ -23,7 +23,7 @@ def study():
 def test_the_optimum_is_scikit_learns():
     Z = np.concatenate([part.features for part in SHARES.parts])
     labels = np.concatenate([part.labels for part in SHARES.parts])
-    # Its losses are summed; its regulariser is the same.
+    # Its losses are summed; its regularizer is the same.
     reference = LogisticRegression(C=1 / 80, fit_intercept=False, tol=1e-10).fit(Z, labels)
     found = optimum(SHARES.parts)
     np.testing.assert_allclose(found, reference.coef_[0], atol=1e-6)
@@ -60,7 +60,7 @@ def test_a_replaced_record_moves_the_gradient_as_far_as_derived(study):
     assert np.abs(moved).max() == pytest.approx(1.8)
 
 
-def test_two_runs_on_neighbouring_data_agree(study):
+def test_two_runs_on_neighboring_data_agree(study):
     # One random rule, one with exact steps, one that moves single entries, with noise that falls;
     # conformance tests have them all.
     small = census(2, 5, 3)
@@ -68,7 +68,7 @@ def test_two_runs_on_neighbouring_data_agree(study):
     parts = [Records(rng.uniform(0, 0.5, (5, 3)), rng.choice([-1.0, 1.0], 5)) for _ in range(2)]
     for method in named("Algorithm 2", "Output perturbation (exact steps)", "Random coordinates"):
         plan = method.plan(small, 1, 0, 3, Budget.of(1, 3, "Gaussian", 0.9))
-        assert dp.check(plan, data=data_of(parts)).passed, method.name
+        assert dp.check_sensitivity(plan, data=data_of(parts)).passed, method.name
 
 
 def test_labels_0_and_1_are_no_logistic_regression():

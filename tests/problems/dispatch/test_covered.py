@@ -32,8 +32,8 @@ def test_flows_satisfy_both_laws():
 
 def test_case_14_costs_little_more_than_the_optimum():
     problem = covered_dispatch(CASE)
-    optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
-    plan = problem.plan(violation=0.1, **BUDGET)
+    optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
+    plan = problem.plan(violation_probability=0.1, **BUDGET)
     runs = [plan.run(seed=seed) for seed in range(40)]
     costs = [dp.not_private.objective(problem, run.solution) / optimum - 1 for run in runs]
     # Over 30 seeds: median 0.052, at most 0.076 in nine of ten.
@@ -48,8 +48,8 @@ def test_shaped_noise_takes_most_of_what_margins_cost(kind, most):
     loads = CASE.bus.pd[CASE.bus.pd != 0]
     near = loads * np.random.default_rng(5).lognormal(0.0, 0.2, loads.shape)
     problem = covered_dispatch(CASE, like=near)
-    optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
-    plan = problem.plan(violation=0.1, mechanism=kind, **BUDGET)
+    optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
+    plan = problem.plan(violation_probability=0.1, mechanism=kind, **BUDGET)
     runs = [plan.run(seed=seed, verbose=False) for seed in range(40)]
     costs = [dp.not_private.objective(problem, run.solution) / optimum - 1 for run in runs]
     assert 0 < np.median(costs) < most
@@ -60,7 +60,9 @@ def test_shaped_noise_takes_most_of_what_margins_cost(kind, most):
 
 def test_surer_promises_have_larger_margins():
     problem = covered_dispatch(CASE, rating=0.5)
-    loose, sure = (problem.plan(violation=v, **BUDGET).program.kept for v in (0.3, 0.01))
+    loose, sure = (
+        problem.plan(violation_probability=v, **BUDGET).program.kept for v in (0.3, 0.01)
+    )
     for one, other in zip(loose, sure, strict=True):
         pairs = zip(one.tightened.margins.values(), other.tightened.margins.values(), strict=True)
         assert all(0 < a < b for a, b in pairs)

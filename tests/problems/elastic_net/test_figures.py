@@ -1,4 +1,4 @@
-"""Figures are drawn, labelled, and say what is not private."""
+"""Figures are drawn, labeled, and say what is not private."""
 
 import numpy as np
 

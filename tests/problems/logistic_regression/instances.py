@@ -11,11 +11,11 @@ from problems.logistic_regression.idx import write_idx
 def blobs(count=60, features=6, classes=3, seed=0, bound=1.5, writers=None):
     """Noisy prototypes of classes; a quarter as many test records."""
     rng = np.random.default_rng(seed)
-    centres = rng.uniform(0, 1, size=(classes, features))
+    centers = rng.uniform(0, 1, size=(classes, features))
 
     def drawn(size):
         labels = np.arange(size) % classes
-        values = np.clip(centres[labels] + 0.15 * rng.normal(size=(size, features)), 0, 1)
+        values = np.clip(centers[labels] + 0.15 * rng.normal(size=(size, features)), 0, 1)
         writer = None if writers is None else np.arange(size) * writers // size
         return Records(values, labels, writer)
 

@@ -66,7 +66,7 @@ def test_long_records_are_scaled_down_and_short_ones_kept():
     np.testing.assert_allclose(np.linalg.norm(clipped, axis=1), [1, np.sqrt(0.5), 1])
     np.testing.assert_array_equal(clipped[:2], FEATURES[:2])
     np.testing.assert_allclose(clipped[2], np.sqrt(0.5))
-    assert dataset.rows == dp.Rows(1.0, change="add or remove", clip=True)
+    assert dataset.rows == dp.Rows(1.0, relation="add_or_remove_one", clip_rows=True)
 
 
 def test_one_hot_rows_and_taking_keep_the_order():

@@ -32,14 +32,14 @@ def study():
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_budgets_per_update_are_the_papers_noise_and_totals_are_exact(study, noise):
-    plan = Method(noise, rounds=20, local_updates=5, step_epsilon=0.5).plan(study)
+    plan = Method(noise, rounds=20, local_updates=5, release_epsilon=0.5).plan(study)
     multiplier = math.sqrt(2 * math.log(1.25 / DELTA)) / 0.5
     assert plan.agents[0].noise is not None
     assert plan.agents[0].noise.multiplier == pytest.approx(multiplier)
     # 100 Gaussian releases are one with a tenth of the multiplier.
     same = study.problem.plan(
         dp.LinearizedADMM(penalty=1.0),
-        mechanism=dp.Gaussian(multiplier=multiplier / 10),
+        mechanism=dp.Gaussian(noise_multiplier=multiplier / 10),
         rounds=1,
         delta=DELTA,
     )
@@ -68,11 +68,11 @@ def test_totals_are_kept(study, noise):
 
 def test_two_budgets_are_one_too_many(study):
     with pytest.raises(dp.PrivacyError):
-        Method(step_epsilon=1.0, total_epsilon=1.0).plan(study)
+        Method(release_epsilon=1.0, total_epsilon=1.0).plan(study)
 
 
 def test_the_papers_output_noise_is_asserted_for_its_step(study):
-    plan = Method("OutG, paper", step_epsilon=0.5, penalty=MNIST_PENALTY).plan(study)
+    plan = Method("OutG, paper", release_epsilon=0.5, penalty=MNIST_PENALTY).plan(study)
     algorithm = plan.algorithm
     assert isinstance(algorithm, dp.LinearizedADMM)
     assert algorithm.step == dp.steps.Constant(1 / 18)
@@ -83,13 +83,13 @@ def test_the_papers_output_noise_is_asserted_for_its_step(study):
 def test_the_schedules_are_those_of_the_paper(study):
     for rule, numbers in ((MNIST_PENALTY, (2, 5, 10_000)), (FEMNIST_PENALTY, (0.005, 0.05, 2000))):
         assert (rule.c1, rule.c2, rule.Tc) == numbers
-    plan = Method(step_epsilon=0.1, rounds=2).plan(study)
+    plan = Method(release_epsilon=0.1, rounds=2).plan(study)
     result = plan.run(seed=0, verbose=False)
     assert result.history.penalty == pytest.approx([0.505, 0.505])
 
 
 def test_labels_state_the_total_guarantee(study):
-    (trace,) = run(study, Method("ObjG", 4, 2, step_epsilon=1.0), [0])
+    (trace,) = run(study, Method("ObjG", 4, 2, release_epsilon=1.0), [0])
     assert trace.label == (
         f"ObjG, T = 4, E = 2, 1 per update: ({trace.guarantee.epsilon:.3g}, 1e-06) in total"
     )
@@ -101,7 +101,7 @@ def test_labels_state_the_total_guarantee(study):
 
 
 def test_what_is_measured_is_what_the_agents_sent(study):
-    method = Method("ObjG", 6, step_epsilon=1.0)
+    method = Method("ObjG", 6, release_epsilon=1.0)
     one, two = run(study, method, [3, 4], points=3)
     assert one.rounds.tolist() == [1, 4, 6]
     assert len(one.released) == len(one.averaged) == one.noise.size == 3
@@ -117,14 +117,14 @@ def test_what_is_measured_is_what_the_agents_sent(study):
 
 
 def test_the_average_of_what_was_sent_is_the_runs_average_for_smooth_steps(study):
-    method = Method("ObjG", 5, local_updates=3, step_epsilon=1.0, step=0.5)
+    method = Method("ObjG", 5, local_updates=3, release_epsilon=1.0, step=0.5)
     (trace,) = run(study, method, [0])
     assert trace.averaged[-1].cost == pytest.approx(trace.average.cost)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_magnitudes_are_those_that_are_drawn(study, noise):
-    method = Method(noise, 40, step_epsilon=0.5)
+    method = Method(noise, 40, release_epsilon=0.5)
     plan = method.plan(study)
     rounds = np.array([1, 40])
     expected = noise_magnitude(plan, study, rounds)

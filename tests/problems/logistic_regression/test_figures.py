@@ -1,4 +1,4 @@
-"""Figures are drawn, labelled, and say that they are not private."""
+"""Figures are drawn, labeled, and say that they are not private."""
 
 import numpy as np
 import pytest

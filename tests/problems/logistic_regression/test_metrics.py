@@ -12,7 +12,7 @@ from tests.problems.logistic_regression.instances import blobs
 
 def test_costs_are_those_of_the_problem():
     dataset = blobs(bound=0.5)  # most records are clipped
-    study = logistic_regression(dataset, Partition("imbalanced", 3).of(dataset), regulariser=0.1)
+    study = logistic_regression(dataset, Partition("imbalanced", 3).of(dataset), regularizer=0.1)
     result = study.problem.plan(dp.LinearizedADMM(penalty=1e6), mechanism=None, rounds=2).run(
         verbose=False
     )

@@ -44,7 +44,7 @@ def test_without_noise_the_iterations_are_the_packages(curve):
         step=dp.steps.Sqrt() if exact else dp.steps.Constant(1 / n),
         local_updates=curve.updates,
         perturb="objective" if exact else "output",
-        output="last",
+        returned="last",
     )
     plan = study.problem.plan(method, mechanism=None, rounds=8)
     result = plan.run(iterates=True, verbose=False)

@@ -16,7 +16,7 @@ from tests.problems.logistic_regression.instances import blobs
     "dataset", [blobs(), blobs(bound=0.3, classes=5), read_dataset()], ids=["blobs", "5", "digits"]
 )
 def test_the_package_derives_the_closed_form(dataset):
-    study = logistic_regression(dataset, Partition("iid", 2).of(dataset), regulariser=0.1)
+    study = logistic_regression(dataset, Partition("iid", 2).of(dataset), regularizer=0.1)
     plan = study.problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=1, epsilon=1.0, delta=1e-6)
     for sensitivity in [agent.sensitivity for agent in plan.agents]:
         assert sensitivity is not None and sensitivity.certificate == "derived"

@@ -18,20 +18,20 @@ def study(agents=3, **arguments):
 
 
 def test_the_objective_is_the_mean_loss_over_all_records():
-    found = study(regulariser=0.2)
+    found = study(regularizer=0.2)
     W = np.random.default_rng(0).uniform(-1, 1, size=found.W.shape)
     used = found.dataset.clipped(found.dataset.train)
     odds = np.exp(used.features @ W)
     chance = odds[np.arange(used.count), used.labels] / odds.sum(axis=1)
     expected = -np.log(chance).mean() + 0.2 * np.sum(W**2)
-    central = dp.not_private.central(found.problem)
+    central = dp.not_private.joint_problem(found.problem)
     found.W.value = W
     assert float(np.asarray(central.objective.value)) == pytest.approx(expected)
     assert Metrics.of(found).cost(W) == pytest.approx(expected)
 
 
 def test_with_a_wide_box_the_optimum_is_scikit_learns():
-    found = study(2, regulariser=0.02, box=100.0)
+    found = study(2, regularizer=0.02, box=100.0)
     method = dp.LinearizedADMM(penalty=0.3, step=1.0, local_updates=2)
     result = found.problem.plan(method, mechanism=None, rounds=300).run(verbose=False)
     used = found.dataset.clipped(found.dataset.train)
@@ -47,12 +47,12 @@ def test_record_and_replay_without_one_record():
     own = found.dataset.clipped(found.dataset.train.take(found.parts[1]))
     X, Y = own.features.copy(), found.dataset.one_hot(own.labels)
     X[4], Y[4] = 0.0, 0.0
-    checked = dp.check(plan, {"features 1": X, "labels 1": Y})
+    checked = dp.check_sensitivity(plan, {"features 1": X, "labels 1": Y})
     assert checked.passed, str(checked)
     assert checked.agents[1].ratio > 0.2
     X[5] = 0.0
     with pytest.raises(dp.DataError, match="further from the data"):
-        dp.check(plan, {"features 1": X})
+        dp.check_sensitivity(plan, {"features 1": X})
 
 
 def test_the_guarantee_names_the_record_and_its_bound():
@@ -66,7 +66,7 @@ def test_the_guarantee_names_the_record_and_its_bound():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"box": 0.0}, {"box": np.inf}, {"regulariser": -1.0}, {"regulariser": np.nan}]
+    "arguments", [{"box": 0.0}, {"box": np.inf}, {"regularizer": -1.0}, {"regularizer": np.nan}]
 )
 def test_broken_arguments_are_refused(arguments):
     with pytest.raises(dp.ModelError, match="box positive"):

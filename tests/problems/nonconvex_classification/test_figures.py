@@ -1,4 +1,4 @@
-"""Figures are drawn and labelled; totals stand beside the curves."""
+"""Figures are drawn and labeled; totals stand beside the curves."""
 
 import numpy as np
 import pytest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from problems.labelled import Records, data_of
+from problems.labeled import Records, data_of
 from problems.nonconvex_classification import printed
 from problems.nonconvex_classification.experiment import FIGURE_3, Curve, Size, paper_method
 from problems.nonconvex_classification.methods import ETA, GAMMA, OMEGA
@@ -123,7 +123,7 @@ def test_totals_of_ppdc_are_those_of_the_worst_curvature(kept):
 def test_without_noise_ppdc_is_the_method_of_the_package():
     arrays, curve = printed.drawn(SMALL, 0), Curve(0.0, 0.0, 9)
     network = geometric_network(SMALL.agents, SMALL.radius, edges=SMALL.edges)
-    method = dp.PrimalDual(network, step=0.01, gamma=65, omega=5, output="last")
+    method = dp.PrimalDual(network, step=0.01, penalty=65, dual_step=5, returned="last")
     plan = arrays.study.problem.plan(method, mechanism=None, rounds=9)
     parts = [Records(rows, np.ones(len(rows))) for rows in arrays.signed]
     result = plan.run(data=data_of(parts), iterates=True, executor=dp.Serial())

@@ -182,14 +182,14 @@ def test_the_gap_is_the_papers(study):
 
 def test_the_gap_of_quadratics_is_that_of_their_gradients():
     A = np.array([np.diag([1.0, -0.3]), np.diag([2.0, 1.0])])
-    model, centres = quadratics(A), RNG.normal(size=(2, 2))
+    model, centers = quadratics(A), RNG.normal(size=(2, 2))
     for k, form in enumerate(forms(model.problem)):
         x = RNG.normal(size=2)
-        expected = model.gradients(centres, np.tile(x, (2, 1)))[k]
-        np.testing.assert_allclose(form.bind([centres[k]]).gradient(x), expected)
-    best = np.linalg.solve(A.sum(axis=0), np.einsum("nij,nj->i", A, centres))
+        expected = model.gradients(centers, np.tile(x, (2, 1)))[k]
+        np.testing.assert_allclose(form.bind([centers[k]]).gradient(x), expected)
+    best = np.linalg.solve(A.sum(axis=0), np.einsum("nij,nj->i", A, centers))
     at_best = np.tile(best, (2, 1))
-    assert model.gap(centres, at_best) < 1e-24 < model.gap(centres, at_best + np.eye(2))
+    assert model.gap(centers, at_best) < 1e-24 < model.gap(centers, at_best + np.eye(2))
 
 
 @pytest.mark.parametrize(

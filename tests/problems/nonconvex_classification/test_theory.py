@@ -48,16 +48,16 @@ def matrices(draw):
     return net.laplacian if draw(st.booleans()) else np.eye(len(net.agents)) - net.weights
 
 
-def centred(n):
+def centered(n):
     """I - 11'/n: every disagreement has the eigenvalue 1."""
     return np.eye(n) - np.full((n, n), 1 / n)
 
 
 # Parameters that keep (24) to (27), by P and M.
 KEPT = {
-    "two": (centred(2), 1.0, Parameters(1.315e-3, 6.577e-4, 15.593, 0.34, 0.0392)),
-    "three": (centred(3), 3.0, Parameters(2.188e-4, 1.094e-4, 94.974, 0.34, 0.0392)),
-    "four": (centred(4) / 2, 2.0, Parameters(2.29e-4, 2.29e-4, 90.72, 0.34, 0.0392)),
+    "two": (centered(2), 1.0, Parameters(1.315e-3, 6.577e-4, 15.593, 0.34, 0.0392)),
+    "three": (centered(3), 3.0, Parameters(2.188e-4, 1.094e-4, 94.974, 0.34, 0.0392)),
+    "four": (centered(4) / 2, 2.0, Parameters(2.29e-4, 2.29e-4, 90.72, 0.34, 0.0392)),
 }
 
 
@@ -236,7 +236,7 @@ def test_the_rate_is_that_of_the_iteration(P, h, damping, alpha, share, rho):
     n = len(P)
     T = transition(P, p, np.full(n, h), damping)
     # On disagreements: agreement alone changes by 1 - alpha h and leaves q as it is.
-    Q = np.linalg.svd(centred(n))[0][:, : n - 1]
+    Q = np.linalg.svd(centered(n))[0][:, : n - 1]
     on = np.kron(np.eye(2), Q)
     expected = np.abs(np.linalg.eigvals(on.T @ T @ on)).max()
     # Double eigenvalues are known to half the digits.
@@ -428,8 +428,8 @@ def test_huge_losses_are_numbers_as_long_as_there_are_any():
         (lambda: Parameters(0.0, 1.0, 1.0), r"alpha=0.0"),
         (lambda: Parameters(1.0, 1.0, None), r"rho=None"),
         (lambda: Parameters(1.0, 1.0, 1.0, gamma=-1.0), r"gamma=-1"),
-        (lambda: violations(centred(2), math.inf, PAPER), r"smoothness=inf"),
-        (lambda: disagreement_rate(centred(2), PAPER, math.nan), r"curvature=nan"),
+        (lambda: violations(centered(2), math.inf, PAPER), r"smoothness=inf"),
+        (lambda: disagreement_rate(centered(2), PAPER, math.nan), r"curvature=nan"),
         (lambda: Schedule(**{**vars(SMALL), "rounds": 0}), r"rounds=0"),
         (lambda: Schedule(**{**vars(SMALL), "size": 1.5}), r"size=1.5"),
         (lambda: Schedule(**{**vars(SMALL), "u_w": None}), r"u_w=None"),

@@ -73,7 +73,7 @@ def test_noise_has_the_scale_of_the_packages(own, arrays, method):
     """Root mean squares of what noise does to points of rounds 2 and 4, over runs and entries.
 
     Of 12 runs with 15 entries each the logarithm has a standard deviation of at most 0.13, as
-    Laplace entries have kurtosis 6 and neighbours share some noise: with the 60 runs in arrays,
+    Laplace entries have kurtosis 6 and neighbors share some noise: with the 60 runs in arrays,
     differences of 5 of these come up by chance less than once in a million.
     """
     choice = Choice(0.07, 4, 1.0 if method.gaussian else 0.7, ratio=0.3 if method.double else 1.0)

@@ -27,7 +27,7 @@ ALLOWED = binom.isf(1e-6, RUNS, VIOLATION)
 @pytest.fixture(scope="module")
 def planned():
     study = power_flow(14, objective="cost", private=True)
-    return study, study.problem.plan(violation=VIOLATION, mechanism="laplace", **BUDGET)
+    return study, study.problem.plan(violation_probability=VIOLATION, mechanism="laplace", **BUDGET)
 
 
 def test_one_zone_is_one_area_with_the_factors_of_the_network():
@@ -40,7 +40,7 @@ def test_one_zone_is_one_area_with_the_factors_of_the_network():
 
 
 def test_parts_of_a_zone_that_its_own_branches_do_not_connect_are_areas_of_their_own():
-    # Buses 1 and 2 are neighbours, 8 hangs on 7.
+    # Buses 1 and 2 are neighbors, 8 hangs on 7.
     zones = read_zones({k: "here" if k in (1, 2, 8) else "there" for k in range(1, 15)}, CASE)
     found = list(areas(CASE, zones, 0))
     own = zones.buses[0]
@@ -54,7 +54,7 @@ def test_parts_of_a_zone_that_its_own_branches_do_not_connect_are_areas_of_their
 
 def test_public_loads_that_are_covered_cost_what_exact_balance_costs():
     study = power_flow(14, objective="cost", private=True)
-    soft = dp.not_private.central(study.problem).solve(cp.CLARABEL) / cost_scale(study.case)
+    soft = dp.not_private.joint_problem(study.problem).solve(cp.CLARABEL) / cost_scale(study.case)
     # Buses give way by what losses on lines are worth.
     assert soft == pytest.approx(central(study.case, "cost").value, rel=1e-3)
 
@@ -104,7 +104,7 @@ def test_loads_of_buses_without_any_are_public(planned):
 def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
     # Zones without loads, areas without loads, and lines that no load of their area moves.
     study = power_flow(number, zones=count, objective="cost", private=True, shared=shared)
-    plan = study.problem.plan(violation=VIOLATION, mechanism="gaussian", **BUDGET)
+    plan = study.problem.plan(violation_probability=VIOLATION, mechanism="gaussian", **BUDGET)
     assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-3)
     loaded = {study.case.bus.id[b] for b in np.flatnonzero(study.case.load.any(axis=1))}
     for agent, buses in zip(study.problem.agents, study.zones.buses, strict=True):
@@ -113,7 +113,7 @@ def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
 
 def test_covered_zones_without_loads_balance_exactly():
     study = power_flow(14, zones=14, objective="cost", private=True)
-    plan = study.problem.plan(violation=VIOLATION, mechanism="gaussian", **BUDGET)
+    plan = study.problem.plan(violation_probability=VIOLATION, mechanism="gaussian", **BUDGET)
     result = plan.run(seed=0)
     outcome = assess(study, result)
     empty = CASE.bus.id[~CASE.load.any(axis=1)]

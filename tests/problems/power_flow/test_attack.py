@@ -35,5 +35,5 @@ def test_border_voltages_of_a_run_without_noise_give_the_loads_away(study):
 
 def test_gradients_without_noise_give_the_loads_away_at_once(study):
     plan = study.problem.plan(METHOD, mechanism=None, rounds=1)
-    found = dp.attack(plan, plan.run(record=True).transcript)
+    found = dp.reconstruct(plan, plan.run(record=True).transcript)
     assert errors(study, [guess.value for guess in found.guesses]).max() < 1e-9

@@ -76,7 +76,7 @@ GAUSSIAN = dict(mechanism="gaussian", epsilon=1.0, delta=1e-6)
             ("--step", "sqrt"),
             GAUSSIAN | dict(algorithm=dp.LinearizedADMM(step=dp.steps.Sqrt())),
         ),
-        (("--algorithm", "central"), GAUSSIAN | dict(algorithm=dp.Central())),
+        (("--algorithm", "central"), GAUSSIAN | dict(algorithm=dp.OneShot())),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
@@ -212,7 +212,7 @@ def test_expectations_are_numbers_or_other_cases_with_the_same_buses(tmp_path):
     assert same.spread is None
     study = power_flow(14, load_scale=1.5)
     (zone, *_) = same.by_zone(study.zones).items()
-    assert zone[0] == "load of zone 1" and zone[1].spread is None
+    assert zone[0] == "load of zone 1" and zone[1].std is None
     plain = as_json(tmp_path, "--seed", 1, "--load-scale", 1.5, "--seeds", 5)
     known = as_json(tmp_path, "--seed", 1, "--load-scale", 1.5, "--seeds", 5, "--expected", 0.02)
     assert known["gap_quartiles"][1] < plain["gap_quartiles"][1]
@@ -220,7 +220,9 @@ def test_expectations_are_numbers_or_other_cases_with_the_same_buses(tmp_path):
 
 def test_private_loads_are_covered():
     study = power_flow(14, objective="cost", private=True, radius=0.002)
-    plan = study.problem.plan(epsilon=1.0, delta=1e-6, violation=0.1, mechanism="gaussian")
+    plan = study.problem.plan(
+        epsilon=1.0, delta=1e-6, violation_probability=0.1, mechanism="gaussian"
+    )
     result = plan.run(seed=1)
     assert dp.not_private.violation(study.problem, result.solution) < 1e-6
 
@@ -247,7 +249,7 @@ def test_what_only_the_solvers_accuracy_leaves_is_no_number(capsys):
     assert "e-" not in out.partition("measured against")[2]
 
 
-def test_the_gap_to_the_central_optimum_is_labelled(capsys):
+def test_the_gap_to_the_central_optimum_is_labeled(capsys):
     assert run(*FAST, "--rounds", 5, "--load-scale", 1.5) == 0
     out = capsys.readouterr().out
     assert "central optimum 0.0303068 per unit squared (not private: solved with all loads)" in out

@@ -42,12 +42,12 @@ def planned(step, rho=2.0, E=1, rounds=20, mechanism=None, given=None, **argumen
 
 
 def gaps(plan, seeds=(None,)):
-    optimum = dp.not_private.central(plan.problem).solve(cp.CLARABEL)
+    optimum = dp.not_private.joint_problem(plan.problem).solve(cp.CLARABEL)
     averages = [plan.run(seed=seed).average for seed in seeds]
     return [dp.not_private.objective(plan.problem, x) - optimum for x in averages]
 
 
-NOISE = {"Gaussian": dp.Gaussian(multiplier=3.0), "Laplace": dp.Laplace(multiplier=1.0)}
+NOISE = {"Gaussian": dp.Gaussian(noise_multiplier=3.0), "Laplace": dp.Laplace(noise_multiplier=1.0)}
 # One entry changes the gradient by 0.05 in both norms; variance per component.
 VARIANCE = {"Gaussian": 0.15**2, "Laplace": 2 * 0.05**2}
 
@@ -175,7 +175,7 @@ def unbounded():
         (
             lambda: planned(dp.steps.Smooth(), mechanism=NOISE["Gaussian"], release="once"),
             {},
-            "release='each step'",
+            "release='each_step'",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_labels_of_the_network(case):
 def test_discs_have_one_scale_in_all_figures():
     """The disc of a bus depends on its share of the load alone, not on the run."""
     study = power_flow(5)
-    result = study.problem.plan(dp.Central(), mechanism=None).run()
+    result = study.problem.plan(dp.OneShot(), mechanism=None).run()
     quiet = assess(study, result)
     loud = replace(quiet, imbalance={bus: (3 * quiet.load / 100, 0.0) for bus in quiet.imbalance})
     drawn = [network(study, outcome) for outcome in (quiet, loud)]
@@ -109,7 +109,7 @@ def test_the_gap_stands_beside_the_residuals():
 
 def test_bars_are_shares_of_the_load():
     study = power_flow(5)
-    outcome = assess(study, study.problem.plan(dp.Central(), mechanism=None).run())
+    outcome = assess(study, study.problem.plan(dp.OneShot(), mechanism=None).run())
     zones = tuple(replace(zone, active=outcome.load / 4) for zone in outcome.zones)
     (axes,) = zone_bars(study, replace(outcome, zones=zones)).axes
     for title in (axes.get_title(), network(study, outcome).axes[0].get_title()):

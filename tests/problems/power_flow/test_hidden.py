@@ -33,7 +33,7 @@ def test_a_whole_load_is_any_other_of_at_most_that_power():
     entry = power_flow(14).problem.plan(epsilon=1.0, delta=1e-6)
     ratio = plan.agents[0].sensitivity.bound(2).value / entry.agents[0].sensitivity.bound(2).value
     assert ratio == pytest.approx(2 * 1.2 / 0.01)
-    assert dp.check(plan).passed
+    assert dp.check_sensitivity(plan).passed
     # The largest load of the network is larger than half a unit.
     with pytest.raises(dp.DataError, match="exceeds the declared bound 0.5"):
         power_flow(14, hidden="load", radius=0.5)

@@ -188,7 +188,7 @@ def test_forms_that_mean_the_same(text: str):
         np.testing.assert_array_equal(getattr(found, field), getattr(same, field))
 
 
-def test_version_1_is_recognised():
+def test_version_1_is_recognized():
     text = "function [baseMVA, bus, gen, branch, areas, gencost] = case9\nbaseMVA = 100;\n"
     for start in (text, text.partition("\n")[2]):
         with pytest.raises(CaseError, match="looks like version '1'"):

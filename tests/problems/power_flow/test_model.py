@@ -121,11 +121,11 @@ def test_shed_keeps_loads_in_the_objective_with_unit_rows():
             assert entries <= ({0.0, 0.19} if variable is declared.w else {-1.0, 0.0, 1.0})
 
 
-def test_every_zone_bounds_the_voltages_of_its_neighbours():
+def test_every_zone_bounds_the_voltages_of_its_neighbors():
     zones = read_zones(None, CASE14)
     declared = variables(CASE14, zones)
     models = all_zones(CASE14, zones, declared, "shed")
-    for (_, constraints), near in zip(models, zones.neighbours, strict=True):
+    for (_, constraints), near in zip(models, zones.neighbors, strict=True):
         for sense, bound in ((1, 0.94**2), (-1, -(1.06**2))):
             problem = cp.Problem(cp.Minimize(sense * cp.sum(declared.w[near])), constraints)
             problem.solve(solver=cp.CLARABEL)

@@ -112,5 +112,5 @@ def test_three_zones_run_with_and_without_noise(name: str):
         result = plan.run(seed=0)
         assert result.rounds == 3
         assert result.history.failed == 0
-        assert result.max_violation < 1e-5
+        assert result.max_iterate_violation < 1e-5
         assert np.isfinite(dp.not_private.objective(study.problem, result.solution))

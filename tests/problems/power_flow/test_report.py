@@ -133,7 +133,7 @@ def test_the_objective_after_recourse_is_that_of_all_zones_own_solutions():
     study = power_flow(14, load_scale=1.5)
     result = study.problem.solve(mechanism="gaussian", epsilon=1.0, delta=1e-6, seed=0)
     after = after_recourse(study, result)
-    own = sum(result.own(name).value for name in study.problem.names)
+    own = sum(result.recourse(name).value for name in study.problem.names)
     assert after == pytest.approx(own, abs=1e-9)
     optimum = central(study.case, "shed", 1.5).value
     assert optimum - 1e-7 < after < assess(study, result).objective

@@ -130,7 +130,7 @@ def test_state_without_values():
         network_state(case, zones, variables(case, zones))
 
 
-def test_minimiser_is_feasible():
+def test_minimizer_is_feasible():
     case = read_case(118)
     state = central(case, "cost").state
     assert max(violations(case, state).values()) < 1e-6

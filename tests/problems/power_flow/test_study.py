@@ -58,7 +58,7 @@ def test_admm_reaches_the_cost_optimum_within_forty_rounds(case, shared):
         (dp.ADMM(penalty=1.0), 300),
         (dp.LinearizedADMM(penalty=10.0, step=dp.steps.Constant()), 3000),
     ],
-    ids=["exact", "linearised"],
+    ids=["exact", "linearized"],
 )
 def test_both_methods_reach_the_shed_optimum_of_case_14(algorithm, rounds):
     study = power_flow(14, load_scale=1.5)
@@ -99,7 +99,7 @@ def test_private_iterates_are_feasible_and_plainly_perturbed_outputs_are_not(cas
 def test_a_hundred_steps_of_the_papers_noise_cost_11_918(case):
     plan = power_flow(case).problem.plan(
         dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), local_updates=5),
-        mechanism=dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical"),
+        mechanism=dp.Gaussian(release_epsilon=1.0, release_delta=1e-2, calibration="classical"),
         rounds=20,
         delta=1e-2,
     )
@@ -120,7 +120,7 @@ def test_the_sensitivity_is_that_of_the_busiest_bus():
 @pytest.mark.parametrize("case", [14, 118])
 def test_the_zones_together_are_the_network(case):
     study = power_flow(case, load_scale=1.5)
-    together = dp.not_private.central(study.problem)
+    together = dp.not_private.joint_problem(study.problem)
     together.solve()
     assert together.value == pytest.approx(SHED[case], rel=1e-4)
     assert together.value == pytest.approx(central(study.case, "shed", 1.5).value, rel=1e-4)

@@ -26,7 +26,7 @@ def test_bundled_map_of_case_14():
         [6, 11, 12, 13],
         [7, 8, 9, 10, 14],
     ]
-    assert [ids(CASE14, near) for near in zones.neighbours] == [
+    assert [ids(CASE14, near) for near in zones.neighbors] == [
         [6, 7, 9],
         [5, 10, 14],
         [4, 11, 13],
@@ -83,7 +83,7 @@ def test_columns_and_isolated_buses(tmp_path: Path):
 def test_number_of_zones():
     one = read_zones(1, CASE14)
     assert one.ties.size == 0
-    assert one.neighbours[0].size == 0
+    assert one.neighbors[0].size == 0
     assert len(one.branches[0]) == 20
     three = read_zones(3, CASE14)
     assert three.names == ("1", "2", "3")

@@ -1,0 +1,127 @@
+r"""Gradient descent at the mean of all agents (Xiao, Ye and Devadas, Appendix J).
+
+.. math::
+    \bar x = \tfrac1N \textstyle\sum_j x_j, \qquad
+    x_i \leftarrow P_i(\bar x - \eta_t \nabla f_i(\bar x) + \Delta_i)
+
+Agents need the sum of all points and nothing else, so it can be formed in secret. In
+`DecentralizedGradient` with ``aggregate="mean"`` everyone hears everyone's point instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..guard import frameless
+from ..sensitivity.queries.gradients import Step
+from .agent_state import projected_step
+from .base import Local, Oracle, Output, Requirements, Residuals
+from .divergence import too_long
+from .facts import PublicFacts, StepRule
+from .on_networks import require_whole, shared, spread
+from .program import LocalProgram, Program
+from .steps import as_step, step_said
+from .summed import SHARING, Heard, Member, SecretSharing, ServerState, SummedMethod
+
+Array = NDArray[np.float64]
+
+
+@frameless
+@dataclass(frozen=True)
+class FederatedAveraging(SummedMethod):
+    """Gradient descent of agents that hear the mean of all points, and no single one.
+
+    Parameters
+    ----------
+    step : float or step rule
+        The paper's eta_t; chosen from what is public if omitted, see
+        `dpcvx.defaults.predicted`. The paper takes 1 / smoothness, which is
+        ``dp.steps.Constant()``.
+    sharing : SecretSharing, optional
+        Form the sums without showing their terms to anybody.
+    returned : {"average", "last", "tail", "weighted", None}
+        Which iterate the result reports first; see `Algorithm`.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    step: float | StepRule | None = None
+    sharing: SecretSharing | None = None
+    returned: Output | None = None
+
+    # All of a step arrives: it begins at the mean.
+    pull: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.check_fields(sharing=SHARING)
+        as_step(self.step)
+
+    @property
+    def batched(self) -> bool:
+        """Where the server side adds up. Methods that derive from this one may do more."""
+        return self.sharing is None and type(self) is FederatedAveraging
+
+    @property
+    def requirements(self) -> Requirements:
+        """One release per agent and round."""
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
+
+    def propose(self, facts: PublicFacts) -> FederatedAveraging:
+        """Fill in the step sizes, and check that agents have all variables in common."""
+        program = facts.program
+        require_whole(program)
+        self.sums(program)  # refused before any data are read, if it is
+        step, output = as_step(self.step), self.returned
+        if step is None:
+            step, proposed = facts.step(pull=self.pull, falls=True)
+            output = output or proposed
+        step = step.resolved(program, facts.conditions.release_epsilon)
+        return replace(self, step=step, returned=output)
+
+    def diverges(self, program: Program) -> str:
+        """Where all is quadratic, and steps are too long."""
+        return too_long(program, as_step(self.step))
+
+    @property
+    def tells_agreement(self) -> bool:
+        """Not where the sum is all that anybody hears."""
+        return self.sharing is None
+
+    def residuals(self, server: ServerState) -> Residuals:
+        """How far agents are from their mean; from secret sums, how far the mean has moved."""
+        if server.terms is None:
+            change = server.dual / len(server.names)
+            return Residuals(change, server.dual, change, 0.0)
+        gaps = np.array(server.terms) - server.residual / len(server.names)
+        largest = float(np.abs(gaps).max(initial=0.0))
+        return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
+
+    def adds(self, k: int) -> bool:
+        """No: how far agents are from their mean takes every term."""
+        return False
+
+    def target(self, program: Program) -> Array:
+        """Zero: the sum is divided by the number of agents."""
+        return np.zeros(program.size)
+
+    def sent(self, local: LocalProgram, x: Array) -> Array:
+        """The shared variables."""
+        return shared(x, local)
+
+    def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
+        """One step from the mean."""
+        rule = as_step(self.step)
+        assert rule is not None
+        mean = spread(local, state.x, heard.residual / heard.agents)
+        return projected_step(local, state, Step(mean, mean, rule.eta(t)), oracle)
+
+    def __str__(self) -> str:
+        how = "" if self.sharing is None else ", sums by secret sharing"
+        return f"gradient descent at the mean of all, {step_said(self.step)}{how}"

@@ -1,0 +1,423 @@
+r"""One round: agents say what their data add to their objectives, the server solves the problem.
+
+Where private data enter an objective by a linear term, or by squares of records that left once,
+
+.. math:: f_p(x; d) = f_p(x; 0) + \langle c_p, x \rangle + \tfrac12 x' H_p x
+
+up to a number. Everything but c and H is public, so one release of these tells the server all there
+is to know of the problem
+
+.. math::
+    \operatorname{minimize} \sum_p f_p(S_p z; 0) + \langle c_p, S_p z \rangle
+        + \tfrac12 (S_p z)' H_p S_p z
+    \quad \text{subject to} \quad S_p z \in W_p, \quad \sum_p A_p S_p z = b,
+
+and what it finds is the optimum of what was released. No step size, no penalty, no iterations: more
+rounds could only approach the same point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .._arguments import FLAG, choice, integer
+from .._words import plural
+from ..errors import ModelError
+from ..guard import frameless
+from ..privacy.secret_sharing import Partial, SecretSum, Share
+from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
+from ..sensitivity.queries.gradients import Gradient, Summand
+from ..sensitivity.second_moments import Scaled
+from ..solvers.conic import ConicProgram, Outcome
+from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
+from .data_terms import DataTerms, curvature_of_data, data_terms
+from .facts import PublicFacts
+from .joint import Joint, joint, missed, size_of, with_kept
+from .moment_sums import MomentSum, moment_sum
+from .program import Program
+from .secret_terms import (
+    Delivery,
+    Pool,
+    Question,
+    Shared,
+    added,
+    check_sharing,
+    proposed_sharing,
+    require_all,
+    secrecy,
+    shared,
+)
+from .summed import SHARING, SecretSharing, divided
+from .toward_start import followed
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """State of the server.
+
+    Attributes
+    ----------
+    program : Program
+    joint : Joint
+    x : ndarray or None
+        The optimum of the joint problem; None before it is solved, and where that fails.
+    outcome : Outcome
+    pool : Pool or None
+        Of the secret sum of slopes; None if the server side adds up.
+    curvatures : tuple of csr_array
+        What the data add to second derivatives, by agent, next to a secret sum.
+    moments : MomentSum or None
+        What is summed in secret, if second moments are.
+    missed : dict of str to ndarray
+        By how much x misses constraints with private data, where that has a price.
+    explained : float
+        The part of what was released that noise alone explains, where answers may stay near the
+        start for it.
+    """
+
+    program: Program
+    joint: Joint
+    x: Array | None = None
+    outcome: Outcome = Outcome.SOLVED
+    pool: Pool | None = None
+    curvatures: tuple[sp.csr_array, ...] = ()
+    moments: MomentSum | None = None
+    missed: Mapping[str, Array] = field(default_factory=dict)
+    explained: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """What an agent answers.
+
+    Attributes
+    ----------
+    terms : DataTerms
+    data : ndarray or None
+        Its private data as they left; None where no constraint contains them.
+    """
+
+    terms: DataTerms
+    data: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsQuestion:
+    """What an agent is asked where second moments are summed in secret."""
+
+    term: Scaled
+    sums: SecretSum
+
+
+@dataclass(frozen=True, eq=False)
+class LeftInShares:
+    """What an agent answers where slopes are summed in secret.
+
+    Attributes
+    ----------
+    slope : Shared
+    curvature : csr_array, shape (n, n)
+    """
+
+    slope: Shared
+    curvature: sp.csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Member(Iterates):
+    """State of an agent: its point, and the share that it keeps until the next exchange."""
+
+    kept: Share | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What an agent is told at the end.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,), or None
+        Its components of the optimum; None if there is none.
+    outcome : Outcome
+    """
+
+    x: Array | None
+    outcome: Outcome
+
+
+@frameless
+@dataclass(frozen=True)
+class OneShot(Algorithm[Server, Member]):
+    """The whole problem solved at once by the server, from one release per agent.
+
+    For objectives whose gradients are affine in the private data, and with ``release="once"`` for
+    squares of records. Takes ``coupling=`` as well as shared variables, every cone, and constraints
+    with private data, which are kept up to a probability. A run has one round.
+
+    Parameters
+    ----------
+    sharing : SecretSharing, optional
+        The server needs the sum of what the data add to the slopes, and nothing else. Form it
+        without showing its terms to anybody, and split the noise over the agents, as
+        `FederatedGradient` does; with gradients affine in the data, and without ``release="once"``.
+    max_colluders : int
+        With ``sharing=``, so many agents may pool what they see with the server, at least 1.
+    sums : {"slopes", "moments"}
+        With ``sharing=``, what is summed: slopes, or second moments of records where all agents
+        have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
+        counted in the largest bounds of all agents, so that no entry exceeds the number of records.
+    shrink : bool
+        With ``release="once"`` and gradients that are affine in the data, whether released data are
+        moved towards their public proxy ``dp.Private(proxy=...)``, at the level that fits them, as
+        far as noise explains the distance (James and Stein). Without a proxy, and where objectives
+        bend in every direction that the noise acts in, the solution stays near the initial point if
+        noise explains more than half of the release; see `dpcvx.algorithms.toward_start`. The
+        result says when it does. Not with ``prior=`` or constraints with private data.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    sharing: SecretSharing | None = None
+    max_colluders: int = 1
+    sums: Literal["slopes", "moments"] = "slopes"
+    # Plans with the default keep the noise that seeds gave them before there was a choice.
+    shrink: bool = field(default=True, metadata={"later": True})
+
+    fixed_rounds: ClassVar[int | None] = 1
+    # There is one iterate.
+    returned: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        self.check_fields(
+            sharing=SHARING, max_colluders=integer(1), sums=choice("slopes", "moments"), shrink=FLAG
+        )
+        check_sharing(self.sharing, self.max_colluders)
+        if self.sums == "moments" and self.sharing is None:
+            raise ModelError(
+                "dp.OneShot(sums='moments') is a way to form secret sums. Write "
+                "sharing=dp.SecretSharing(limit=...) next to it, or leave sums= out: by "
+                "release='once' every agent's moments leave by themselves."
+            )
+
+    @property
+    def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Shares take an exchange of their own."""
+        return 2 if self.sharing is None else 3
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives, compiled for the server; one release per agent."""
+        alone = self.sharing is None
+        queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
+        return Requirements(
+            convex=True,
+            exact="joint",
+            releases=1,
+            queries=(MomentsTerm,) if self.sums == "moments" else queries,
+            coupled=None,
+            limits=alone,
+            secret=secrecy(self.sharing, self.max_colluders),
+        )
+
+    def propose(self, facts: PublicFacts) -> OneShot:
+        """Fill in the range and the grid of the sum; what is summed has to be alike."""
+        if self.sums == "moments":
+            moment_sum(facts.program)
+        return replace(self, sharing=proposed_sharing(self.sharing, facts))
+
+    def coupling(self, program: Program) -> str | None:
+        """How many equalities."""
+        if program.coupling is None:
+            return None
+        return (
+            f"{plural(program.coupling.right.size, 'row')} of equalities over all agents, all kept"
+        )
+
+    def start_server(self, program: Program) -> Server:
+        """The joint problem at zero data."""
+        if self.sums == "slopes":
+            return Server(program, joint(program), pool=Pool.of(self.sharing, program))
+        moments = moment_sum(program)
+        pool = Pool.of(self.sharing, program, moments.size)
+        return Server(program, joint(program), pool=pool, moments=moments)
+
+    def start_agent(self, local: Local) -> Member:
+        """x at the public start."""
+        x = local.program.start
+        return Member(x, np.zeros_like(x))
+
+    def send(
+        self, server: Server, t: int, k: int
+    ) -> tuple[Server, list[Question | MomentsQuestion | Delivery | Found]]:
+        """A question at the common start, shares, then what the answers led to."""
+        places = server.joint.places
+        if k == 0 and server.moments is not None:
+            assert server.pool is not None
+            pool = server.pool.begun(t)
+            asks = [MomentsQuestion(term, pool.sums) for term in server.moments.terms]
+            return replace(server, pool=pool), [*asks]
+        if k == 0:
+            pool, start = None if server.pool is None else server.pool.begun(t), server.joint.start
+            sums, size = None if pool is None else pool.sums, size_of(server.program)
+            asked = [Question(start[place], place, size, sums) for place in places]
+            return replace(server, pool=pool), [*asked]
+        if k < self.exchanges - 1:
+            assert server.pool is not None
+            return server, [*server.pool.deliveries]
+        x = server.x
+        return server, [Found(None if x is None else x[p], server.outcome) for p in places]
+
+    def act(
+        self,
+        local: Local,
+        state: Member,
+        t: int,
+        k: int,
+        message: Question | MomentsQuestion | Delivery | Found,
+        oracle: Oracle,
+    ) -> tuple[Member, Left | LeftInShares | Shared | Partial | None]:
+        """What the data add, and themselves where constraints contain them; then the point."""
+        name = local.program.name
+        if isinstance(message, Found):
+            return state.after(message.x, message.outcome), None
+        if isinstance(message, Delivery):
+            return replace(state, kept=None), added(message, state.kept, name)
+        if isinstance(message, MomentsQuestion):
+            term = oracle.release(MomentsTerm(message.term))
+            kept, others = divided(message.sums, name, term)
+            return replace(state, kept=kept), Shared(others, np.zeros(term.size))
+        if message.sums is not None:
+            kept, slope = shared(oracle, message, name)
+            H, known = curvature_of_data(local, oracle), slope.public.copy()
+            known[message.place] -= local.public_gradient(message.at) + H @ message.at
+            return replace(state, kept=kept), LeftInShares(Shared(slope.others, known), H)
+        terms = data_terms(local, message.at, oracle)
+        if not local.program.limits:
+            return state, Left(terms, None)
+        return state, Left(terms, oracle.release(ReleasedData(local.program.form.data_size)))
+
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+        """Add up, or pass shares on; then solve."""
+        if k == self.exchanges - 1:
+            return server
+        pool, program = server.pool, server.program
+        if pool is not None:
+            require_all(pool.sums.agents, replies, t)
+            if server.moments is not None:
+                return self._of_moments(server, server.moments, pool, k, replies)
+            if k == 0:
+                passed = pool.taken([reply.slope for reply in replies])
+                bent = tuple(reply.curvature for reply in replies)
+                return replace(server, pool=passed, curvatures=bent)
+            return self._solved(
+                server, pool.total(replies), server.curvatures, [None] * len(replies)
+            )
+        slope = np.zeros(size_of(program))
+        for place, reply in zip(server.joint.places, replies, strict=True):
+            slope[place] += reply.terms.slope
+        bent = tuple(reply.terms.curvature for reply in replies)
+        server, slope = self._toward_start(server, slope)
+        return self._solved(server, slope, bent, [reply.data for reply in replies])
+
+    def _toward_start(self, server: Server, slope: Array) -> tuple[Server, Array]:
+        """What of a slope is followed."""
+        program = server.program
+        known = program.noise
+        if known is None or not self.shrink:
+            return server, slope
+        whole = slope.copy()
+        for local, place in zip(program.agents, server.joint.places, strict=True):
+            whole[place] += local.form.at_zero().gradient(known.start[place])
+        explained = known.explains(whole)
+        part = followed(explained)
+        if part < 1:
+            slope = slope - (1 - part) * whole
+        return replace(server, explained=explained), slope
+
+    def _of_moments(
+        self, server: Server, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
+    ) -> Server:
+        """Pass shares on; then read the sum."""
+        if k == 0:
+            return replace(server, pool=pool.taken(replies))
+        program, places = server.program, server.joint.places
+        own, H = moments.read(pool.total(replies))
+        slope = np.zeros(size_of(program))
+        slope[places[moments.reader]] = own
+        bent = [sp.csr_array((local.n, local.n)) for local in program.agents]
+        bent[moments.reader] = H
+        return self._solved(server, slope, bent, [None] * len(bent))
+
+    def _solved(
+        self,
+        server: Server,
+        slope: Array,
+        curvatures: Sequence[sp.csr_array],
+        data: Sequence[Array | None],
+    ) -> Server:
+        public = server.joint.with_terms(slope, curvatures)
+        whole = with_kept(public, server.program, data)
+        found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
+        if found.x is None:
+            return replace(server, outcome=found.outcome)
+        added = found.extra[public.q.size - public.n :]
+        return replace(
+            server, x=found.x, outcome=found.outcome, missed=missed(server.program, added)
+        )
+
+    def constraint_slack(self, server: Server) -> Mapping[str, Array]:
+        """What the decision pays for."""
+        return server.missed
+
+    @property
+    def shrinks(self) -> bool:
+        """Return `shrink`."""
+        return self.shrink
+
+    @property
+    def weighs_noise(self) -> bool:
+        """Return `shrink`."""
+        return self.shrink
+
+    def notes(self, server: Server) -> tuple[str, ...]:
+        """How much of what was released is followed, where that is not all."""
+        part = followed(server.explained)
+        if part == 1:
+            return ()
+        return (
+            f"noise alone explains {server.explained:.0%} of what was released, so the answer "
+            f"follows {part:.0%} of its pull away from the public start; "
+            "plan(dp.OneShot(shrink=False), release='once') follows all of it",
+        )
+
+    def residuals(self, server: Server) -> Residuals:
+        """None: all hear of one point. Without an optimum, agents stay at their own starts."""
+        if server.x is not None:
+            return Residuals(0.0, 0.0, 0.0, 0.0)
+        places, common = server.joint.places, server.joint.start
+        pairs = zip(server.program.agents, places, strict=True)
+        apart = np.concatenate([common[place] - local.start for local, place in pairs])
+        return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
+
+    def __repr__(self) -> str:
+        # Noise of a seed follows from it: plans that are as they were keep theirs.
+        what = "" if self.sums == "slopes" else f", sums={self.sums!r}"
+        what += "" if self.shrink else ", shrink=False"
+        return f"OneShot(sharing={self.sharing!r}, max_colluders={self.max_colluders!r}{what})"
+
+    def __str__(self) -> str:
+        what = "second moments" if self.sums == "moments" else "slopes"
+        how = "" if self.sharing is None else f", for a sum of {what} by secret sharing"
+        return f"the server solves the whole problem once{how}"

@@ -1,0 +1,154 @@
+"""What is publicly expected of private data, next to what the data themselves are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._arguments import pairs, show
+from ..errors import ModelError
+from ..guard import frameless
+from .declaration import Declaration, matching
+from .private import Private
+from .sealed import real_array
+from .spec import PrivateSpec
+
+Array = NDArray[np.float64]
+
+
+@frameless
+@dataclass(frozen=True, eq=False, repr=False)
+class Prior:
+    """Public expectations of private data, for plans that release the data once.
+
+    What left with noise is then moved towards what was expected: it makes the answer better where
+    the expectations are about right. No guarantee depends on that. They must not be computed from
+    the private data.
+
+    Parameters
+    ----------
+    mean : array_like, or float for all entries
+        In the shape of the data.
+    spread : array_like or float, optional
+        Standard deviation of the data around `mean`, as large as is publicly known; 0 where an
+        entry is publicly known. If omitted, how far to go follows from what left.
+
+    Raises
+    ------
+    ModelError
+        If these are no finite numbers, or a spread is negative.
+    """
+
+    mean: ArrayLike
+    std: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        mean = _numbers("mean", self.mean)
+        object.__setattr__(self, "mean", mean)
+        if self.std is None:
+            return
+        spread = _numbers("std", self.std)
+        if (spread < 0).any():
+            raise ModelError(
+                "dp.Prior(std=...) is a standard deviation and has entries below zero. Write "
+                "how far the data may lie from their mean as a rule, or 0 for known entries."
+            )
+        object.__setattr__(self, "std", spread)
+
+    def __repr__(self) -> str:
+        return f"Prior(mean={show(self.mean)}, std={show(self.std)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """The same, of the entries of a private object that are kept.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (size,)
+    spread : ndarray, shape (size,), or None
+    fitted : bool
+        Whether the data may be a multiple of the mean: their level follows from what was released.
+    """
+
+    mean: Array
+    spread: Array | None
+    fitted: bool = False
+
+
+Expectations = Mapping[str, tuple[Expectation | None, ...]]
+
+
+def expectations(
+    problem: Declaration, expected: Mapping[Private | str, Prior] | None
+) -> Expectations:
+    """What is expected of every agent's private objects, by agent; empty if nothing is.
+
+    Raises
+    ------
+    ModelError
+        If `prior` is no mapping of private objects or their names to `Prior`.
+    DataError
+        If a mean does not fit the declaration of its object.
+    """
+    if expected is None:
+        return {}
+    given = pairs(expected)
+    if given is None or not all(
+        isinstance(key, (Private, str)) and isinstance(value, Prior) for key, value in given
+    ):
+        raise ModelError(
+            "prior= is a mapping of private objects or their names to dp.Prior, such as "
+            "prior={'load': dp.Prior(forecast, std=0.1)}."
+        )
+    found = dict(matching(problem, dict(given), "prior"))
+    if not found:
+        return {}
+    known: dict[str, tuple[Expectation | None, ...]] = {}
+    for name, agent in problem.named.items():
+        specs = agent.specs(name)
+        for private in agent.kept:
+            if private in found:
+                raise ModelError(
+                    f"prior= has a value for '{specs[private].name}', of which nothing leaves: "
+                    f"it is in recourse= of agent '{name}' only. Leave it out of prior=."
+                )
+        known[name] = tuple(
+            _kept(found[private], specs[private]) if private in found else None
+            for private in agent.private
+        )
+    return known
+
+
+def _kept(expected: Prior, spec: PrivateSpec) -> Expectation:
+    mean = _spread_out(expected.mean, spec, "mean")
+    kept = spec.checked(mean, "The values in dp.Prior(mean)")
+    if expected.std is None:
+        return Expectation(kept, None)
+    return Expectation(kept, spec.kept(_spread_out(expected.std, spec, "std")))
+
+
+def _spread_out(values: ArrayLike, spec: PrivateSpec, name: str) -> Array:
+    """In the shape of the data."""
+    array = np.asarray(values)
+    if array.ndim and array.shape != spec.shape:
+        raise ModelError(
+            f"dp.Prior({name}=...) of private '{spec.name}' has shape {array.shape}, but the "
+            f"data were declared with shape {spec.shape}. Pass an array of that shape, or one "
+            "number for all entries."
+        )
+    return np.array(np.broadcast_to(array, spec.shape), dtype=np.float64, order="F")
+
+
+def _numbers(name: str, values: ArrayLike) -> Array:
+    array = real_array(values)
+    if array is None or not np.isfinite(array).all():
+        raise ModelError(
+            f"dp.Prior({name}={show(values)}) must be finite real numbers: an array in the "
+            "shape of the data, or one number for all entries."
+        )
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,383 @@
+r"""Empirical lower bounds of epsilon: what an attacker with the worst neighbors can tell.
+
+A mechanism or a whole method is run many times on data and on a neighbor's data. Every run gets
+scores; a threshold on a score is a test of which data were used, and its error rates bound epsilon
+from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct implementation stays
+below what its ledger says; one with too little noise does not, given enough runs.
+
+Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
+Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
+between agents, where shared noise does. Where only the last iterate leaves, the score is how far
+it lies in the direction in which the change of the data moves it. Where noise is split over agents,
+the attacker is a coalition: it knows what its members sent, and the sum of all others' terms.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import check_argument, count, integer, number, one_of, show
+from ..errors import DataError, ModelError, PrivacyError
+from ..guard import discreet
+from ..model.matrices import alike
+from ..model.private import Private, seal_all
+from ..plan.terms import Terms
+from ..privacy.accounting import Composition, check_delta
+from ..privacy.mechanism import Calibrated, Gaussian, Laplace
+from ..privacy.randomness import Source, source_for
+from ..run.batch import one_by_one
+from ..run.data import DataSource
+from ..run.gate import read_for_gradients
+from ..run.loop import drive_silently
+from ..run.oracle import AgentOracle
+from ..run.part import parts_of
+from ..run.resume import begin
+from ..sensitivity.queries.query import Query
+from ..sensitivity.stored_vectors import LinearCombination
+from .check import (
+    Observed,
+    dealt_as_run,
+    neighboring_sources,
+    observed_gates,
+    oracles_behind,
+)
+from .error_rates import epsilon_of_gaussian, lower_bounds
+from .views import View, log_ratio
+
+_CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Outcome of `audit`. Not private: computed on both neighbors' data.
+
+    Attributes
+    ----------
+    claimed : float
+        Epsilon by the ledger, at `delta`.
+    lower : float
+        Clopper-Pearson lower bound of epsilon at `delta`.
+    lower_gaussian : float
+        The same from a bound of the Gaussian trade-off parameter, which assumes that the releases
+        together are a Gaussian mechanism; nan if there is noise of another kind.
+    delta : float
+    confidence : float
+        Of each bound, over the choice of score as well.
+    runs : int
+        On each of the two data.
+    score : str
+        The score that gave `lower`.
+    moved : bool
+        Whether anything that leaves depends on which data were used. If not, nothing was tested.
+    """
+
+    claimed: float
+    lower: float
+    lower_gaussian: float
+    delta: float
+    confidence: float
+    runs: int
+    score: str
+    moved: bool = True
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if a lower bound exceeds the claim; vacuous if there was nothing to tell apart."""
+        if max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed:
+            return "failed"
+        return "passed" if self.moved else "vacuous"
+
+    @property
+    def passed(self) -> bool:
+        """Whether neither lower bound exceeds the claim, and something was tested."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        verdict = {
+            "passed": "consistent with the ledger",
+            "failed": "FAILED: above the ledger",
+            "vacuous": "VACUOUS: nothing that leaves differs between the neighbors",
+        }[self.status]
+        return (
+            f"audit: {verdict} (not private: computed on both neighbors' data)\n"
+            f"  ledger         epsilon {self.claimed:.6g} at delta {self.delta:g}\n"
+            f"  lower bound    {self.lower:.4g} (Clopper-Pearson), {self.lower_gaussian:.4g} "
+            f"(Gaussian trade-off), best score: {self.score}\n"
+            f"  from           {self.runs} runs on each of two neighbors, confidence "
+            f"{self.confidence:g}"
+        )
+
+
+@discreet
+def audit(
+    target: Terms | Gaussian | Laplace,
+    neighbors: Mapping[Private | str, DataSource] | None = None,
+    *,
+    data: Mapping[Private | str, DataSource] | None = None,
+    agent: str | None = None,
+    runs: int = 500,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Audit:
+    """Bound epsilon from below by attacking a method or a mechanism. Not private.
+
+    Parameters
+    ----------
+    target : Terms, Gaussian or Laplace
+        A whole method, or a mechanism with a level of its own, which is tried on two vectors at
+        the distance of its sensitivity.
+    neighbors, data : mapping, optional
+        As in `check`.
+    agent : str, optional
+        Whose data change; the first agent with private data if omitted.
+    runs : int
+        On each of the two data, half of them to choose thresholds, half to test them. 500 runs
+        find noise that is too small by half, 2000 by a third.
+    delta : float, optional
+        Where epsilon is compared; the plan's if omitted, 1e-5 for a mechanism.
+    confidence : float
+        Probability that a bound is right.
+    seed : int
+
+    Raises
+    ------
+    ModelError, PrivacyError, DataError
+        If an argument cannot be used.
+    """
+    check_argument("", "runs", runs, count(20))
+    check_argument("", "seed", seed, integer(0))
+    check_argument("", "confidence", confidence, _CONFIDENCE)
+    if not isinstance(target, (Terms, Gaussian, Laplace)):
+        raise ModelError(
+            f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "
+            "dp.audit(problem.plan(...)) or dp.audit(dp.Gaussian(noise_multiplier=2.0))."
+        )
+    if isinstance(target, Terms):
+        if target.price is None:
+            raise PrivacyError(
+                "A plan without noise claims no epsilon, so there is nothing to audit. Plan "
+                "with epsilon=."
+            )
+        delta = target.price.delta if delta is None else delta
+        check_delta(delta)
+        k = _target(target, agent)
+        scores, claimed, moved = _plan_scores(target, neighbors, data, k, runs, delta, seed)
+        if math.isinf(claimed):
+            raise PrivacyError(
+                f"The ledger states no finite epsilon at delta={delta:g}: what a random order of "
+                "users costs, or noise with a limit, is known at the plan's delta only. Leave "
+                "delta= out."
+            )
+        noise = target.agents[k].noise
+        assert noise is not None  # private
+        kind = noise.mechanism
+    else:
+        delta = 1e-5 if delta is None else delta
+        check_delta(delta)
+        scores, claimed = _mechanism_scores(target, runs, delta, seed)
+        moved = True
+        kind = target
+    risk = (1 - confidence) / len(scores)
+    found = {name: lower_bounds(*pair, delta, risk) for name, pair in scores.items()}
+    best = max(found, key=lambda name: found[name][0])
+    gaussian = max(mu for _, mu in found.values())
+    return Audit(
+        claimed=claimed,
+        lower=found[best][0],
+        lower_gaussian=epsilon_of_gaussian(gaussian, delta)
+        if isinstance(kind, Gaussian)
+        else math.nan,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+        score=best,
+        moved=moved,
+    )
+
+
+def _mechanism_scores(
+    mechanism: Gaussian | Laplace, runs: int, delta: float, seed: int
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    multiplier = mechanism.per_step()
+    if multiplier is None:
+        raise PrivacyError(
+            "The mechanism has no noise level of its own to attack. Write for example "
+            "dp.audit(dp.Gaussian(noise_multiplier=2.0)), or audit a plan."
+        )
+    calibrated = Calibrated(mechanism, multiplier)
+    size = 8
+    grid = calibrated.grid(1.0, size)
+    far = np.zeros(size)
+    far[0] = 1.0
+    pair = np.zeros(size), far
+    source = source_for(seed, (0,))
+    scores = np.empty((2, runs))
+    for world in (0, 1):
+        for run in range(runs):
+            out = calibrated.release(pair[world], grid, source.at(world, run))
+            scores[world, run] = log_ratio(mechanism.norm, out, *pair, grid.scale)
+    claimed = mechanism.compose(Composition(), multiplier, 1).price(delta).epsilon
+    return {"likelihood ratio": (scores[0], scores[1])}, claimed
+
+
+def _target(plan: Terms, agent: str | None) -> int:
+    """The agent that is audited."""
+    names = [local.name for local in plan.program.agents if local.form.private]
+    if agent is not None and not one_of(agent, *names):
+        raise ModelError(
+            f"agent={show(agent)} has no private data in this plan. Name one that has: "
+            f"{', '.join(names)}."
+        )
+    chosen = names[0] if agent is None else agent
+    return [local.name for local in plan.program.agents].index(chosen)
+
+
+def _plan_scores(
+    plan: Terms,
+    neighbors: Mapping[Private | str, DataSource] | None,
+    data: Mapping[Private | str, DataSource] | None,
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+) -> tuple[dict[str, tuple[Array, Array]], float, bool]:
+    chosen = plan.program.agents[target].name
+    own, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    others = list(own)
+    others[target] = other[target]
+    form = plan.program.agents[target].form
+    one, two = (read_for_gradients(form, sources[target]) for sources in (own, other))
+    if all(map(alike, one, two)):
+        raise DataError(
+            f"The neighbor of agent '{chosen}' has the same data, so there is nothing to tell "
+            "apart. Pass neighbors={...} with data that differ by one change."
+        )
+    if plan.hidden:
+        scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
+        # Along a direction in which nothing moves, all scores are 0.
+        return scores, claimed, any(np.any(pair) for pair in scores.values())
+    noise = plan.agents[target].noise
+    assert noise is not None
+    norm = noise.mechanism.norm
+    table: dict[str, list[list[float]]] = {}
+    dealt = dealt_as_run(plan)
+    claimed, moved = 0.0, False
+    for world in (0, 1):
+        real, unreal = (own, others) if world == 0 else (others, own)
+        for run in range(runs):
+            agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
+            claimed = max(claimed, agents[target].account.spent(delta).epsilon)
+            pair = (agents[target].seen, blind.seen)
+            zero, one = pair if world == 0 else pair[::-1]
+            moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
+            others_seen = [agent.seen for k, agent in enumerate(agents) if k != target]
+            view = View(agents[target].seen, zero, one, others_seen)
+            if noise.split is not None:
+                view = view.of_coalition(noise.split.max_colluders)
+            for name, value in view.scores(norm).items():
+                table.setdefault(name, [[], []])[world].append(value)
+    return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
+
+
+def _attacked(
+    plan: Terms,
+    dealt: Sequence[Sequence[int]],
+    real: Sequence[Sequence[Callable[[], object]]],
+    unreal: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    seed: int,
+    key: tuple[int, int],
+) -> tuple[list[Observed], Observed]:
+    """Return all agents in a run, and what the target would have answered from the other data."""
+
+    def source(k: int) -> Source:
+        return source_for(seed, (*key, k))
+
+    gates = observed_gates(plan, dealt, plan.accounts(), source)
+    oracles = oracles_behind(plan, gates, real)
+    (batch,) = (i for i, agents in enumerate(dealt) if target in agents)
+    other = [unreal[k] if k == target else data for k, data in enumerate(real)]
+    (shadow,) = observed_gates(plan, [dealt[batch]], plan.accounts(), source, ())
+    (twin,) = oracles_behind(plan, [shadow], other)
+    oracles[batch] = functools.partial(_Twins, oracles[batch], twin)
+    drive_silently(plan, dealt, oracles, plan.rounds)
+    seen = [agent for gate in gates for agent in gate.observed()]
+    return seen, shadow.observed()[dealt[batch].index(target)]
+
+
+# Pairs of runs with equal noise from which a direction is estimated.
+_PAIRS = 8
+
+
+def _last_scores(
+    plan: Terms,
+    own: Sequence[Sequence[Callable[[], object]]],
+    others: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+    leaked: Sequence[int] = (),
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
+    names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
+    parts = parts_of(plan)
+    # With what all runs are charged alike.
+    accounts = [begun.account for begun in begin(parts, None, seeded=True).agents]
+    claimed = accounts[target].spent(delta).epsilon
+
+    def seen(
+        sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
+    ) -> list[Array]:
+        dealt = one_by_one(plan.agents)
+        gates = observed_gates(plan, dealt, accounts, lambda k: source_for(seed, (*key, k)))
+        oracles = oracles_behind(plan, gates, sources)
+        result = drive_silently(plan, dealt, oracles, plan.rounds, seed, key)
+        outside = {o.place[0]: o.outside for gate in gates for o in gate.observed()[0].seen}
+        return [result.last.vectors[target], *(outside[t] for t in leaked)]
+
+    moved = [np.zeros(plan.program.agents[target].n) for _ in names]
+    for i in range(_PAIRS):
+        pairs = zip(seen(own, (2, i)), seen(others, (2, i)), strict=True)
+        moved = [m + b - a for m, (a, b) in zip(moved, pairs, strict=True)]
+    table = {name: (np.empty(runs), np.empty(runs)) for name in names}
+    for world, sources in enumerate((own, others)):
+        for run in range(runs):
+            for name, m, x in zip(names, moved, seen(sources, (world, run)), strict=True):
+                table[name][world][run] = m @ x
+    return table, claimed
+
+
+class _Twins(AgentOracle):
+    """An oracle on one data set that also asks what the other would have answered."""
+
+    def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
+        self._real, self._other = real(), other()
+        super().__init__(self._real.accounts, self._real.releases, self._real.count)
+
+    def begin(self, t: int) -> None:
+        self._real.begin(t)
+        self._other.begin(t)
+
+    def release(self, query: Query) -> Array:
+        self._other.release(query)
+        return self._real.release(query)
+
+    def store(self, name: str, combination: LinearCombination) -> None:
+        self._other.store(name, combination)
+        self._real.store(name, combination)
+
+    def uniform(self, size: int) -> Array:
+        return self._real.uniform(size)

@@ -1,0 +1,590 @@
+"""Record and replay: two runs on neighboring data with frozen noise, compared release by release.
+
+The first run is an ordinary one. The second runs on the neighbor's data, but every release of the
+first is handed out again in place of its own. If the boundary holds, everything outside the agents
+is then equal bit for bit, and inside the two differ, release by release, by at most the sensitivity
+that the ledger was charged. No statistics are involved in that, so two runs suffice.
+
+The noise of the first run is held against the scale that the ledger was charged: over all numbers
+that left, noise of half the scale is as small as that by chance less than once in a billion runs,
+if these are 60 numbers (Gaussian) or 110 (Laplace). The same is asked of each entry of what left,
+so that an entry without noise is found.
+
+The runs take the road of ``plan.run()``: its gate, oracle and worker. A batch of identical agents
+is checked one by one as well, as executors with several processes evaluate them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc
+
+from ..errors import DataError, PrivacyError
+from ..guard import discreet
+from ..model.adjacency import Rows
+from ..model.declaration import matching
+from ..model.matrices import Data, alike, changed_rows
+from ..model.private import Private, seal_all
+from ..model.sealed import Sealed, seal
+from ..model.spec import PrivateSpec
+from ..plan.terms import Terms, require_plan
+from ..privacy.accounts import Account
+from ..privacy.entries import Entry
+from ..privacy.mechanism import Calibrated
+from ..privacy.noise import Grid
+from ..privacy.randomness import Source, Sources, source_for, together
+from ..run.batch import batches, one_by_one
+from ..run.data import DataSource, sources_of
+from ..run.gate import Charge, PrivacyGate, Release, read_for_gradients
+from ..run.loop import drive_silently
+from ..run.oracle import AgentOracle
+from ..run.part import oracle_of, parts_of
+from ..run.result import Result
+from ..run.resume import begin
+from .worst_neighbor import gradient_gap, worst_neighbor
+
+Array = NDArray[np.float64]
+# How often noise of the charged scale may be called too small, per agent: once for all numbers
+# together, and once for their entries.
+_BY_CHANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What a release was computed from. Not private.
+
+    Attributes
+    ----------
+    place : (int, int)
+        Round and step.
+    entry : Entry or None
+        As charged.
+    inside : ndarray
+        The exact value that noise is added to, scaled as the entry says and rounded to the grid.
+    outside : ndarray
+        What left instead, scaled in the same way.
+    grid : Grid or None
+    released : ndarray
+        The same, not scaled.
+    """
+
+    place: tuple[int, int]
+    entry: Entry | None
+    inside: Array
+    outside: Array
+    grid: Grid | None
+    released: Array
+
+
+class ObservedGate(PrivacyGate):
+    """A gate that keeps the exact values. Not private: for tests on made-up data.
+
+    Parameters
+    ----------
+    agents, noise, accounts, sources
+        See `PrivacyGate`.
+    frozen : iterable of Release or None
+        Handed out in place of the agents' own values; None for the agents' own, with noise.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[int],
+        noise: Calibrated | None,
+        accounts: Sequence[Account],
+        sources: Sources,
+        frozen: Iterable[Release] | None = None,
+    ) -> None:
+        super().__init__(agents, noise, accounts, sources, record=True)
+        self._seen: list[list[Observation]] = [[] for _ in agents]
+        self._frozen: dict[tuple[int, int, int], Array] | None = None
+        if frozen is not None:
+            self._frozen = {(r.agent, r.round, r.step): r.value for r in frozen}
+
+    def release(
+        self,
+        place: tuple[int, int],
+        charges: Sequence[Charge],
+        compute: Callable[[], Array],
+        scale: Array | None = None,
+    ) -> Array:
+        """See `PrivacyGate`."""
+        exact = compute()
+        weights = 1.0 if scale is None else scale
+        inside = weights * exact
+        if self._frozen is None:
+            out = super().release(place, charges, lambda: exact, scale)
+        else:
+            self._charge(place, charges)
+            pairs = zip(self.agents, exact, strict=True)
+            out = np.array([self._frozen.get((agent, *place), value) for agent, value in pairs])
+        for charge in charges:
+            grid = charge.grid
+            for row in charge.rows.tolist():
+                rounded = inside[row] if grid is None else grid.rounded(inside[row])
+                self._seen[row].append(
+                    Observation(place, charge.entry, rounded, weights * out[row], grid, out[row])
+                )
+        return out
+
+    def observed(self) -> list[Observed]:
+        """Return what was seen, by agent."""
+        pairs = zip(self._seen, self.accounts(), strict=True)
+        return [Observed(seen, account, self.noise) for seen, account in pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What one agent released in a run, and was charged for it.
+
+    Attributes
+    ----------
+    seen : sequence of Observation
+    account : Account
+    calibrated : Calibrated or None
+    """
+
+    seen: Sequence[Observation]
+    account: Account
+    calibrated: Calibrated | None
+
+
+@dataclass(frozen=True)
+class AgentCheck:
+    """What `check` found for one agent.
+
+    Attributes
+    ----------
+    agent : str
+    releases : int
+        Number of releases compared.
+    ratio : float
+        Largest distance between neighbors over the charged sensitivity; at most 1 if the
+        sensitivity holds, close to 1 if it is tight for these neighbors.
+    moved : bool
+        Whether anything differed between the neighbors. If not, nothing was tested.
+    independent : bool
+        Whether the plan says that the agent's gradient does not depend on its data.
+    """
+
+    agent: str
+    releases: int
+    ratio: float
+    moved: bool = True
+    independent: bool = False
+
+    def __str__(self) -> str:
+        if self.independent:
+            return f"{self.agent}: its gradient does not depend on its data, nothing to compare"
+        if not self.releases:
+            return f"{self.agent}: it released nothing in this run, nothing to compare"
+        compared = f"{self.agent}: {self.releases} releases compared"
+        if not self.moved:
+            return f"{compared}, VACUOUS: none differs between the neighbors"
+        return f"{compared}, largest distance {self.ratio:.4f} of the charged sensitivity"
+
+
+@dataclass(frozen=True)
+class SensitivityCheck:
+    """Outcome of `check`. Not private: computed on both data. True if it passed.
+
+    Attributes
+    ----------
+    agents : tuple of AgentCheck
+        The agents with private data.
+    faults : tuple of str
+        What was wrong; empty if nothing was.
+    """
+
+    agents: tuple[AgentCheck, ...]
+    faults: tuple[str, ...] = field(default=())
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """Agents of which nothing differed between the neighbors, so that nothing was tested.
+
+        Those that had nothing to release are not among them, unless there are no others.
+        """
+        tested = [a for a in self.agents if a.releases and not a.independent]
+        return tuple(a.agent for a in tested or self.agents if not a.moved)
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if there are faults; vacuous if something was not tested."""
+        if self.faults:
+            return "failed"
+        return "vacuous" if self.vacuous or not self.agents else "passed"
+
+    @property
+    def passed(self) -> bool:
+        """Whether every agent was tested and nothing was wrong."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        head = self.status if self.passed else self.status.upper()
+        lines = [
+            f"record and replay: {head} (not private: computed on both neighbors' data)",
+            *(f"  {agent}" for agent in self.agents),
+            *(f"  fault: {fault}" for fault in self.faults),
+        ]
+        if self.status == "vacuous":
+            lines.append("  to test something, pass neighbors={...} that move what is released")
+        return "\n".join(lines)
+
+
+@discreet
+def check_sensitivity(
+    plan: Terms,
+    neighbors: Mapping[Private | str, DataSource] | None = None,
+    *,
+    data: Mapping[Private | str, DataSource] | None = None,
+    seed: int = 0,
+) -> SensitivityCheck:
+    """Compare a run with its replay on neighboring data; see the module. Not private.
+
+    Every agent with private data gets a neighbor, and is compared with it; data of different
+    agents compose in parallel.
+
+    Parameters
+    ----------
+    plan : Terms
+    neighbors : mapping of Private or its name to array_like or callable, optional
+        The neighbor's data, one object per agent changed. For agents without an entry, the
+        neighbor that moves the gradient far.
+    data : mapping, optional
+        As in `Plan.run`.
+    seed : int
+        Of the first run's noise.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    DataError
+        If data and neighbors are not neighbors under the declared adjacency, or do not fit
+        their declaration.
+    """
+    require_plan(plan, "dp.check_sensitivity")
+    own, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    dealt, alone = dealt_as_run(plan), one_by_one(plan.agents)
+    result = _checked(plan, own, other, seed, dealt)
+    if dealt == alone:
+        return result
+    apart = _checked(plan, own, other, seed, alone).faults
+    return replace(
+        result, faults=(*result.faults, *(f"agents one by one: {fault}" for fault in apart))
+    )
+
+
+def dealt_as_run(plan: Terms) -> list[list[int]]:
+    """Return the agents of each worker of ``plan.run()``."""
+    return batches(plan, begin(parts_of(plan), None, seeded=True))
+
+
+def observed_gates(
+    plan: Terms,
+    dealt: Sequence[Sequence[int]],
+    accounts: Sequence[Account],
+    source: Callable[[int], Source],
+    frozen: Iterable[Release] | None = None,
+) -> list[ObservedGate]:
+    """Return a gate for each batch.
+
+    Parameters
+    ----------
+    plan : Terms
+    dealt : sequence of sequence of int
+        The agents of each batch.
+    accounts : sequence of Account
+        By agent.
+    source : callable
+        Returns the source of an agent's noise.
+    frozen : iterable of Release, optional
+        See `ObservedGate`.
+    """
+    return [
+        ObservedGate(
+            agents,
+            plan.agents[agents[0]].noise,
+            [accounts[k] for k in agents],
+            together([source(k) for k in agents]),
+            frozen,
+        )
+        for agents in dealt
+    ]
+
+
+def oracles_behind(
+    plan: Terms,
+    gates: Sequence[PrivacyGate],
+    sources: Sequence[Sequence[Callable[[], object]]],
+) -> list[Callable[[], AgentOracle]]:
+    """Return what makes the oracle of each gate, on data by agent."""
+    parts = parts_of(plan)
+    return [
+        oracle_of([parts[k] for k in gate.agents], [sources[k] for k in gate.agents], gate)
+        for gate in gates
+    ]
+
+
+def _ran(
+    plan: Terms,
+    dealt: Sequence[Sequence[int]],
+    sources: list[list[Sealed]],
+    seed: int,
+    frozen: list[Release] | None,
+) -> tuple[Result, list[Observed]]:
+    """Run a plan on data with a seed, or with releases in place of its own."""
+    accounts = [begun.account for begun in begin(parts_of(plan), None, seeded=True).agents]
+    gates = observed_gates(plan, dealt, accounts, lambda k: source_for(seed, (k,)), frozen)
+    oracles = oracles_behind(plan, gates, sources)
+    result = drive_silently(plan, dealt, oracles, plan.rounds, seed)
+    return result, [agent for gate in gates for agent in gate.observed()]
+
+
+def _checked(
+    plan: Terms,
+    own: list[list[Sealed]],
+    other: list[list[Sealed]],
+    seed: int,
+    dealt: Sequence[Sequence[int]],
+) -> SensitivityCheck:
+    first, live = _ran(plan, dealt, own, seed, None)
+    releases = [
+        Release(k, *one.place, one.released) for k, agent in enumerate(live) for one in agent.seen
+    ]
+    second, frozen = _ran(plan, dealt, other, seed, releases)
+    faults = list(_outside(plan, first, second))
+    agents = []
+    for k, (local, one, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
+        if not local.form.private:
+            continue
+        independent = _independent(plan, k, own[k], other[k], faults)
+        agents.append(_compare(local.name, one, two, faults, independent))
+    faults += _too_little_noise(dict(zip(plan.problem.names, live, strict=True)))
+    return SensitivityCheck(tuple(agents), tuple(faults))
+
+
+def _independent(
+    plan: Terms,
+    k: int,
+    own: list[Sealed],
+    other: list[Sealed],
+    faults: list[str],
+) -> bool:
+    """Whether the plan says that the gradient does not depend on the data; held against it."""
+    local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
+    if sensitivity is None or sensitivity.l2 > 0 or local.limits:
+        return False
+    one, two = (read_for_gradients(local.form, sources) for sources in (own, other))
+    gap = gradient_gap(local.form, sensitivity, one, two, 2)
+    if gap > 0:
+        faults.append(
+            f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
+            f"but it moves by {gap:.6g} between the neighbors"
+        )
+    return True
+
+
+def neighboring_sources(
+    plan: Terms,
+    neighbors: Mapping[Private | str, Sealed],
+    data: Mapping[Private | str, Sealed],
+) -> tuple[list[list[Sealed]], list[list[Sealed]]]:
+    """Per agent, functions that fetch its data and a neighbor's.
+
+    Raises
+    ------
+    DataError
+        If these are not neighbors.
+    """
+    own = sources_of(plan.problem, data)
+    changed = matching(plan.problem, neighbors, "neighbors")
+    given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
+    other = sources_of(plan.problem, {**given, **dict(changed)})
+    for k, agent in enumerate(plan.problem.agents):
+        form = plan.program.agents[k].form
+        if any(p is q for p in agent.private for q, _ in changed):
+            one, two = (read_for_gradients(form, sources[k]) for sources in (own, other))
+            _require_neighbors(form.private, one, two)
+        elif form.private:
+            other[k] = _worst(plan, k, read_for_gradients(form, own[k]))
+    return own, other
+
+
+def _worst(plan: Terms, k: int, data: list[Data]) -> list[Sealed]:
+    """Sources of a neighbor's data on which the agent's certificate should be nearly tight."""
+    sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
+    if sensitivity is None or noise is None:
+        raise PrivacyError(
+            "A plan without noise has no sensitivity to find neighbors by. Pass neighbors={...}."
+        )
+    form = plan.program.agents[k].form
+    worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm)
+    pairs = zip(worst, sensitivity.private, strict=True)
+    return [seal(spec.shaped(d) if isinstance(d, np.ndarray) else d) for d, spec in pairs]
+
+
+def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
+    """Noise that is smaller than what was charged, of an agent or of all together.
+
+    In all numbers that left, and in each entry of what left: exact entries may be few.
+
+    A sum of N squares of normal variables is twice a gamma variable of shape N / 2, and a sum of N
+    magnitudes of Laplace variables one of shape N.
+    """
+    noise = {f"agent '{name}'": _noise(agent) for name, agent in agents.items()}
+    if len(noise) > 1:
+        noise["all agents together"] = [one for own in noise.values() for one in own]
+    for whose, drawn in noise.items():
+        for norm, said in ((1, "mean magnitude"), (2, "root mean square")):
+            powers = [abs(n) ** p for p, n in drawn if p == norm]
+            tables = {
+                size: np.array([n for n in powers if n.size == size]) for size in _sizes(powers)
+            }
+            groups = {"": np.concatenate([np.zeros(0), *powers])[:, np.newaxis]}
+            groups |= {f" in entry {{}} of {size}": table for size, table in tables.items()}
+            for where, table in groups.items():
+                count, total = table.shape[0], table.sum(axis=0)
+                chances = gammainc(count / norm, total / norm) * total.size if count else np.ones(1)
+                k = int(np.argmin(chances))
+                if chances[k] < _BY_CHANCE:
+                    yield (
+                        f"{whose}: the {said} of the noise in {count} numbers{where.format(k)} is "
+                        f"{(total[k] / count) ** (1 / norm):.3g} times what the ledger was charged "
+                        f"for, which happens by chance with probability {chances[k]:.1g}"
+                    )
+                    break
+
+
+def _sizes(arrays: Sequence[Array]) -> list[int]:
+    return sorted({array.size for array in arrays} - {0})
+
+
+def _noise(agent: Observed) -> list[tuple[int, Array]]:
+    """Norm of the mechanism and noise over its charged scale, by release.
+
+    Not of noise with a limit, which is smaller, and of parts of noise that is split.
+    """
+    noise = agent.calibrated
+    if noise is None or noise.split is not None or noise.truncation is not None:
+        return []
+    return [
+        (noise.mechanism.norm, (s.outside - s.inside) / (s.entry.multiplier * s.entry.sensitivity))
+        for s in agent.seen
+        if s.entry is not None
+    ]
+
+
+_REACHED = "private data reach them, or what the method keeps outside its states"
+
+
+def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
+    pairs = zip(
+        (*one.last.vectors, *one.average.vectors),
+        (*two.last.vectors, *two.average.vectors),
+        strict=True,
+    )
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+        yield f"with the same releases, the agents' iterates differ: {_REACHED}"
+    histories = (
+        (h.primal, h.dual, h.penalty, h.inaccurate, h.failed) for h in (one.history, two.history)
+    )
+    a, b = histories
+    if one.status is not two.status or not all(
+        np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True)
+    ):
+        yield f"with the same releases, residuals or status differ: {_REACHED}"
+    if one.ledger.to_json() != two.ledger.to_json():
+        yield "the ledgers differ: what is charged depends on private data"
+
+
+def _compare(
+    name: str,
+    one: Observed,
+    two: Observed,
+    faults: list[str],
+    independent: bool,
+) -> AgentCheck:
+    largest, differs = 0.0, False
+    if [s.place for s in one.seen] != [s.place for s in two.seen]:
+        faults.append(f"agent '{name}' is asked at other places on the neighbor's data")
+    # A prepaid run is charged as a whole, whoever has a turn.
+    charged = sum(s.entry is not None for s in one.seen)
+    prepaid = one.calibrated is not None and one.calibrated.prepaid
+    if not prepaid and len(one.account.entries) != charged:
+        faults.append(f"agent '{name}' has releases that are not in its ledger")
+    for a, b in zip(one.seen, two.seen, strict=False):
+        moved = a.inside - b.inside
+        differs |= bool(np.any(moved != 0))
+        if a.entry is None or one.calibrated is None:
+            if np.any(moved != 0):
+                faults.append(
+                    f"agent '{name}', round {a.place[0]}, step {a.place[1]}: released without "
+                    "noise, and different on the neighbor's data"
+                )
+            continue
+        distance = float(np.linalg.norm(moved, one.calibrated.mechanism.norm))
+        largest = max(largest, distance / a.entry.sensitivity)
+        if distance > a.entry.sensitivity:
+            faults.append(
+                f"agent '{name}', round {a.place[0]}, step {a.place[1]}: neighbors differ by "
+                f"{distance:.6g}, the ledger was charged a sensitivity of "
+                f"{a.entry.sensitivity:.6g}"
+            )
+    return AgentCheck(name, len(one.seen), largest, differs, independent)
+
+
+def _require_neighbors(specs: tuple[PrivateSpec, ...], data: list[Data], other: list[Data]) -> None:
+    moved = [s for s, a, b in zip(specs, data, other, strict=True) if not alike(a, b)]
+    for spec, a, b in zip(specs, data, other, strict=True):
+        if not spec.adjacency.allows(*_compared(spec, a, b)):
+            raise DataError(
+                f"neighbors= for private '{spec.name}' is further from the data than its "
+                f"adjacency allows ({spec.adjacency}). Pass data that differ by one such change."
+            )
+    labels = {
+        ("row", s.adjacency.label) if isinstance(s.adjacency, Rows) else ("object", s.name)
+        for s in moved
+    }
+    rows = {
+        int(i)
+        for s, a, b in zip(specs, data, other, strict=True)
+        if isinstance(s.adjacency, Rows)
+        for i in _rows_changed(s, a, b)
+    }
+    if len(labels) > 1 or len(rows) > 1:
+        names = ", ".join(f"'{spec.name}'" for spec in moved)
+        raise DataError(
+            f"neighbors= changes {names} at once, but one change touches one private object or "
+            "one record. Change one of them."
+        )
+
+
+def _rows_changed(spec: PrivateSpec, one: Data, other: Data) -> NDArray[np.intp]:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.flatnonzero(one != other) % spec.shape[0]
+    return changed_rows(one, other)
+
+
+def _compared(spec: PrivateSpec, one: Data, other: Data) -> tuple[Array, Array]:
+    """As arrays; of sparse matrices the rows in which they differ, all others are alike."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return spec.shaped(one), spec.shaped(other)
+    moved = changed_rows(one, other)
+    rows = moved if moved.size else np.zeros(1, dtype=np.intp)
+    first, second = (
+        spec.shaped(d)[rows] if isinstance(d, np.ndarray) else d[rows].toarray()
+        for d in (one, other)
+    )
+    return first, second

@@ -1,0 +1,282 @@
+"""Suites of what every method promises, tried on small problems with made-up data.
+
+A suite is a list of named checks, for the tests of a method's author::
+
+    @pytest.mark.parametrize("check", dp.testing.check_method(MyMethod()), ids=str)
+    def test_my_method(check):
+        check()
+
+and `Conformance.run` performs them all, for a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, overload
+
+from .._arguments import check_argument, count, listed, optional, show
+from ..algorithms.base import Algorithm
+from ..errors import ModelError, PrivacyError
+from ..guard import frameless
+from .instances import INSTANCES, Instance, equal_clinics
+from .promises import (
+    PROMISES,
+    Trial,
+    converges,
+    differs_somewhere,
+    refuses,
+    stays_inside,
+    takes_turns_in_a_batch,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MethodCheck:
+    """One promise of a method on one instance; calling it keeps quiet or says what is broken.
+
+    Attributes
+    ----------
+    name : str
+        What the method promises.
+    instance : str
+        On which problem, or "all instances".
+
+    Raises
+    ------
+    AssertionError
+        When called, if the method breaks the promise.
+    """
+
+    name: str
+    instance: str
+    perform: Callable[[], None] = field(repr=False)
+
+    def __call__(self) -> None:
+        """Perform the check."""
+        self.perform()
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.instance})"
+
+
+@dataclass(frozen=True)
+class ConformanceReport:
+    """What came of a suite.
+
+    Attributes
+    ----------
+    method : str
+    passed : tuple of str
+        Checks that found nothing.
+    broken : mapping of str to str
+        Checks that found something, and what.
+    refused : mapping of str to str
+        Instances that the method does not take, and what it said.
+    """
+
+    method: str
+    passed: tuple[str, ...]
+    broken: Mapping[str, str]
+    refused: Mapping[str, str]
+
+    @property
+    def conforms(self) -> bool:
+        """Whether the method keeps every promise."""
+        return not self.broken
+
+    def __str__(self) -> str:
+        total = len(self.passed) + len(self.broken)
+        head = "keeps all" if self.conforms else f"breaks {len(self.broken)} of"
+        lines = [f"{self.method} {head} {total} promises"]
+        lines += [f"  broken: {name}: {what}" for name, what in self.broken.items()]
+        lines += [f"  not tried on {name}: {what}" for name, what in self.refused.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Conformance(Sequence[MethodCheck]):
+    """The checks of one method, in order; nothing runs before one of them is called.
+
+    Attributes
+    ----------
+    method : str
+    checks : tuple of MethodCheck
+    refused : mapping of str to str
+        Instances that the method does not take, and what it said.
+    """
+
+    method: str
+    checks: tuple[MethodCheck, ...] = field(repr=False)
+    refused: Mapping[str, str] = field(repr=False)
+
+    def run(self) -> ConformanceReport:
+        """Perform all checks; errors of the method count as broken promises."""
+        passed, broken = [], {}
+        for check in self.checks:
+            try:
+                check()
+                passed.append(str(check))
+            except Exception as error:
+                kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+                broken[str(check)] = f"{kind}{error}"
+        return ConformanceReport(self.method, tuple(passed), broken, self.refused)
+
+    def __len__(self) -> int:
+        return len(self.checks)
+
+    def __iter__(self) -> Iterator[MethodCheck]:
+        return iter(self.checks)
+
+    @overload
+    def __getitem__(self, index: int) -> MethodCheck: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[MethodCheck]: ...
+    def __getitem__(self, index: int | slice) -> MethodCheck | Sequence[MethodCheck]:
+        return self.checks[index]
+
+    def __str__(self) -> str:
+        return f"{len(self)} checks of {self.method}; .run() performs them"
+
+
+@frameless
+def check_method(
+    method: Algorithm[Any, Any],
+    *,
+    exact: Algorithm[Any, Any] | None = None,
+    rounds: int | None = 300,
+    release: Literal["each_step", "once"] = "each_step",
+    instances: Sequence[str] | Mapping[str, Instance] | None = None,
+    feasible: bool = True,
+) -> Conformance:
+    """Checks of what every method promises; see the module for how to use them.
+
+    With noise: releases alone reproduce a run, bit for bit and without the data; seeds repeat it;
+    neighboring data differ by no more than the ledger was charged, and the ledger holds what was
+    planned; nothing that comes back contains private values; executors and deep copies change
+    nothing; points lie in their sets. Without noise: the method converges to the optimum of all
+    agents' problem in one place, which it does not if server and agents follow different
+    multipliers. And wrong parameters are refused in words.
+
+    Parameters
+    ----------
+    method : Algorithm
+        As it is tried with noise.
+    exact : Algorithm, optional
+        The method with other parameters for runs without noise, such as constant steps.
+    rounds : int, optional
+        Within which runs without noise converge. None for methods that end near an optimum only:
+        convergence is then not checked.
+    release : {"each_step", "once"}
+        As in `Problem.plan`.
+    instances : sequence of str, or mapping of str to Instance, optional
+        Names of the package's own instances, or others. If omitted, all of the package's that
+        the method takes; a report names the others.
+    feasible : bool
+        Whether points lie in their agents' sets, up to 1e-6, also with noise.
+
+    Returns
+    -------
+    Conformance
+
+    Raises
+    ------
+    ModelError
+        If an argument is of no use, or the method takes none of the instances.
+
+    Examples
+    --------
+    >>> import dpcvx as dp
+    >>> print(dp.testing.check_method(dp.ADMM(), instances=["power line"]))
+    12 checks of ADMM; .run() performs them
+    """
+    for given in (method, method if exact is None else exact):
+        if not isinstance(given, Algorithm):
+            raise ModelError(
+                f"dp.testing.check_method takes a method, such as dp.ADMM(), and got {show(given)}."
+            )
+    ends_near = "or None for a method that ends near an optimum only"
+    check_argument("", "rounds", rounds, optional(count().otherwise(ends_near)))
+    made = partial(Trial, method, method if exact is None else exact, rounds, release)
+    trials = {name: made(build) for name, build in _builders(instances).items()}
+    refused: dict[str, str] = {}
+    if instances is None:
+        refused = {name: said for name, trial in trials.items() if (said := _refusal(trial))}
+        trials = {name: trial for name, trial in trials.items() if name not in refused}
+    if not trials:
+        said = "; ".join(f"{name}: {text}" for name, text in refused.items())
+        raise ModelError(
+            f"{type(method).__name__} takes none of the instances, so nothing would be checked. "
+            "Pass instances={'mine': dpcvx.extend.Instance(problem, data)} with a problem that it "
+            f"takes. {said}"
+        )
+    checks = [
+        MethodCheck(promise, name, partial(test, trial))
+        for name, trial in trials.items()
+        for promise, test in PROMISES.items()
+        if (rounds is not None or test is not converges) and (feasible or test is not stays_inside)
+    ]
+    first = next(iter(trials.values()))
+    checks += [
+        MethodCheck(promise, "all instances", partial(test, given))
+        for promise, test, given in (
+            ("wrong parameters are refused in words", refuses, first),
+            ("neighboring data differ somewhere", differs_somewhere, [*trials.values()]),
+        )
+    ]
+    if method.batched and release == "each_step":
+        trial = made(equal_clinics)
+        said = _refusal(trial)  # such as of a graph of other agents
+        if said:
+            refused["equal clinics"] = said
+        else:
+            promise = "a batch of agents computes what each computes by itself"
+            test = partial(takes_turns_in_a_batch, trial)
+            checks.append(MethodCheck(promise, "equal clinics", test))
+    return Conformance(type(method).__name__, tuple(checks), refused)
+
+
+def _refusal(trial: Trial) -> str:
+    """Why a method does not take an instance; empty if it does."""
+    try:
+        trial.noisy  # noqa: B018
+    except (ModelError, PrivacyError) as error:
+        return str(error)
+    return ""
+
+
+def _builders(
+    instances: Sequence[str] | Mapping[str, Instance] | None,
+) -> Mapping[str, Callable[[], Instance]]:
+    if instances is None:
+        return INSTANCES
+    if isinstance(instances, Mapping):
+        return {name: partial(_given, name, own) for name, own in instances.items()}
+    names = listed(instances)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ModelError(
+            f"dp.testing.check_method(instances={show(instances)}) must be names of the package's "
+            "instances, or a mapping of names to instances: "
+            "{'mine': dpcvx.extend.Instance(problem, data)}."
+        )
+    return {name: _known(name) for name in names}
+
+
+def _known(name: str) -> Callable[[], Instance]:
+    if name not in INSTANCES:
+        raise ModelError(
+            f"There is no instance called {show(name)}; the package's are "
+            f"{', '.join(repr(known) for known in INSTANCES)}. Others go in as a mapping, "
+            "instances={'mine': dpcvx.extend.Instance(problem, data)}."
+        )
+    return INSTANCES[name]
+
+
+def _given(name: str, own: Instance) -> Instance:
+    if not isinstance(own, Instance):
+        raise ModelError(
+            f"instances= has {show(own)} for {show(name)}; it maps names to "
+            "dpcvx.extend.Instance(problem, data)."
+        )
+    return own

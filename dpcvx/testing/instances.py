@@ -1,0 +1,243 @@
+"""Small problems with made-up private data, on which methods are tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.adjacency import Rows, Within
+from ..model.agent import Agent
+from ..model.declaration import Declaration
+from ..model.private import Private
+from ..privacy.randomness import Randomness, source_for, uniform
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A problem whose private data are no secret.
+
+    Attributes
+    ----------
+    problem : Problem
+    data : mapping of str to ndarray
+        The values that were put into it, by the names of the private objects.
+    """
+
+    problem: Declaration
+    data: Mapping[str, Array]
+
+
+def power_line() -> Instance:
+    """Two agents, a shared vector in a box, local variables with bounds from attributes."""
+    made = _stream(11)
+    A, B = _numbers(made, 4, 3), _numbers(made, 4, 2)
+    tie = cp.Variable(2, name="tie")
+    agents, data = [], {}
+    for k in range(2):
+        gen = cp.Variable(3, name=f"gen{k}", nonneg=True)
+        load = _private(data, f"load{k}", _numbers(made, 4), Within(0.01))
+        cost = cp.sum_squares(A @ gen + (-1) ** k * B @ tie - load) + 0.1 * cp.sum_squares(gen)
+        agents.append(Agent(cp.Minimize(cost), [gen <= 1.5, cp.abs(tie) <= 0.4], name=f"end{k}"))
+    return Instance(Declaration(agents), data)
+
+
+def overlapping_slices() -> Instance:
+    """Three agents that index one variable differently; a simplex, a ball, and no data in one."""
+    made, data = _stream(12), {}
+    x = cp.Variable(7, name="x")
+    simplex: list[Any] = [cp.sum(x[:4]) == 1, x[:4] >= 0]
+    left = _private(data, "left", _numbers(made, 4), Within(0.05, norm=2))
+    right = _private(data, "right", _numbers(made, 3), Within(0.05, norm=np.inf))
+    agents = [
+        Agent(cp.Minimize(cp.sum_squares(x[:4] - left)), simplex, "a"),
+        Agent(
+            cp.Maximize(right @ x[[2, 4, 6]] - cp.sum_squares(x[[2, 4, 6]])),
+            [cp.norm(x[[2, 4, 6]]) <= 1],
+            "b",
+        ),
+        Agent(cp.Minimize(cp.sum_squares(x[3:6] - 0.2)), [], "c"),
+    ]
+    return Instance(Declaration(agents), data)
+
+
+def covariance() -> Instance:
+    """A shared semidefinite matrix, a private matrix per agent."""
+    made, data = _stream(13), {}
+    X = cp.Variable((3, 3), PSD=True, name="X")
+    trace: list[Any] = [cp.trace(X) <= 2]
+    agents = []
+    for k in range(2):
+        root = _numbers(made, 3, 3)
+        S = _private(data, f"S{k}", root @ root.T, Within(0.1, norm=2))
+        cost = cp.sum_squares(X - S) + 0.05 * cp.norm1(X)
+        agents.append(Agent(cp.Minimize(cost), trace, name=f"site{k}"))
+    return Instance(Declaration(agents), data)
+
+
+def clinics() -> Instance:
+    """Two agents with records, features and labels of one person, and a shared classifier."""
+    made, data = _stream(14), {}
+    w = cp.Variable(3, name="w")
+    agents = []
+    for k in range(2):
+        features, labels = _labeled(data, made, 12, 3, str(k))
+        loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
+        cost = loss + cp.sum_squares(w)
+        agents.append(Agent(cp.Minimize(cost), [cp.abs(w) <= 0.3], name=f"clinic{k}"))
+    return Instance(Declaration(agents), data)
+
+
+def sensors() -> Instance:
+    """Four agents that all hold all shared entries, in other orders, one of them without data."""
+    made, data = _stream(19), {}
+    u, v = cp.Variable(2, name="u"), cp.Variable(name="v")
+    own = cp.Variable(2, name="own")
+    a, b, c = (
+        _private(data, f"reading{k}", _numbers(made, 3), Within(0.05, norm=p))
+        for k, p in enumerate((1, 2, np.inf))
+    )
+    last = cp.sum_squares(cp.hstack([u + own, v]) - c) + 0.5 * cp.sum_squares(own)
+    agents = [
+        Agent(cp.Minimize(cp.sum_squares(cp.hstack([u, v]) - a)), name="north"),
+        Agent(cp.Minimize(cp.sum_squares(cp.hstack([v, u]) - b)), [cp.abs(u) <= 0.3], name="east"),
+        Agent(cp.Minimize(last), [cp.sum(u) + v <= 0.2, own >= -0.1], name="south"),
+        Agent(cp.Minimize(cp.sum_squares(u - 0.2) + cp.square(v)), [v >= -0.5], name="west"),
+    ]
+    return Instance(Declaration(agents), data)
+
+
+def laboratories() -> Instance:
+    """Four agents without constraints, with records or private linear terms, one without data."""
+    made, data = _stream(20), {}
+    w = cp.Variable(3, name="w")
+    agents = []
+    for k in range(2):
+        rows = _private(data, f"X{k}", _unit_rows(made, 6, 3), Rows(1.0))
+        cost = cp.sum(cp.logistic(-rows @ w)) / 6 + cp.sum_squares(w) / 2
+        agents.append(Agent(cp.Minimize(cost), name=f"laboratory{k}"))
+    d = _private(data, "d", _numbers(made, 3), Within(0.1, norm=2))
+    agents.append(Agent(cp.Minimize(cp.sum_squares(w - d) / 2), name="reference"))
+    agents.append(Agent(cp.Minimize(cp.sum_squares(w - 0.3) / 2), name="archive"))
+    return Instance(Declaration(agents), data)
+
+
+def household_tariff() -> Instance:
+    """Three users with private loads, a public sparse vector in a box, tied by a wide matrix."""
+    made, data = _stream(15), {}
+    x, y = cp.Variable(4, name="x"), cp.Variable(2, name="y", nonneg=True)
+    agents = []
+    for k in range(3):
+        load = _private(data, f"load{k}", _numbers(made, 5), Within(0.05, norm=2))
+        cost = cp.sum_squares(_numbers(made, 5, 4) @ x - load)
+        agents.append(Agent(cp.Minimize(cost), name=f"home{k}"))
+    tariff = 0.3 * cp.norm1(y) + 0.5 * cp.sum_squares(y)
+    agents.append(Agent(cp.Minimize(tariff), [y <= 0.8], name="grid"))
+    A = np.array([[1.0, 0.5, 0.0, -0.5], [0.0, 1.0, 2.0, 0.5]])
+    tied: Any = A @ x == y
+    return Instance(Declaration(agents, coupling=[tied]), data)
+
+
+def survey() -> Instance:
+    """Two users with records, a public group norm, tied entry by entry."""
+    made, data = _stream(16), {}
+    w, y = cp.Variable(3, name="w"), cp.Variable(3, name="y")
+    agents = []
+    for k in range(2):
+        features, answers = _labeled(data, made, 10, 3, str(k))
+        loss = cp.sum(cp.logistic(-cp.multiply(answers, features @ w)))
+        agents.append(Agent(cp.Minimize(loss), name=f"panel{k}"))
+    given: Any = cp.sum(y) == 0.1
+    agents.append(Agent(cp.Minimize(cp.norm(y)), [given], name="institute"))
+    tied: Any = w == y
+    return Instance(Declaration(agents, coupling=[tied]), data)
+
+
+def one_household() -> Instance:
+    """A single user and a public agent."""
+    made, data = _stream(17), {}
+    x, y = cp.Variable(3, name="x"), cp.Variable(3, name="y")
+    load = _private(data, "load", _numbers(made, 5), Within(0.05, norm=2))
+    cost = cp.sum_squares(_numbers(made, 5, 3) @ x - load)
+    agents = [
+        Agent(cp.Minimize(cp.norm1(y) + cp.sum_squares(y)), [cp.abs(y) <= 0.4], name="grid"),
+        Agent(cp.Minimize(cost), name="home"),
+    ]
+    tied: Any = x == y + np.array([0.1, 0, -0.1])
+    return Instance(Declaration(agents, coupling=[tied]), data)
+
+
+def dispatch() -> Instance:
+    """Three plants with outputs of their own and private plans, tied by two balances."""
+    made, data = _stream(21), {}
+    agents, outputs = [], []
+    for k in range(3):
+        p = cp.Variable(2, name=f"output{k}")
+        plan = _private(data, f"plan{k}", _numbers(made, 2), Within(0.05, norm=2))
+        cost = (1 + k) * cp.sum_squares(p - plan) / 2
+        agents.append(Agent(cp.Minimize(cost), [cp.abs(p) <= 2], name=f"plant{k}"))
+        outputs.append(p)
+    balance: Any = sum(outputs) == np.array([1.0, -0.5])
+    return Instance(Declaration(agents, coupling=[balance]), data)
+
+
+def equal_clinics() -> Instance:
+    """Five agents that differ in names and data only, so that they may take turns together."""
+    made, data = _stream(22), {}
+    w = cp.Variable(3, name="w")
+    agents = []
+    for k in range(5):
+        rows = _private(data, f"X{k}", _unit_rows(made, 6, 3), Rows(1.0))
+        cost = cp.sum(cp.logistic(-(rows @ w))) / 6
+        agents.append(Agent(cp.Minimize(cost), [cp.abs(w) <= 2], name=f"clinic{k}"))
+    return Instance(Declaration(agents), data)
+
+
+INSTANCES: dict[str, Callable[[], Instance]] = {
+    "power line": power_line,
+    "overlapping slices": overlapping_slices,
+    "covariance": covariance,
+    "clinics": clinics,
+    "sensors": sensors,
+    "laboratories": laboratories,
+    "household tariff": household_tariff,
+    "survey": survey,
+    "one household": one_household,
+    "dispatch": dispatch,
+}
+
+
+def _stream(seed: int) -> Randomness:
+    return source_for(seed, ()).at(0, 0)
+
+
+def _numbers(made: Randomness, *shape: int) -> Array:
+    """Uniform, with mean 0 and variance 1."""
+    return (math.sqrt(12) * (uniform(math.prod(shape), made) - 0.5)).reshape(shape)
+
+
+def _unit_rows(made: Randomness, m: int, n: int) -> Array:
+    X = _numbers(made, m, n)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def _private(data: dict[str, Array], name: str, value: Array, adjacency: Within | Rows) -> Private:
+    data[name] = value
+    return Private(value, name=name, adjacency=adjacency)
+
+
+def _labeled(
+    data: dict[str, Array], made: Randomness, m: int, n: int, suffix: str
+) -> tuple[Private, Private]:
+    """Features of norm 1, and labels between 0.9 and 1 with either sign."""
+    X = _private(data, f"X{suffix}", _unit_rows(made, m, n), Rows(1.0))
+    u = 2 * uniform(m, made) - 1
+    y = _private(data, f"y{suffix}", np.sign(u) * (0.9 + 0.1 * np.abs(u)), Rows(1.0))
+    return X, y

@@ -1,0 +1,258 @@
+"""Reference computations on raw data: for tests, studies and teaching, never for release.
+
+Everything here reads private data in the open and returns values without any guarantee. The
+functions live outside the package's first level so that a program that uses them says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+
+from ..algorithms.program import LocalProgram, Program
+from ..errors import ModelError
+from ..guard import discreet
+from ..model.adjacency import Rows
+from ..model.agent import Agent
+from ..model.canonical import ConeData
+from ..model.declaration import Declaration
+from ..model.private import Private
+from ..model.public_terms import parts_of
+from ..model.sealed import Sealed
+from ..run.data import DataSource, own_sources, source_for, sources_of
+from ..run.gate import read, read_as_they_are, read_for_gradients, read_sparse_too
+from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
+from ..run.solution import Solution
+from ..solvers.pinned import solve_pinned
+from ..solvers.tightened import Tightened
+
+__all__ = ["joint_problem", "objective", "recourse", "too_long", "violation"]
+
+# What breaks a constraint by less is a solver's rounding.
+_BROKEN = 1e-6
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@discreet
+def joint_problem(
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | None = None,
+    *,
+    recourse: bool = False,
+) -> cp.Problem:
+    """The problem of all agents together as an ordinary cvxpy problem, private data included.
+
+    Not private. Shared variables are shared by identity, so solving it gives the optimum that the
+    distributed methods approach without noise. Solving it also overwrites ``variable.value``.
+
+    Parameters
+    ----------
+    problem : Problem
+    data : mapping of Private or its name to array_like or callable, optional
+        As for `Plan.run`.
+    own : bool
+        With the constraints in ``recourse=``, of which runs know nothing.
+    """
+    costs: list[cp.Expression] = []
+    constraints: list[cp.Constraint] = []
+    names = zip(problem.names, problem.agents, _sources(problem, data, recourse), strict=True)
+    for name, agent, theirs in names:
+        values = read_sparse_too(list(agent.specs(name).values())[: len(theirs)], theirs)
+        constants = constants_of(agent.specs(name), values)
+        costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
+        constraints += agent.public_constraints
+        constraints += [constraint.tree_copy(constants) for _, constraint in agent.limits]
+        if recourse:
+            constraints += [constraint.tree_copy(constants) for constraint in agent.recourse]
+    return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
+
+
+@discreet
+def objective(
+    problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
+) -> float:
+    """Sum of the agents' true objectives (to be minimized) at their own vectors. Not private.
+
+    Raises
+    ------
+    ModelError
+        If the solution is one of other agents.
+    """
+    agents = solution.program.agents
+    held = [[spec.shape for spec in local.form.private] for local in agents]
+    if held != [[private.shape for private in agent.private] for agent in problem.agents]:
+        raise ModelError(
+            "The solution is of other agents than the problem's, so the problem's data do not fit "
+            "it. Pass the problem whose plan was run."
+        )
+    parts = zip(problem.agents, agents, _sources(problem, data), solution.vectors, strict=True)
+    return sum(
+        local.form.bind(read_for_gradients(local.form, theirs)).value(x)
+        + (_rest(agent, local, solution) if local.rest else 0)
+        for agent, local, theirs, x in parts
+    )
+
+
+@discreet
+def recourse(
+    problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
+) -> float:
+    """The same once every agent has decided for itself, as by ``result.recourse``. Not private.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+        To which all agree, such as ``result.solution``.
+    data : mapping of Private or its name to array_like or callable, optional
+        As for ``result.recourse``.
+
+    Returns
+    -------
+    float
+        Infinite if an agent's own problem has no solution.
+
+    Raises
+    ------
+    ModelError
+        If the objective of an agent is not convex, or the solution is one of other agents.
+    """
+    exact = own_programs(problem, solution.program, data)
+    decided = decisions(exact, replace(solution, vectors=solution.common))
+    return math.inf if decided is None else objective(problem, decided, data)
+
+
+def own_programs(
+    problem: Declaration,
+    program: Program,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
+) -> list[ConeData | None]:
+    """What every agent solves for itself, data included; None for those with nothing to decide.
+
+    Parameters
+    ----------
+    problem : Problem
+    program : Program
+    data : mapping, optional
+    """
+    found: list[ConeData | None] = []
+    values = _values(problem, data, own=True)
+    for agent, local, own in zip(problem.agents, program.agents, values, strict=True):
+        if local.decides:
+            require_convex_agent(agent, local.name)
+        found.append(exact_program(agent, local, own) if local.decides else None)
+    return found
+
+
+@discreet
+def violation(
+    problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
+) -> float:
+    """By how much the true data break a constraint that contains them, at most; 0 if none.
+
+    Not private. As cvxpy's ``constraint.violation()``, the largest of all agents, at their own
+    vectors. What a decision misses at a price counts.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+    data : mapping of Private or its name to array_like or callable, optional
+    """
+    worst = 0.0
+    parts = zip(problem.names, problem.agents, _values(problem, data), strict=True)
+    for name, agent, values in parts:
+        constants = constants_of(agent.specs(name), values)
+        for _, constraint in agent.limits:
+            point = {id(v): cp.Constant(solution.of(name, v)) for v in constraint.variables()}
+            excess = constraint.tree_copy(constants | point).violation()
+            worst = max(worst, float(np.max(excess)))
+    return worst
+
+
+def breaks(
+    problem: Declaration,
+    solution: Solution,
+    missed: Mapping[str, np.ndarray],
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
+) -> bool:
+    """Whether the true data break a constraint that contains them by more than was paid for.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+    missed : mapping
+        See `Result.missed`.
+    data : mapping, optional
+    """
+    values = _values(problem, data)
+    for kept in solution.program.kept:
+        constraint, d = kept.tightened.constraint, np.concatenate(values[kept.agent])
+        paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
+        # What is missing beyond what was paid for, priced so that it is as little as can be.
+        loosened = Tightened(constraint, {k: -by for k, by in enumerate(paid)}, price=1.0)
+        exact, x = loosened.at(d), solution.vectors[kept.agent][kept.columns]
+        found = solve_pinned(exact, np.arange(x.size), x)
+        if found.x is None or found.extra[loosened.missable].max() > _BROKEN:
+            return True
+    return False
+
+
+@discreet
+def too_long(private: Private, data: DataSource | None = None) -> int:
+    """Number of rows whose norm exceeds the bound of `dp.Rows`: those that are clipped or refused.
+
+    Not private: the number depends on the data.
+    """
+    adjacency = private.adjacency
+    if not isinstance(adjacency, Rows):
+        return 0
+    rows = read_as_they_are(private.spec, source_for(private, data))
+    return int(adjacency.too_long(rows.reshape((rows.shape[0], -1))).sum())
+
+
+def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
+    """The value of the public terms that are not in the form of a compiled agent."""
+    terms = agent.cost, agent.layout, agent.private, local.name
+    parts = parts_of(*terms)
+    if parts.form.digest() != local.form.digest():
+        # It may be compiled for a method without proximal steps.
+        other = parts_of(*terms, proximal=False)
+        parts = other if other.form.digest() == local.form.digest() else parts
+    rest = parts.rest
+    assert rest is not None
+    constants = {id(v): cp.Constant(solution.of(local.name, v)) for v in rest.variables()}
+    value = rest.tree_copy(constants).value
+    return math.nan if value is None else float(np.asarray(value).item())
+
+
+def _values(
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
+    own: bool = False,
+) -> list[list[np.ndarray]]:
+    """Per agent the values of its private objects; those in ``recourse=`` only if `recourse`."""
+    sources = _sources(problem, data, own)
+    return [
+        read(list(agent.specs(name).values())[: len(theirs)], theirs)
+        for name, agent, theirs in zip(problem.names, problem.agents, sources, strict=True)
+    ]
+
+
+def _sources(
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
+    own: bool = False,
+) -> list[list[Sealed]]:
+    """Per agent what fetches them."""
+    if own:
+        return [own_sources(problem, k, data) for k in range(len(problem.agents))]
+    return sources_of(problem, data, "data={private: array}")

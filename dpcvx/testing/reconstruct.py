@@ -1,0 +1,333 @@
+r"""What an observer of everything that leaves learns about the data.
+
+Where gradients are affine in the data, ``grad f = h(x) + J d``, and leave at points x that
+everybody can compute, an observer takes the public part h(x) off. Where points leave after a step,
+``c - eta grad f(x)``, the gradient follows from them. What is left is ``J d`` plus noise, once in
+every release, and weighted least squares over all of them gives
+
+.. math:: \hat d = \arg\min_d \sum_t \| (g_t - h(x_t) - J d)_{M_t} \|^2 / s_t^2
+
+where :math:`s_t` is the standard deviation of the noise of release t, and :math:`M_t` are the
+components that left in it. Without noise this is d
+itself, as far as J tells entries of d apart. With noise, its error falls like one over the root of
+the number of releases, which is what composition counts. Data that leave once are read off what
+left.
+
+After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Nothing
+here opens private data: everything is computed from public facts and from what a run released.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+import scipy.sparse.linalg as sla
+from numpy.typing import NDArray
+
+from .._card import card
+from .._words import plural
+from ..errors import ModelError
+from ..guard import frameless
+from ..model.declaration import Declaration, matching
+from ..model.private import Private
+from ..model.spec import PrivateSpec
+from ..plan.agent_plan import AgentPlan
+from ..plan.banner import WIDTH
+from ..plan.terms import Terms, require_plan
+from ..run.replay import Seen, seen, transcript_of
+from ..run.result import Transcript
+from ..run.watch import check_replayable
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.queries.gradients import Gradient, GradientStep, Step
+from ..sensitivity.queries.query import Query
+from ..sensitivity.release_once import Publication
+
+Array = NDArray[np.float64]
+# Questions whose answers tell a gradient.
+_TELLING = (Gradient, GradientStep, Step)
+# An entry is told apart from all others if observations determine it but for so much of it.
+_TOLD = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What was learned about one private object.
+
+    Attributes
+    ----------
+    name : str
+        Of the private object.
+    agent : str
+        Whose it is.
+    value : ndarray, in the shape of the data
+        The estimate, brought to what was declared of the data (signs).
+    spread : ndarray, in the shape of the data
+        Standard deviation of the estimate's error; infinite for entries that what left does not
+        tell apart from others.
+    """
+
+    name: str
+    agent: str
+    value: Array
+    spread: Array
+
+    @property
+    def said(self) -> str:
+        """How many entries it has, and how well they are known."""
+        entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
+        known = self.spread[np.isfinite(self.spread)]
+        if known.size == 0:
+            return f"{entries}, no entry is told apart from others"
+        hidden = self.spread.size - known.size
+        return f"{entries}, deviation {_ends(known)}" + (f"; {hidden} not told" if hidden else "")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reconstruction:
+    """What an observer of all releases of a run learned; ``found["load"]`` is the estimate.
+
+    It follows from what left, and costs nothing more. How far it is from the data is not public.
+
+    Attributes
+    ----------
+    guesses : tuple of Guess
+        One per private object, in the order of the agents.
+    releases : int
+        How many releases it follows from.
+    noisy : bool
+        Whether these had noise.
+    """
+
+    guesses: tuple[Guess, ...]
+    releases: int
+    noisy: bool
+    problem: Declaration = field(repr=False)
+
+    @frameless
+    def __getitem__(self, private: Private | str) -> Array:
+        """The estimate of a private object, given or by name.
+
+        Raises
+        ------
+        ModelError
+            If there is none of that name, or several.
+        """
+        return self._guess(private).value
+
+    @frameless
+    def spread(self, private: Private | str) -> Array:
+        """Standard deviations of the errors of an estimate, in the shape of the data.
+
+        Parameters
+        ----------
+        private : Private or str
+            The private object, or its name.
+
+        Raises
+        ------
+        ModelError
+            If there is none of that name, or several.
+        """
+        return self._guess(private).spread
+
+    def _guess(self, private: Private | str) -> Guess:
+        ((one, _),) = matching(self.problem, {private: None}, "dp.reconstruct(...)[...]: data")
+        objects = [private for agent in self.problem.agents for private in agent.private]
+        return self.guesses[next(k for k, known in enumerate(objects) if known is one)]
+
+    def __str__(self) -> str:
+        noise = "with noise" if self.noisy else "without noise"
+        head = (
+            f"An observer of {plural(self.releases, 'release')} {noise} estimates the data. "
+            "Deviations say how far estimates are from the truth, as a rule."
+        )
+        lines = [textwrap.fill(head, WIDTH)]
+        lines += [f"  '{guess.name}' of '{guess.agent}': {guess.said}" for guess in self.guesses]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        objects = plural(len(self.guesses), "private object")
+        return f"<Reconstruction: {objects} from {plural(self.releases, 'release')}>"
+
+    def _repr_html_(self) -> str:
+        return card(self, [(guess.name, guess.said) for guess in self.guesses])
+
+
+def _ends(values: Array) -> str:
+    low, high = f"{values.min():.2g}", f"{values.max():.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+@frameless
+def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruction:
+    """What an observer of everything that left learns about the data: the agents' worst enemy.
+
+    For plans with ``release="once"``, and for methods in which gradients leave, or points after a
+    step along one; with noise, or without (``mechanism=None``). Gradients have to be affine in the
+    data. No gradient follows from the end of a local search, which limits may have cut, nor from
+    steps that begin at a secret point: such plans are refused, and ``dp.audit`` attacks them.
+
+    Parameters
+    ----------
+    plan : Plan
+    transcript : Transcript, str or Path
+        Of a run of the plan with ``record=True``, or the path of a ledger file that holds one.
+
+    Returns
+    -------
+    Reconstruction
+
+    Raises
+    ------
+    ModelError
+        If what left tells neither a gradient that is affine in the data, nor the data.
+    PrivacyError
+        If the transcript does not belong to this plan.
+    LedgerError
+        If the file is no intact ledger, or holds no finished run of this plan.
+
+    Examples
+    --------
+    >>> plan = problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
+    >>> dp.reconstruct(plan, plan.run(record=True).transcript)["load"]
+    """
+    require_plan(plan, "dp.reconstruct")
+    check_replayable(plan)
+    if plan.published:
+        _, found = transcript_of(plan, transcript)
+        left = {release.agent: release.value for release in found.releases}
+        owners = [(k, agent) for k, agent in enumerate(plan.agents) if agent.program.form.private]
+        guesses = [guess for k, agent in owners for guess in _once(agent, left.get(k))]
+        return Reconstruction(tuple(guesses), len(left), plan.noisy, plan.problem)
+    facts = {agent.name: _affine(agent) for agent in plan.agents if agent.program.form.private}
+    heard = [one for one in seen(plan, transcript) if isinstance(one.query, _TELLING)]
+    told = [one for one in heard if plan.agents[one.agent].name in facts]
+    guesses = [
+        guess
+        for k, agent in enumerate(plan.agents)
+        if agent.name in facts
+        for guess in _each(agent, facts[agent.name], [one for one in told if one.agent == k])
+    ]
+    return Reconstruction(tuple(guesses), len(told), plan.noisy, plan.problem)
+
+
+def _affine(agent: AgentPlan) -> Sensitivity:
+    """What is known of an agent's gradient, which has to be affine in its data, and to leave."""
+    known = agent.sensitivity or agent.program.sensitivity()
+    if not known.constant:
+        raise ModelError(
+            f"dp.reconstruct reads gradients that are affine in the data, and that of agent "
+            f"'{agent.name}' is not: {known.obstacle}. dp.audit(plan) attacks every plan."
+        )
+    if not any(issubclass(query, _TELLING) for query in agent.queries):
+        asked = " and ".join(query.released for query in agent.queries)
+        raise ModelError(
+            f"dp.reconstruct reads gradients, and what leaves agent '{agent.name}' is the {asked}, "
+            "from which none follows: limits of the agent's set may have cut it. Plan with "
+            "dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks every plan."
+        )
+    return known
+
+
+def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
+    """From data that left once; nothing where the gradient does not depend on them."""
+    specs = agent.program.form.private
+    if agent.publication is None or left is None:
+        return _nothing(agent, specs)
+    if not isinstance(agent.publication, Publication):
+        raise ModelError(
+            f"What leaves agent '{agent.name}' are second moments of records, from which "
+            "dp.reconstruct reads no record. dp.audit(plan) attacks every plan."
+        )
+    assert agent.noise is not None
+    variance = agent.noise.variance(agent.publication.sensitivity)
+    spread = _spread(sp.csr_array(agent.publication.encode), variance)
+    return _guesses(agent, specs, agent.publication.restore(left), spread)
+
+
+def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
+    """From gradients, each less its public part: ``J d`` plus noise."""
+    specs = agent.program.form.private
+    J = sp.csr_array(sp.hstack(known.jacobians))
+    if J.nnz == 0 or not heard:
+        return _nothing(agent, specs)
+    public = agent.program.form.at_zero().gradient
+    weight, image = np.zeros(J.shape[0]), np.zeros(J.shape[0])  # of every component of a gradient
+    variance = 0.0
+    for one in heard:
+        gradient, x = _gradient(agent, one)
+        variance, moved = _variance(agent, known, one), _moved(one.query)
+        own = (1.0 if moved is None else moved) / (variance or 1.0)
+        weight += own
+        image += own * (gradient - public(x))
+    root = np.sqrt(weight[weight > 0])
+    J = sp.csr_array(sp.diags_array(root) @ J[weight > 0])
+    found = sla.lsqr(J, image[weight > 0] / root, atol=1e-14, btol=1e-14)[0]
+    noise = 1.0 if variance else 0.0
+    ends = np.cumsum([spec.size for spec in specs])[:-1]
+    flat = [spec.admissible(part) for spec, part in zip(specs, np.split(found, ends), strict=True)]
+    return _guesses(agent, specs, flat, _spread(J, noise))
+
+
+def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
+    """The gradient that left, and the point at which it was taken."""
+    query = one.query
+    assert isinstance(query, _TELLING)
+    if not one.public:
+        raise ModelError(
+            f"Agent '{agent.name}' mixes in random numbers that it keeps to itself, so nobody "
+            "knows from where its steps begin, and dp.reconstruct reads no gradient off them. "
+            "dp.audit(plan) attacks every plan."
+        )
+    if query.through is not None:
+        raise ModelError(
+            f"What leaves agent '{agent.name}' is its gradient after a linear map, which "
+            "dp.reconstruct does not invert. dp.audit(plan) attacks every plan."
+        )
+    if isinstance(query, Gradient):
+        return one.answer, query.x
+    return (query.center - one.answer) / query.step, query.x
+
+
+def _variance(agent: AgentPlan, known: Sensitivity, one: Seen) -> float:
+    """Of the noise in one component of a gradient."""
+    if agent.noise is None:
+        return 0.0
+    noise, moved = agent.noise.at(one.round, one.step), _moved(one.query)
+    return noise.variance(known.bound(noise.mechanism.norm, scale=moved).value)
+
+
+def _moved(query: Query) -> Array | None:
+    """1 for components that left, and 0 for others; None if all did."""
+    return query.moving if isinstance(query, Step) else None
+
+
+def _spread(K: sp.csr_array, variance: float) -> Array:
+    """Standard deviations of least squares from ``K d`` with noise; infinite if it is not told."""
+    inverse = la.pinv(K.toarray())
+    told = np.abs(np.einsum("ij,ji->i", inverse, K.toarray()) - 1) < _TOLD
+    deviation = np.sqrt(variance * np.sum(inverse**2, axis=1))
+    return np.where(told, deviation, np.inf)
+
+
+def _guesses(
+    agent: AgentPlan, specs: Sequence[PrivateSpec], flat: Sequence[Array], spread: Array
+) -> list[Guess]:
+    ends = np.cumsum([spec.size for spec in specs])[:-1]
+    parts = zip(specs, flat, np.split(spread, ends), strict=True)
+    return [
+        Guess(spec.name, agent.name, spec.shaped(value), spec.shaped(deviation))
+        for spec, value, deviation in parts
+    ]
+
+
+def _nothing(agent: AgentPlan, specs: Sequence[PrivateSpec]) -> list[Guess]:
+    """Where nothing that leaves depends on the data."""
+    flat = [np.zeros(spec.size) for spec in specs]
+    return _guesses(agent, specs, flat, np.full(sum(spec.size for spec in specs), np.inf))

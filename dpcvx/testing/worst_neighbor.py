@@ -1,0 +1,218 @@
+"""Neighboring data that move a gradient far: what tests compare with. Not private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.adjacency import Rows, Within
+from ..model.matrices import Data, alike
+from ..model.normal_form import NormalForm
+from ..model.spec import PrivateSpec
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.norms import row_norms
+
+Array = NDArray[np.float64]
+
+# Up to this many columns, directions are started from a dense decomposition.
+_DENSE = 2000
+# So many single entries are tried where no certificate tells which matters.
+_TRIED = 1000
+# Directions from which the worst change is searched, and steps of each search.
+_STARTS, _STEPS = 6, 50
+_LARGE = 1e100
+
+
+def worst_neighbor(
+    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], p: int
+) -> list[Data]:
+    """Data of a neighbor that moves the gradient far, under the declared adjacency.
+
+    Parameters
+    ----------
+    form : NormalForm
+    sensitivity : Sensitivity
+    data : sequence of ndarray or csr_array
+        Flat column-major, one per private parameter, or sparse; the neighbor's are alike.
+    p : {1, 2}
+    """
+    points = _points(sensitivity.extent.lower.size)
+    members = range(len(sensitivity.private))
+    if sensitivity.asserted is None:
+        jacobians = sensitivity.jacobians_at(points[1])
+    else:  # nothing was derived
+        jacobians = [
+            max((_differences(form, sensitivity, data, k, x) for x in points), key=_size)
+            for k in members
+        ]
+    candidates: list[list[Data]] = []
+    for k, J in zip(members, jacobians, strict=True):
+        adjacency = sensitivity.private[k].adjacency
+        if isinstance(adjacency, Rows):
+            found = [_other_record(sensitivity, data, k, i) for i in _telling(sensitivity, k, p)]
+            candidates += found
+        elif J.nnz:
+            change = _worst_change(_finite(J), adjacency, p)
+            candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
+    if not candidates:
+        # The certificate knows of nothing that matters: something changes all the same.
+        candidates = [
+            _moved(sensitivity, data, k, side * np.eye(1, spec.size).ravel())
+            for k, spec in enumerate(sensitivity.private)
+            for side in (spec.adjacency.radius, -spec.adjacency.radius)
+        ]
+        candidates.sort(key=lambda other: all(map(alike, data, other)))
+    return max(candidates, key=lambda other: gradient_gap(form, sensitivity, data, other, p))
+
+
+def gradient_gap(
+    form: NormalForm,
+    sensitivity: Sensitivity,
+    data: Sequence[Data],
+    other: Sequence[Data],
+    p: int,
+) -> float:
+    """How far the gradients of two data sets are apart, at the further of two points."""
+    n = sensitivity.extent.lower.size
+    one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
+    with np.errstate(invalid="ignore"):
+        moved = [np.nan_to_num(one.gradient(x) - two.gradient(x)) for x in _points(n)]
+    return max(float(np.linalg.norm(m, p)) for m in moved)
+
+
+def _points(n: int) -> list[Array]:
+    """Where gradients are compared."""
+    return [np.zeros(n), np.sin(1.0 + np.arange(n))]
+
+
+def _differences(
+    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], k: int, x: Array
+) -> sp.csr_array:
+    """The gradient's change per unit of change of each entry, from changes by the radius."""
+    spec = sensitivity.private[k]
+    columns = np.zeros((x.size, spec.size))
+    if not isinstance(spec.adjacency, Within):
+        return sp.csr_array(columns)
+    fixed = form.bind(list(data), sensitivity.clips).gradient(x)
+    for i in range(min(spec.size, _TRIED)):
+        change = np.zeros(spec.size)
+        change[i] = spec.adjacency.radius * (-1.0 if spec.sign == "nonpos" else 1.0)
+        other = form.bind(_moved(sensitivity, data, k, change), sensitivity.clips)
+        with np.errstate(invalid="ignore"):
+            columns[:, i] = (other.gradient(x) - fixed) / change[i]
+    return sp.csr_array(columns)
+
+
+def _size(J: sp.csr_array) -> float:
+    return float(np.nan_to_num(np.abs(J.data)).max(initial=0.0))
+
+
+def _finite(J: sp.csr_array) -> sp.csr_array:
+    """The matrix up to a factor, with large numbers in place of those that are not finite."""
+    J = J.copy()
+    J.data = np.clip(np.nan_to_num(J.data, nan=_LARGE), -_LARGE, _LARGE)
+    return sp.csr_array(J / (float(np.abs(J.data).max(initial=0.0)) or 1.0))
+
+
+def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
+    """Data with private k changed, as far as its sign allows."""
+    other, spec, own = [*data], sensitivity.private[k], data[k]
+    flat = own if isinstance(own, np.ndarray) else own.toarray().ravel(order="F")
+    moved = flat + change
+    if spec.sign is not None:
+        moved = np.maximum(moved, 0.0) if spec.sign == "nonneg" else np.minimum(moved, 0.0)
+    if spec.psd:
+        moved = _semidefinite(flat, change, spec)
+    # The rounding of large data may not lead out of the ball.
+    far = np.abs(moved - flat) > np.abs(change)
+    moved = np.where(far, np.nextafter(moved, flat), moved)
+    other[k] = moved if isinstance(own, np.ndarray) else sp.csr_array(spec.shaped(moved))
+    return other
+
+
+def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
+    """A change that leaves a matrix positive semidefinite: as given, or of one diagonal entry."""
+    if np.linalg.eigvalsh(spec.shaped(data + change))[0] >= 0:
+        return data + change
+    weight = np.abs(spec.shaped(change)).sum(axis=0)
+    diagonal = np.diag(np.eye(weight.size)[int(np.argmax(weight))])
+    return data + spec.adjacency.radius * spec.kept(diagonal)
+
+
+def _telling(sensitivity: Sensitivity, k: int, p: int) -> list[int]:
+    """Records to try: the first, and the one that the constant part weighs most."""
+    J, spec = sensitivity.jacobians[k], sensitivity.private[k]
+    return [0] if J.nnz == 0 else [0, int(np.argmax(row_norms(J, spec, p)))]
+
+
+def _other_record(sensitivity: Sensitivity, data: Sequence[Data], k: int, i: int) -> list[Data]:
+    """Record i with the part in private k replaced by an opposite one, or added, or removed."""
+    other, spec = [*data], sensitivity.private[k]
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Rows)
+    row = _row(data[k], spec, i)
+    if not row.any():
+        first = adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0)
+        other[k] = _with_row(data[k], spec, i, first * np.eye(1, row.size).ravel())
+    elif adjacency.relation == "replace_one" and spec.sign is None:
+        # As long as it may be, in the opposite direction.
+        opposite = -row * (adjacency.max_norm / np.linalg.norm(row, adjacency.order))
+        other[k] = _with_row(data[k], spec, i, opposite)
+    elif adjacency.relation == "replace_one":
+        rolled = np.roll(row, 1)
+        other[k] = _with_row(data[k], spec, i, rolled * float((rolled != row).any()))
+    else:
+        for j, part in enumerate(sensitivity.private):
+            if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label:
+                other[j] = _with_row(data[j], part, i, np.zeros(part.size // part.shape[0]))
+    return other
+
+
+def _row(data: Data, spec: PrivateSpec, i: int) -> Array:
+    if isinstance(data, np.ndarray):
+        return data[np.arange(i, spec.size, spec.shape[0])]
+    return data[[i]].toarray().ravel()
+
+
+def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
+    """A copy with another row i."""
+    if isinstance(data, np.ndarray):
+        found = data.copy()
+        found[np.arange(i, spec.size, spec.shape[0])] = row
+        return found
+    parts = data[:i], sp.csr_array(row[np.newaxis]), data[i + 1 :]
+    return sp.csr_array(sp.vstack(parts))
+
+
+def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
+    """A change within the adjacency that moves ``J d`` far: the best of several ascents."""
+    columns = np.asarray((abs(J) if p == 1 else J.power(2)).sum(axis=0)).ravel()
+    if adjacency.norm in ("entry", 1):
+        change = np.zeros(columns.size)
+        change[int(np.argmax(columns))] = adjacency.radius
+        return change
+    rows = np.asarray(abs(J).sum(axis=1)).ravel()
+    starts = [J[[int(np.argmax(rows))]].toarray().ravel(), columns]
+    if J.shape[1] <= _DENSE:
+        starts += list(np.linalg.svd(J.toarray(), full_matrices=False)[2][:_STARTS])
+    found = [_ascent(J, direction, adjacency.norm == math.inf, p) for direction in starts]
+    best = max(found, key=lambda change: float(np.linalg.norm(J @ change, p)))
+    return adjacency.radius * best
+
+
+def _ascent(J: sp.csr_array, direction: Array, box: bool, p: int) -> Array:
+    """Alternate between the best unit change for a direction and the direction of its effect."""
+
+    def unit() -> Array:
+        if box:
+            return np.where(direction < 0, -1.0, 1.0)
+        return direction / (float(np.linalg.norm(direction)) or 1.0)
+
+    for _ in range(_STEPS):
+        moved = J @ unit()
+        direction = J.T @ (np.where(moved < 0, -1.0, 1.0) if p == 1 else moved)
+    return unit()

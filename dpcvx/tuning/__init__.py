@@ -1,0 +1,1 @@
+"""Searches on public proxy data: tune, compare, tradeoff, forecasts."""

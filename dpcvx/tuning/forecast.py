@@ -1,0 +1,234 @@
+"""What a plan is worth: runs of it on copies of public proxy data, judged as searches judge."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import DpcvxError
+from ..model.declaration import Declaration, matching
+from ..model.prior import Expectation
+from ..model.private import Private, seal_all
+from ..model.sealed import Sealed
+from ..plan.terms import Terms
+from ..run.data import DataSource
+from .copies import COUNT, Copies, Copy, Crossing, crossing
+from .entry import OutOfTime, quantile
+from .judge import values_kept
+from .search import Timed, gap_on
+
+# Of noise: no search has these.
+_SEED = 2_000_000
+# What is compiled and solved in a second of the processor, at least: variables and data entries.
+_PER_SECOND = 5000
+_UNRANKED = "Errors at which the ranking changes: not simulated; call plan.forecast(time_limit=60)."
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted accuracy of a plan's solutions, from runs on copies of public proxy data.
+
+    Attributes
+    ----------
+    gaps : tuple of float
+        One per run: the objective minus the optimum, on a copy of the proxy data, in units of the
+        objective; infinite if a run finds no solution. Empty if nothing was simulated.
+    shares : tuple of float
+        The same, as shares of the initial suboptimality on that copy.
+    start : float
+        Median gap of the initial point; infinite if it breaks a private constraint.
+    proxy : float
+        Median gap of the optimum for the proxy data; likewise.
+    error : str
+        The assumed error of the proxy.
+    crossing : Crossing or None
+        The multiple of that error at which the plan and the optimum for the proxy change places;
+        None if that was not simulated.
+    remarks : str
+        What is known without a simulation: noise beside the data, and warnings.
+    unsimulated : str
+        What there was no time for; empty if there was.
+    """
+
+    gaps: tuple[float, ...] = ()
+    shares: tuple[float, ...] = field(default=(), repr=False)
+    start: float = math.nan
+    proxy: float = math.nan
+    error: str = ""
+    crossing: Crossing | None = None
+    remarks: str = field(default="", repr=False)
+    unsimulated: str = field(default="", repr=False)
+
+    @property
+    def gap(self) -> float:
+        """Median gap; nan if nothing was simulated."""
+        return quantile(self.gaps, 0.5) if self.gaps else math.nan
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Quartiles of the gap, at 25 and 75 %; nan if nothing was simulated."""
+        low, _, high = _quartiles(self.gaps)
+        return low, high
+
+    @property
+    def share(self) -> float:
+        """Median share of the initial suboptimality that remains; nan if it is not known."""
+        return quantile(self.shares, 0.5) if self.shares else math.nan
+
+    @property
+    def prefers_proxy(self) -> bool:
+        """Whether the optimum for the proxy data is predicted to be better than the plan."""
+        return bool(self.gaps) and self.proxy < self.gap
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, [*self._simulated(), self.unsimulated, self.remarks]))
+
+    def _simulated(self) -> Iterator[str]:
+        if not self.gaps:
+            return
+        low, gap, high = _quartiles(self.gaps)
+        if self.prefers_proxy:
+            yield (
+                "The optimum for the public proxy data is predicted to be better than this plan: "
+                f"its gap is {self.proxy:.2g}, that of the plan {_figure(gap)}."
+            )
+        if not gap < self.start and not self.prefers_proxy:
+            yield "The initial point is predicted to be no worse than this plan."
+        if math.isinf(gap):
+            lost = sum(math.isinf(one) for one in self.gaps)
+            yield f"No solution was found in {lost} of {len(self.gaps)} runs (on the proxy data)."
+        elif self.shares:
+            less, share, more = _quartiles(self.shares)
+            yield (
+                f"About {_percent(share)} of the initial suboptimality remains (predicted on the "
+                f"public proxy data; half of the runs: {_percent(less)} to {_percent(more)})."
+            )
+        start = "breaks a private constraint" if math.isinf(self.start) else f"has {self.start:.2g}"
+        proxy = "breaks one" if math.isinf(self.proxy) else f"has {self.proxy:.2g}"
+        yield (
+            f"Gap {_figure(gap)} ({_figure(low)} to {_figure(high)}); the initial point {start}, "
+            f"the optimum for the proxy {proxy}."
+        )
+        when = "" if self.crossing is None else f"; {self.crossing}"
+        yield f"Assumed error of the proxy: {self.error}{when}."
+
+
+def _quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
+    if not values:
+        return math.nan, math.nan, math.nan
+    low, middle, high = (quantile(values, q) for q in _QUARTILES)
+    return low, middle, high
+
+
+def _figure(value: float) -> str:
+    """Two digits; what solvers leave is zero."""
+    return f"{max(value, 0.0):.2g}"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * max(share, 0.0)
+    if percent < 0.01:
+        return "less than 0.01 %"
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.0f} %"
+
+
+def not_simulated(remarks: str) -> Forecast:
+    """The forecast of a plan for whose runs there was no time."""
+    return Forecast(
+        remarks=remarks, unsimulated="Not simulated; call plan.forecast(time_limit=60)."
+    )
+
+
+def forecast(
+    plan: Terms,
+    seconds: float,
+    proxy: Mapping[Private | str, DataSource] | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Forecast:
+    """See `Plan.forecast`; reads no private data.
+
+    Parameters
+    ----------
+    plan : Terms
+    seconds : float
+    proxy : mapping, optional
+    clock : callable
+        Seconds of the processor, so that a busy machine changes no forecast.
+    """
+    given = dict(matching(plan.problem, seal_all(proxy, "proxy"), "proxy"))
+    values = _proxies(plan, given)
+    if not plan.noisy or values is None or not _convex(plan.problem):
+        return Forecast(remarks=plan.remarks)
+    size = sum(a.program.n + a.program.form.data_size for a in plan.agents)
+    if size > _PER_SECOND * seconds:
+        return not_simulated(plan.warnings)
+    with values_kept(plan.problem):
+        try:
+            return _forecast(plan, values, clock, clock() + seconds)
+        except (DpcvxError, OutOfTime):
+            return not_simulated(plan.warnings)
+
+
+def _forecast(
+    plan: Terms,
+    values: Mapping[Private | str, Sealed],
+    clock: Callable[[], float],
+    until: float,
+) -> Forecast:
+    expected = {agent.name: agent.expected for agent in plan.agents}
+    copies = Copies(plan.problem, values, "plan.forecast", expected=expected)
+    began = clock()
+
+    def gap_of(copy: Copy, k: int) -> float:
+        if clock() > until:
+            raise OutOfTime
+        return gap_on(plan, copy, _SEED + k, Timed(until, clock))
+
+    gaps: list[float] = []
+    for k in range(COUNT):
+        gaps.append(gap_of(copies(k), k))
+        if began + (clock() - began) * COUNT / (k + 1) > until + (until - began):
+            raise OutOfTime  # far too slow to end in time
+    starts = [copies(k).start for k in range(COUNT)]
+    shares = tuple(
+        gap / start for gap, start in zip(gaps, starts, strict=True) if 0 < start < math.inf
+    )
+    place = None
+    found = Forecast(
+        tuple(gaps),
+        shares if len(shares) == len(gaps) else (),
+        copies.start,
+        copies.guess,
+        copies.error,
+        None,
+        plan.warnings,
+    )
+    with suppress(OutOfTime):
+        place = crossing(copies, gap_of, gaps)
+    missing = _UNRANKED if place is None else ""
+    return replace(found, crossing=place, unsimulated=missing)
+
+
+def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str, Sealed] | None:
+    """Public values for all private objects; None if one has none."""
+    found: dict[Private | str, Sealed] = {}
+    for terms, agent in zip(plan.agents, plan.problem.agents, strict=True):
+        specs = agent.specs(terms.name)
+        for k, private in enumerate(agent.private):
+            prior: Expectation | None = terms.expected[k] if k < len(terms.expected) else None
+            value: Any = given.get(private, private.proxy)
+            if value is None and prior is not None:
+                value = specs[private].shaped(prior.mean)
+            if value is None:
+                return None
+            found[private] = Sealed(value, specs[private])
+    return found
+
+
+def _convex(problem: Declaration) -> bool:
+    return all(agent.is_dcp() for agent in problem.agents)

@@ -1,0 +1,201 @@
+"""What an answer is worth on stand-in data: at one point for all, within everybody's sets."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.error import SolverError
+
+from ..algorithms.common_point import common_point
+from ..algorithms.program import compile_problem
+from ..errors import ModelError
+from ..model.declaration import Declaration
+from ..model.matrices import as_array
+from ..model.private import Private
+from ..model.sealed import Sealed
+from ..run.loop import whole_start
+from ..run.recourse import decisions
+from ..run.solution import Solution
+from ..testing import not_private
+
+# Relative to the size of objectives: below it, the start is as good as the optimum.
+_NEGLIGIBLE = 1e-6
+
+
+@contextmanager
+def values_kept(problem: Declaration) -> Iterator[None]:
+    """Puts the values of variables and dual variables back, however what is inside ends."""
+    duals = [dual for constraint in problem.constraints for dual in constraint.dual_variables]
+    before = [(leaf, leaf.value) for leaf in (*problem.variables(), *duals)]
+    try:
+        yield
+    finally:
+        for leaf, value in before:
+            leaf.save_value(value)
+
+
+class Judge:
+    """The sum of the objectives on stand-in data, at the point that a run gives to everybody.
+
+    That is the closest point at which all agree and every constraint holds: agents' own copies can
+    lie below the optimum, for they do not agree. Overwrites ``variable.value``; see `values_kept`.
+
+    Parameters
+    ----------
+    problem : Declaration
+    proxy : mapping
+        Public values for every private object.
+    verb : str
+        What asks, for messages, such as ``problem.tune``.
+    recourse : bool
+        Once every agent has decided for itself, as by ``result.recourse``.
+    other : Judge, optional
+        On other data of the same problem.
+
+    Attributes
+    ----------
+    optimum : float or None
+        Of the stand-in problem; None where objectives do not follow cvxpy's convexity rules, so
+        that it is not known.
+    best : Solution or None
+        Where it is.
+    program : Program
+    start : float
+        The value of the public start; infinite if it breaks a constraint with private data.
+
+    Raises
+    ------
+    ModelError
+        If the stand-in problem has no solution.
+    """
+
+    def __init__(
+        self,
+        problem: Declaration,
+        proxy: Mapping[Private | str, Sealed],
+        verb: str,
+        recourse: bool = False,
+        other: Judge | None = None,
+    ) -> None:
+        self._problem, self._proxy = problem, proxy
+        self._central = not_private.joint_problem(problem, proxy, recourse=recourse)
+        self._variables = problem.variables()
+        self.optimum = self._solved(verb) if self._central.is_dcp() else None
+        self.program = program = compile_problem(problem) if other is None else other.program
+        self.best = None if self.optimum is None else self._held()
+        self._own = not_private.own_programs(problem, program, proxy) if recourse else None
+        starts = tuple(local.start for local in program.agents)
+        start = Solution(program, starts, whole_start(problem))
+        self._initial = _common(start) if other is None else other._initial
+        kept = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
+        self.start = self.value(self._initial) if kept else math.inf
+
+    def __call__(self, solution: Solution) -> float:
+        """The value of an answer; infinite if it is none."""
+        return self.value(_common(solution))
+
+    def value(self, common: Solution | None) -> float:
+        """The same of a point that all agree on and every public constraint holds at."""
+        if common is not None and self._own is not None:
+            common = decisions(self._own, common)
+        if common is None:
+            return math.inf
+        for variable in self._variables:
+            variable.save_value(common[variable])
+        with np.errstate(all="ignore"):
+            value = float(np.asarray(self._central.objective.value, dtype=float))
+        return math.inf if math.isnan(value) else value
+
+    def breaks(self, solution: Solution, missed: Mapping[str, np.ndarray]) -> bool:
+        """Whether the stand-in breaks a constraint with private data, beyond what was paid for.
+
+        Parameters
+        ----------
+        solution : Solution
+            An answer, as it stands before agents decide for themselves.
+        missed : mapping
+            See `Result.missed`.
+        """
+        common = _common(solution) if solution.program.kept else None
+        if common is None:
+            return False
+        return not_private.breaks(self._problem, common, missed, self._proxy)
+
+    @property
+    def base(self) -> float:
+        """What gaps on these data are measured from: the optimum, else the initial point."""
+        known = self.start if self.optimum is None else self.optimum
+        return known if math.isfinite(known) else 0.0
+
+    def _held(self) -> Solution:
+        """What the variables hold, for every agent."""
+        values = {variable.id: variable.value for variable in self._variables}
+        start = whole_start(self._problem)
+        vectors = []
+        for local in self.program.agents:
+            x = local.start.copy()
+            for piece in local.layout.pieces:
+                held = values.get(piece.variable)
+                if held is not None:  # None where nothing depends on it
+                    flat = np.ravel(np.asarray(as_array(held), dtype=float), order="F")
+                    x[piece.offset : piece.stop] = flat[piece.entries]
+            vectors.append(x)
+        return Solution(self.program, tuple(vectors), start)
+
+    def reference(self, values: Iterable[float]) -> float:
+        """What gaps are measured from: the optimum, else the lowest of these values."""
+        return min([self.start, *values]) if self.optimum is None else self.optimum
+
+    @property
+    def idle(self) -> bool:
+        """Whether the public start is the optimum already, so that nothing can be told apart."""
+        if self.optimum is None or math.isinf(self.start):
+            return False
+        return self.start - self.optimum <= _NEGLIGIBLE * max(abs(self.start), abs(self.optimum))
+
+    def _solved(self, verb: str) -> float:
+        status = _solve(self._central)
+        limited = any(agent.limits or agent.recourse for agent in self._problem.agents)
+        data = "on the stand-in data" if limited else "whatever the data"
+        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return float(np.asarray(self._central.value))
+        if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
+            raise ModelError(
+                f"On the stand-in data the objectives fall without end, so {verb} has no optimum "
+                "to measure answers by. Bound the variables, or check the signs of the objectives "
+                "and of the stand-in."
+            )
+        if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
+            raise ModelError(
+                f"No point lies in the sets of all agents, so {verb} has nothing to compare: the "
+                f"constraints contradict each other, {data}. Loosen one of them."
+            )
+        raise ModelError(
+            f"The solver finds no optimum on the stand-in data, so {verb} has nothing to measure "
+            "answers by. Scale the problem so that its numbers are near 1."
+        )
+
+
+def _common(solution: Solution) -> Solution | None:
+    """Where all agree and every public constraint holds; None if there is no such point."""
+    if not solution.finite:
+        return None
+    point = common_point(solution.program, solution.vectors)
+    return replace(solution, vectors=point.vectors) if point.found else None
+
+
+def _solve(problem: cp.Problem) -> str | None:
+    """The status; None where the solver fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
+        try:
+            problem.solve(solver=cp.CLARABEL)
+        except SolverError:
+            return None
+    return problem.status

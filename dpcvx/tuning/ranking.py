@@ -1,0 +1,478 @@
+"""Plans ranked by what their answers are worth on stand-in data, and which of them to take."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from .._card import card
+from .._words import number, plural
+from ..defaults.forecast import DOUBT
+from ..errors import DpcvxError, ModelError
+from ..guard import warn_caller
+from ..model.declaration import Declaration
+from ..model.matrices import as_array
+from ..model.prior import expectations
+from ..model.private import Private
+from ..model.sealed import Sealed
+from ..plan.asked import asked_of, by_name
+from ..plan.banner import WIDTH
+from ..plan.terms import Terms
+from ..privacy.mechanism import Laplace
+from ..privacy.split_noise import coalition
+from ..run.data import stand_ins
+from ..run.report import share_line
+from .copies import Copies, Crossing
+from .entry import Entry, OutOfTime, quantile, surely_lower
+from .judge import values_kept
+from .request import Planner, SearchRequest
+from .search import Search
+from .settings import level
+
+P = TypeVar("P", bound=Terms)
+
+# Of the start's gap: what stays there without noise stays for want of steps, not for noise.
+_SLOW = 0.5
+# That a plan is called better than the default where both are alike has this probability at most.
+_ERROR = 0.05
+# It is asked after these multiples of the runs; after the first, the default and the best go on.
+_LOOKS = (1, 2, 4)
+# Runs that tell nothing.
+_FEW = 3
+# The rest of the time is for a run without noise.
+_END = 0.95
+_LABEL = 50
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[P]):
+    """A plan, and what its answers are worth on stand-in data.
+
+    Attributes
+    ----------
+    name : str
+    plan : Plan
+    gaps : tuple of float
+        One per run: the objective at the point that the run gives to everybody, moved into all
+        sets, minus the optimum; infinite where a run diverges or finds no decision. What a
+        decision pays for what it misses counts.
+    broken : int
+        Runs in which the stand-in breaks a constraint with private data, beyond what is paid for.
+    """
+
+    name: str
+    plan: P = field(repr=False)
+    gaps: tuple[float, ...]
+    broken: int = 0
+
+    @property
+    def gap(self) -> float:
+        """The median; nan without runs."""
+        return quantile(self.gaps, 0.5) if self.gaps else math.nan
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """25 and 75 % of the same."""
+        low, high = (quantile(self.gaps, q) if self.gaps else math.nan for q in (0.25, 0.75))
+        return low, high
+
+    @property
+    def settings(self) -> str:
+        """The plan's numbers in words."""
+        plan, algorithm = self.plan, self.plan.algorithm
+        noise = next((agent.noise for agent in plan.agents if agent.noise is not None), None)
+        parts = [type(algorithm).__name__]
+        if noise is not None:
+            parts.append(f"{noise.mechanism} noise {'once' if plan.published else 'in each step'}")
+        parts.append(plural(plan.rounds, "round"))
+        for name in ("step", "penalty"):
+            value = level(getattr(algorithm, name, None))
+            parts += [] if value is None else [f"{name} {value:.3g}"]
+        if noise is not None and noise.split is not None:
+            parts.append(f"split over agents against {coalition(noise.split.max_colluders)}")
+        if noise is not None and noise.mechanism.decay < 1:
+            parts.append(f"decay {noise.mechanism.decay:.3g}")
+        clips = {agent.program.clip for agent in plan.agents if agent.program.clip is not None}
+        parts += [f"clip {max(clips):.3g}"] if clips else []
+        parts += [plan.reported] if plan.rounds > 1 else []
+        return ", ".join(parts)
+
+    @property
+    def kept(self) -> str:
+        """How often private constraints are broken, and what is promised; empty without any."""
+        promised = self.plan.violation_probability
+        if promised is None:
+            return ""
+        return (
+            f"broke a private constraint in {self.broken} of {plural(len(self.gaps), 'run')}; "
+            f"promised: {'never' if promised == 0 else f'at most {number(promised)} of all'}"
+        )
+
+
+@dataclass(frozen=True)
+class Ranking(Generic[P]):
+    """Plans under one total budget, in order of their gap on stand-in data.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        What the plan chooses by itself among them, under the name "default".
+    chosen : Candidate
+        The lowest gap that is clearly lower than the default's, else the default; of `tune`, also
+        one that is probably lower.
+    worthwhile : bool
+        Whether three in four of its runs end below the public start: else nothing is gained over
+        doing nothing.
+    optimum : float
+        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+    convex : bool
+        Whether they are.
+    start : float
+        Median gap of the public start on the copies: what doing nothing is worth; infinite if it
+        breaks a constraint with private data.
+    proxy : float
+        Median gap of the optimum for the proxy data on the copies; infinite likewise, and where
+        that optimum is not known.
+    error : str
+        The assumed error of the proxy, which copies have.
+    crossing : Crossing or None
+        At which multiple of it the chosen plan and the optimum for the proxy change places; None
+        if that was not simulated.
+    noiseless : float
+        Median gap of the chosen plan's rounds without noise; nan if not known.
+    epsilon : float or mapping of str to float
+        Total budget of each plan, for all agents alike or by agent.
+    delta : float
+    refused : mapping of str to str
+        What was left out, and why.
+    verdict : str
+        Why the choice is what it is.
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
+    """
+
+    candidates: tuple[Candidate[P], ...]
+    chosen: Candidate[P]
+    worthwhile: bool
+    optimum: float
+    convex: bool
+    start: float
+    proxy: float
+    error: str
+    crossing: Crossing | None
+    noiseless: float
+    epsilon: float | Mapping[str, float]
+    delta: float
+    refused: Mapping[str, str] = field(repr=False)
+    verdict: str
+    recourse: bool = False
+
+    def __str__(self) -> str:
+        runs = max(len(c.gaps) for c in self.candidates)
+        measure = "the optimum" if self.convex else "the lowest value found"
+        own = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
+        head = (
+            f"Every plan spends {self._budget} in total{own}. Gap: the "
+            f"objective on copies of the proxy data, {where(self.recourse)}, "
+            f"minus {measure} (of the proxy: {number(self.optimum)}); median and quartiles of up "
+            f"to {plural(runs, 'run')}. No private data were read."
+        )
+        lines = [head, f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
+        for c in self.candidates:
+            mark = "*" if c is self.chosen and self.worthwhile else " "
+            figures = " ".join(f"{g:>8.3g}" for g in (c.gap, *c.quartiles))
+            figures = figures if c.gaps else f"{UNTRIED:>26}"
+            lines += [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}"]
+            lines += [f"    {c.kept}"] if c.kept else []
+        start = "public start" if math.isfinite(self.start) else BREAKING
+        rows = {"no noise, same rounds": self.noiseless, start: self.start}
+        if math.isnan(self.noiseless):  # no time was left for that run
+            del rows["no noise, same rounds"]
+        if math.isfinite(self.proxy):
+            rows[PROXY] = self.proxy
+        lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
+        lines.append(self.verdict)
+        lines += self._refusals()
+        return "\n".join(
+            textwrap.fill(line, WIDTH, subsequent_indent="    " if line[:1] in " n" else "")
+            if len(line) > WIDTH
+            else line
+            for line in lines
+        )
+
+    @property
+    def _budget(self) -> str:
+        given = self.epsilon
+        values = given.values() if isinstance(given, Mapping) else [given]
+        ends = dict.fromkeys(number(value) for value in (min(values), max(values)))
+        return f"({' to '.join(ends)}, {number(self.delta)})"
+
+    def _refusals(self) -> list[str]:
+        """What the text says of what was left out."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            names.setdefault(reason, []).append(name)
+        return [f"left out: {'; '.join(of)}. {reason}" for reason, of in names.items()]
+
+    def __repr__(self) -> str:
+        best = self.chosen
+        found = f"{best.name}, median gap {best.gap:.3g}" if self.worthwhile else "none"
+        tried = plural(len(self.candidates), "candidate")
+        return f"<{type(self).__name__}: {tried} at {self._budget}; recommended: {found}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for c in self.candidates:
+            low, high = c.quartiles
+            found = f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"
+            rows.append((c.name, found if c.gaps else UNTRIED))
+        if not math.isnan(self.noiseless):
+            rows.append(("no noise", f"gap {self.noiseless:.3g}"))
+        rows.append(("verdict", self.verdict))
+        return card(self, rows)
+
+
+@contextmanager
+def searching(
+    problem: Declaration, planned: Planner[P], request: SearchRequest
+) -> Iterator[Search[P]]:
+    """A search with a line of progress; values of variables are as they were when it ends.
+
+    Warns where nothing can be told apart.
+    """
+    proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
+    _check_apart(problem, request, proxy)
+    name = request.verb.removeprefix("problem.")
+    with values_kept(problem), share_line(name, request.verbose) as tick:
+        known = expectations(problem, request.plans.prior)
+        copies = Copies(problem, proxy, request.verb, request.recourse, known)
+        if copies.judge.idle:
+            warn_caller(IDLE, UserWarning)
+        yield Search(problem, planned, request, copies, tick=tick)
+
+
+def _check_apart(
+    problem: Declaration, request: SearchRequest, proxy: Mapping[Private | str, Sealed]
+) -> None:
+    """Refuse stand-ins that are exactly what is expected: expectations would seem to be right."""
+    known = expectations(problem, request.plans.prior)
+    for name, agent in problem.named.items():
+        for private, one in zip(agent.private, known.get(name, ()), strict=False):
+            spec = agent.specs(name)[private]
+            if one is not None and np.array_equal(spec.kept(as_array(proxy[private]())), one.mean):
+                raise ModelError(
+                    f"The stand-in for '{spec.name}' is exactly what prior= says, so "
+                    f"{request.verb} would take the expectation to be right. Pass values that "
+                    "differ from it as the data may, such as those of another year, or "
+                    f"{request.verb}(..., proxy={{'{spec.name}': mean + spread * "
+                    "rng.normal(size=mean.shape)})."
+                )
+
+
+def ranked(
+    problem: Declaration,
+    planned: Planner[P],
+    request: SearchRequest,
+    select: Callable[[Search[P]], Sequence[Entry[P]]],
+    runs: int,
+    lean: float = 0.0,
+) -> Ranking[P]:
+    """Search for settings, and compare the best of them with the default on runs of their own.
+
+    Parameters
+    ----------
+    problem : Declaration
+    planned : callable
+        Makes a plan of a problem.
+    request : SearchRequest
+    select : callable
+        Searches for the settings that are compared in the end.
+    runs : int
+        Of each of these; as long as it is unclear whether the best is better than the default,
+        these two go on to four times as many.
+    lean : float
+        The best is taken where it is not clearly better too, if runs of plans that are alike differ
+        as much with this probability at most; 0 for never.
+    """
+    given, delta = request.plans.epsilon, request.plans.delta
+    assert given is not None and delta is not None
+    epsilon = by_name(problem, "epsilon", given)  # clipped agents have their budgets by name
+    request = replace(request, plans=replace(request.plans, epsilon=epsilon))
+    asked_of(problem, Laplace(), epsilon)  # refused before anything is tried, if it is
+    with searching(problem, planned, request) as search:
+        default, refusal = None, ModelError("No setting fits this model.")
+        try:
+            default = search.default()
+        except DpcvxError as error:
+            refusal = error
+            search.refused["default"] = str(error)
+        entries = [] if default is None else [default]
+        for entry in select(search):
+            final = search.final(entry)
+            known = {one.plan.fingerprint for one in entries}
+            entries += [] if final is None or final.plan.fingerprint in known else [final]
+        if not entries:
+            raise refusal
+        best, clear = _best(search, entries, default, runs, lean)
+        noiseless = search.noiseless(best.plan) if best.runs else math.nan
+        place = search.crossing(best) if best.runs and search.convex else None
+        copies = search.copies
+        values = {id(entry): entry.judged for entry in entries}
+        lowest = copies.reference([v for of in values.values() for v in of])
+        start, guess = copies.start - lowest, copies.guess - lowest
+        judge, error = copies.judge, copies.error
+    optimum = judge.base + lowest
+    noiseless -= lowest
+    made = {
+        id(e): Candidate(e.name, e.plan, tuple(v - lowest for v in values[id(e)]), sum(e.broken))
+        for e in entries
+    }
+    chosen = made[id(best)]
+    worthwhile = bool(chosen.gaps) and chosen.quartiles[1] < start
+    return Ranking(
+        candidates=tuple(sorted(made.values(), key=lambda c: c.gap if c.gaps else math.inf)),
+        chosen=chosen,
+        worthwhile=worthwhile,
+        optimum=optimum,
+        convex=judge.optimum is not None,
+        start=start,
+        proxy=guess,
+        error=error,
+        crossing=place,
+        noiseless=noiseless,
+        epsilon=epsilon,
+        delta=delta,
+        refused=search.refused,
+        verdict=" ".join(
+            [
+                *_of_proxy(chosen, guess),
+                *_verdict(
+                    chosen, clear, default, worthwhile, start, noiseless, judge.idle, request
+                ),
+                *assumed_error(error, place),
+            ]
+        ),
+        recourse=request.recourse,
+    )
+
+
+# Of the rival that needs no plan.
+PROXY = "optimum for the proxy data"
+# In place of a candidate's figures.
+UNTRIED = "no run ended in time"
+# A start that is no answer.
+BREAKING = "public start, which breaks a private constraint"
+
+
+def where(recourse: bool) -> str:
+    """Where answers are judged, in words."""
+    point = "at one point for all agents that lies in all their sets"
+    return f"{point}, after every agent's own decision (result.recourse)" if recourse else point
+
+
+IDLE = (
+    "The public start is the optimum for the stand-in already, so no setting can be told from "
+    "doing nothing. Choose a stand-in whose optimum lies elsewhere, or another start=."
+)
+
+
+def _best(
+    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, runs: int, lean: float
+) -> tuple[Entry[P], bool]:
+    """The plan to take, and whether it is clearly better than the default."""
+    active, best = entries, entries[0]
+    tests = len(_LOOKS) * max(1, len(entries) - 1)
+    for count in (times * runs for times in _LOOKS):
+        # The default and the first of the others come last, and have most of the time.
+        weights = [3, 3, *(1 for _ in active[2:])]
+        for k in reversed(range(len(active))):
+            share = weights[k] / sum(weights[: k + 1]) * (_END - search.passed)
+            with suppress(OutOfTime):
+                search.run(active[k], count, search.passed + share, fresh=True)
+        best = min(active, key=lambda entry: (entry.runs < min(count, _FEW), entry.score))
+        if default is None or best is default:
+            return best, False
+        if surely_lower(best.judged, default.judged, _ERROR / tests):
+            return best, True
+        if best.runs < count:
+            break
+        active = [default, best]
+    # Fewer runs of one than of the other are of other seeds: alike plans would look different.
+    whole = default is None or min(best.runs, default.runs) >= runs
+    if default is None or (whole and surely_lower(best.judged, default.judged, lean)):
+        return best, False
+    return default, False
+
+
+def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
+    """What stands above all else where nothing private is worth asking."""
+    if not chosen.gaps or not guess < chosen.gap:
+        return []
+    return [
+        "The optimum for the public proxy data is predicted to be better than every plan: its gap "
+        f"is {guess:.2g}, that of {chosen.name} {chosen.gap:.2g}."
+    ]
+
+
+def assumed_error(error: str, place: Crossing | None) -> list[str]:
+    """The error of the proxy, and where it would change the order."""
+    return [f"Assumed error of the proxy: {error}{'' if place is None else f'; {place}'}."]
+
+
+def _verdict(
+    chosen: Candidate[P],
+    clear: bool,
+    default: Entry[P] | None,
+    worthwhile: bool,
+    start: float,
+    noiseless: float,
+    idle: bool,
+    request: SearchRequest,
+) -> list[str]:
+    """Why the choice is what it is, in sentences."""
+    longer = f"Pass more than time_limit={request.seconds:g}."
+    if not chosen.gaps:
+        return [f"No run ended in time, so this is the default plan, untried. {longer}"]
+    said = []
+    if clear:
+        said.append(f"{chosen.name} is better than the default by more than the noise of runs.")
+    elif default is not None and chosen.name != default.name:
+        said.append(
+            f"{chosen.name} did better than the default, but so few runs may differ as much by "
+            "chance."
+        )
+    elif default is not None and len(chosen.gaps) < _FEW:
+        said.append("The default stays: too few runs ended to tell another plan from it.")
+    elif default is not None:
+        said.append("The default stays: nothing tried is better by more than the noise of runs.")
+    if len(chosen.gaps) < 10:
+        said.append(f"Only {plural(len(chosen.gaps), 'run')} ended in time. {longer}")
+    if idle:
+        said.append(IDLE)
+    elif not worthwhile and math.isinf(start):
+        said.append(
+            "No plan is recommended: in a quarter of the runs or more, margins leave no decision. "
+            "Pass slack_penalty=, a larger violation_probability= or a larger epsilon=."
+        )
+    elif not worthwhile and noiseless > _SLOW * start and DOUBT not in chosen.plan.beside:
+        said.append(
+            "No plan is recommended: without noise, as many rounds hardly leave the public start "
+            "either. More epsilon does not help there. Scale variables and columns by public "
+            "numbers, so that all are of about the same size, or give more rounds=."
+        )
+    elif not worthwhile:
+        said.append(
+            "No plan is recommended: answers are no better than the public start, so at this "
+            "budget they would say nothing about the data. Raise epsilon=, or ask less of the data."
+        )
+    if any(agent.clip_norm is not None for agent in chosen.plan.problem.agents):
+        said.append(
+            "The plan clips what records contribute: its plan.problem has agents with clip_norm=."
+        )
+    return said

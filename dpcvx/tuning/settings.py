@@ -1,0 +1,276 @@
+"""The ways to spend a budget that are tried, and what each of them can be varied by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
+
+from ..algorithms import penalties, steps
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Algorithm
+from ..algorithms.decentralized_admm import DecentralizedADMM
+from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.dpp2 import DPP2
+from ..algorithms.federated_averaging import FederatedAveraging
+from ..algorithms.federated_gradient import FederatedGradient
+from ..algorithms.gradient_admm import GradientADMM
+from ..algorithms.gradient_tracking import GradientTracking
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.one_shot import OneShot
+from ..algorithms.primal_dual import PrimalDual
+from ..algorithms.resource_admm import ResourceADMM
+from ..algorithms.summed import SecretSharing
+
+A = TypeVar("A", bound=Algorithm[Any, Any])
+
+# Fewer releases carry less noise each, and rounds on what was released once none at all.
+ROUNDS = (1, 3, 10, 30, 100, 300)
+_FIRST = {"each_step": 30, "once": 100}
+# Where searches by simulations begin: of more releases, Laplace noise is the larger one.
+_ROUGH = {"laplace": (1, 3), "gaussian": (10, 30, 3)}
+# Of step and penalty, in powers of three. A step and one over it go together.
+_MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
+# Of the derived bound of a record's contribution; 1 leaves it alone.
+CLIPS = (1.0, 0.6, 0.3, 0.2, 0.1, 0.06, 0.03, 0.02, 0.01, 0.006, 0.003, 0.002)
+# Those that are looked at first: good ones may be hundreds of times below the bound.
+COARSE = CLIPS[2::2]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method with a kind of noise in a place, everything else open.
+
+    Attributes
+    ----------
+    name : str
+    algorithm : Algorithm
+        With defaults for all that is varied.
+    release : {"each_step", "once"}
+    mechanism : {"gaussian", "laplace"}
+    """
+
+    name: str
+    algorithm: Algorithm[Any, Any]
+    release: Literal["each_step", "once"]
+    mechanism: Literal["gaussian", "laplace"]
+
+    @property
+    def first(self) -> Setting:
+        """Where trying it begins: with what the plan chooses."""
+        return Setting(self, self.algorithm.fixed_rounds or _FIRST[self.release])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to spend a budget with its numbers.
+
+    Attributes
+    ----------
+    way : Way
+    rounds : int
+    clip : float
+        One of `CLIPS`.
+    decaying : bool
+        Whether the noise falls from round to round as the distance to the optimum does.
+    step, penalty : float
+        By so many powers of three they differ from what the plan chooses.
+    falling : bool or None
+        Whether steps are over the root of the round, and as long on the whole; None for what the
+        plan chooses.
+    """
+
+    way: Way
+    rounds: int
+    clip: float = CLIPS[0]
+    decaying: bool = False
+    step: float = 0
+    penalty: float = 0
+    falling: bool | None = None
+
+    @property
+    def plain(self) -> Setting:
+        """With the steps and the penalty that the plan chooses."""
+        return replace(self, step=0, penalty=0, falling=None)
+
+    def neighbors(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
+        """Settings that differ in one thing, or in a step and a penalty that go together.
+
+        Parameters
+        ----------
+        clips : bool
+            Whether records can be clipped.
+        decays : bool
+            Whether noise can fall.
+        varied : tuple of str
+            Which of step and penalty the method has.
+        """
+        found: list[Setting] = []
+        if self.way.algorithm.fixed_rounds is None:
+            found += [replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)]
+        for i, j in _MOVES:
+            if (i == 0 or "step" in varied) and (j == 0 or "penalty" in varied):
+                found.append(replace(self, step=self.step + i, penalty=self.penalty + j))
+        if clips:
+            found += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 2)]
+        if decays:
+            found.append(replace(self, decaying=not self.decaying))
+        return found
+
+
+def rough(way: Way, clips: bool) -> Iterator[Setting]:
+    """Settings of a way that are far apart, with steps left open; those of few rounds first.
+
+    Parameters
+    ----------
+    way : Way
+    clips : bool
+        Whether records can be clipped.
+    """
+    shares = (CLIPS[0], *COARSE) if clips else CLIPS[:1]
+    for rounds in _ROUGH[way.mechanism]:
+        yield from (Setting(way, rounds, share) for share in shares)
+
+
+def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
+    if value not in values:
+        return
+    place = values.index(value)
+    for k, other in enumerate(values):
+        if 0 < abs(k - place) <= reach:
+            yield other
+
+
+def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
+    """All of them, the cheap ones and those that are most often good first; models allow some.
+
+    Parameters
+    ----------
+    sharing : SecretSharing, optional
+        Also those whose noise is split over agents under secret sums.
+    colluders : int
+        With these, how many agents may pool what they see with the server.
+    """
+    tried: dict[str, tuple[Algorithm[Any, Any], Literal["each_step", "once"]]] = {
+        "release once, central": (OneShot(), "once"),
+        "noisy sums of gradients": (FederatedGradient(), "each_step"),
+        "noisy gradients": (LinearizedADMM(), "each_step"),
+        "noisy coupled gradients": (GradientADMM(), "each_step"),
+        "noisy coupled steps": (ResourceADMM(), "each_step"),
+        "release once, exact steps": (ADMM(), "once"),
+        "release once, gradient steps": (LinearizedADMM(), "once"),
+        "release once, coupled steps": (ResourceADMM(), "once"),
+        "noisy exact steps": (ADMM(), "each_step"),
+        # Plans take it where objectives are not convex and have terms without a gradient.
+        "noisy mean gradient": (FederatedAveraging(), "each_step"),
+        "noisy output": (LinearizedADMM(perturb="output"), "each_step"),
+        "projected noisy output": (LinearizedADMM(perturb="projected_output"), "each_step"),
+        "noisy gradients over a network": (DecentralizedGradient(), "each_step"),
+        "noisy ADMM over a network": (DecentralizedADMM(), "each_step"),
+        "gradient tracking": (GradientTracking(), "each_step"),
+        "primal-dual": (PrimalDual(), "each_step"),
+        "secret points": (DPP2(), "each_step"),
+    }
+    kinds: tuple[Literal["gaussian", "laplace"], ...] = ("laplace", "gaussian")
+    found = [
+        Way(f"{name}, {kind.capitalize()}", method, release, kind)
+        for name, (method, release) in tried.items()
+        for kind in kinds
+    ]
+    if sharing is None:
+        return found
+    trusting: dict[str, Algorithm[Any, Any]] = {
+        "noise split, one sum": OneShot(sharing, colluders),
+        "noise split, one sum of moments": OneShot(sharing, colluders, sums="moments"),
+        "noise split, summed gradients": FederatedGradient(None, sharing, colluders),
+    }
+    return [Way(name, method, "each_step", "gaussian") for name, method in trusting.items()] + found
+
+
+def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
+    """Which of step and penalty are numbers that can be scaled."""
+    return tuple(
+        field.name
+        for field in fields(cast(Any, algorithm))
+        if field.name in ("step", "penalty")
+        and _scaled(getattr(algorithm, field.name), 1.0) is not None
+    )
+
+
+def scaled(algorithm: A, setting: Setting) -> A:
+    """A method with the numbers that a plan chose, moved to the step and penalty of a setting."""
+    powers = {"step": setting.step, "penalty": setting.penalty}
+    changed = {
+        name: _scaled(getattr(algorithm, name), 3.0 ** powers[name])
+        for name in scalable(algorithm)
+        if powers[name]
+    }
+    if setting.falling is not None:
+        typical = _typical(changed.get("step", getattr(algorithm, "step", None)), setting.rounds)
+        if typical is not None:
+            changed["step"] = _as_long(typical, setting)
+    return replace(cast(Any, algorithm), **changed) if changed else algorithm
+
+
+def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
+    """Steps of this length, or falling ones that are as long on the whole."""
+    if not setting.falling:
+        return steps.Constant(typical)
+    return steps.Sqrt(typical * math.sqrt(setting.rounds) / 2)
+
+
+def lengthened(
+    setting: Setting, chosen: Algorithm[Any, Any], whole: Algorithm[Any, Any]
+) -> Setting:
+    """With steps as many times as long, and penalties as many times as low, as a clip is small.
+
+    What most records contribute is then clipped by as much, so that noise moves answers as far as
+    before, and the data further.
+
+    Parameters
+    ----------
+    setting : Setting
+    chosen : Algorithm
+        With the numbers that a plan chose for it.
+    whole : Algorithm
+        With those of the setting without a clip.
+    """
+    targets = {"step": 1 / setting.clip, "penalty": setting.clip}
+    powers: dict[str, int] = {}
+    for name in scalable(chosen):
+        now, before = (_typical(getattr(one, name), setting.rounds) for one in (chosen, whole))
+        if now and before:
+            powers[name] = round(math.log(targets[name] * before / now, 3))
+    return replace(setting, **powers)
+
+
+def _scaled(value: object, factor: float) -> object | None:
+    """A number or a rule with another level; None where there is none."""
+    if isinstance(value, float):
+        return value * factor
+    if isinstance(value, steps.Constant) and value.step is not None:
+        return steps.Constant(value.step * factor)
+    if isinstance(value, steps.Sqrt):
+        return steps.Sqrt(value.first * factor)
+    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+        return replace(value, penalty=value.penalty * factor)
+    return None
+
+
+def _typical(value: object, rounds: int) -> float | None:
+    """The number behind a step or a penalty, or the mean of so many steps that fall."""
+    if isinstance(value, steps.Sqrt):
+        return 2 * value.first / math.sqrt(rounds)
+    return level(value)
+
+
+def level(value: object) -> float | None:
+    """The number behind a step or a penalty, for tables."""
+    if isinstance(value, steps.Constant):
+        return value.step
+    if isinstance(value, steps.Sqrt):
+        return value.first
+    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+        return value.penalty
+    return value if isinstance(value, float) else None

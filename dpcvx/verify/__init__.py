@@ -1,1 +1,0 @@
-"""Replays, attacks, comparisons and computations on raw data, for tests and studies."""
