@@ -175,7 +175,7 @@ class ResourceADMM(SummedMethod):
             )
         if not self.dual_step < 2 * self.penalty - N / alpha:
             found.append(
-                f"zeta = {self.dual_step:.6g} is not below 2 penalty - N / alpha = "
+                f"dual_step = {self.dual_step:.6g} is not below 2 penalty - N / alpha = "
                 f"{2 * self.penalty - N / alpha:.6g}"
             )
         return found
@@ -221,7 +221,7 @@ class ResourceADMM(SummedMethod):
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""
         how += "" if self.sharing is None else ", sums by secret sharing"
-        return f"ADMM of coupled agents{numbers(self, 'penalty', 'zeta', 'step')}{how}"
+        return f"ADMM of coupled agents{numbers(self, 'penalty', 'dual_step', 'step')}{how}"
 
 
 def matrices(program: Program) -> list[Array]:

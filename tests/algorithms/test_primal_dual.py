@@ -57,7 +57,7 @@ def test_what_is_charged_is_the_step_size_times_what_a_gradient_moves():
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.99
 
 
-@pytest.mark.parametrize("name", ["step", "gamma", "omega"])
+@pytest.mark.parametrize("name", ["step", "penalty", "dual_step"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
 def test_parameters_are_checked(name, value):
     with pytest.raises(dp.ModelError, match=rf"dp\.PrimalDual\({name}=.*positive finite"):

@@ -247,7 +247,7 @@ def test_the_banner_says_which_conditions_of_48_fail():
     problem, _ = market(bounded=False)
     plan = problem.plan(dp.ResourceADMM(), mechanism=None, rounds=1)
     broken = plan.algorithm.violated(plan.program)
-    assert [line.split(" ")[0] for line in broken] == ["step", "penalty", "zeta"]
+    assert [line.split(" ")[0] for line in broken] == ["step", "penalty", "dual_step"]
     assert "(48) of Xiao, Ye and Devadas fails: step =" in " ".join(str(plan).split())
     # One agent alone has admissible parameters: m = M = 2 * 5, A = 1.
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
@@ -330,12 +330,12 @@ def test_exact_steps_have_conditions_of_their_own():
         return [line.split(" ")[0] for line in plan.algorithm.violated(plan.program)]
 
     # alpha = 2 * 100 / (2 rho^2 1e-4): N / (2 alpha) = 1e-6 rho^2, D > max(1e-4 rho, 2e-10 rho^2).
-    assert broken(penalty=1.0, zeta=0.5, step=1.0, exact=True) == []
-    assert broken(penalty=1.0, zeta=0.5, step=1.0) == ["step"]
-    assert broken(penalty=1.0, zeta=0.5, step=1 / 0.9e-4, exact=True) == ["step"]
-    assert broken(penalty=1.0, zeta=2.0, step=1.0, exact=True) == ["zeta"]
-    assert broken(penalty=1.1e6, zeta=1.0, step=1 / 500, exact=True) == ["penalty", "zeta"]
-    assert broken(penalty=0.9e6, zeta=1.0, step=1 / 500, exact=True) == []
+    assert broken(penalty=1.0, dual_step=0.5, step=1.0, exact=True) == []
+    assert broken(penalty=1.0, dual_step=0.5, step=1.0) == ["step"]
+    assert broken(penalty=1.0, dual_step=0.5, step=1 / 0.9e-4, exact=True) == ["step"]
+    assert broken(penalty=1.0, dual_step=2.0, step=1.0, exact=True) == ["dual_step"]
+    assert broken(penalty=1.1e6, dual_step=1.0, step=1 / 500, exact=True) == ["penalty", "dual_step"]
+    assert broken(penalty=0.9e6, dual_step=1.0, step=1 / 500, exact=True) == []
 
 
 def test_what_it_cannot_solve_is_refused():

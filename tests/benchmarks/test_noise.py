@@ -28,7 +28,7 @@ def best(*calls):
     "mechanism", [dp.Gaussian(noise_multiplier=4.0), dp.Laplace(noise_multiplier=4.0)]
 )
 def test_a_release_from_the_default_source_takes_less_than_two_milliseconds(mechanism):
-    calibrated = Calibrated(mechanism, mechanism.multiplier)
+    calibrated = Calibrated(mechanism, mechanism.noise_multiplier)
     value, source = np.zeros(SIZE), source_for(None, (0,))
     grid = calibrated.grid(1.0, SIZE)
     rng = np.random.default_rng(0)

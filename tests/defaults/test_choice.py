@@ -214,7 +214,7 @@ def test_moments_that_would_drown_make_way_for_clipped_steps():
     assert isinstance(plan.algorithm, dp.FederatedGradient) and plan.release == "each_step"
     said = {choice.what: choice.why for choice in plan.choices}
     assert "second moments would have too much noise" in said["release"]
-    assert "a twentieth of the largest" in said["clip"]
+    assert "a twentieth of the largest" in said["clip_norm"]
     # The noise is as much smaller: at the start a record contributes at most 2 * 10 * 4 / 1000.
     (clip,) = [agent.program.clip for agent in plan.agents]
     assert clip == pytest.approx(0.05 * 0.08)

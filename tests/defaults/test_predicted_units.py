@@ -117,12 +117,12 @@ def numbers(algorithm, value, length):
     rule = as_step(algorithm.step) if hasattr(algorithm, "step") else None
     unit = length**2 / value
     found = [] if rule is None else [rule.eta(1) / unit, rule.eta(7) / unit]
-    for name in ("penalty", "zeta", "gamma", "omega"):
+    for name in ("penalty", "dual_step"):
         given = getattr(algorithm, name, None)
         if given is not None:
             found.append(as_penalty(given).next(1, None, 0.0, 0.0) * unit)
-    if getattr(algorithm, "beta", None) is not None:
-        found.append(algorithm.beta / unit)
+    if getattr(algorithm, "neighbor_step", None) is not None:
+        found.append(algorithm.neighbor_step / unit)
     return found
 
 

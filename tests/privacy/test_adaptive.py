@@ -281,7 +281,7 @@ def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(
         .plan(dp.LinearizedADMM(), mechanism=mechanism(), epsilon=0.5, **kind)
         .run(seed=1)
     )
-    noise = mechanism(multiplier=20.0)
+    noise = mechanism(noise_multiplier=20.0)
     alone = one_agent().plan(dp.LinearizedADMM(), mechanism=noise, **kind)
     with pytest.raises(dp.BudgetError, match="noise of a level of its own"):
         alone.run(seed=2, ledger=first.ledger)

@@ -203,7 +203,7 @@ def test_steps_without_a_closed_form_are_charged_their_stretch_and_rounding(mech
     two = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], axis=0).max()
     agent = Agent(L1)
     step = agent.step()
-    noise = mechanism.multiplier * factor * two * np.sqrt(3)
+    noise = mechanism.noise_multiplier * factor * two * np.sqrt(3)
     slack = 2 * step.rounding(step.reach + 4 * noise)
     assert 0 < slack < 1e-8 * two and 1 < agent.projector.stretch < 1.04
     expected = factor * (agent.projector.stretch * two + slack)

@@ -58,7 +58,7 @@ class Region:
         pull = (-1) ** k * np.ones((4, 2)) @ tie
         cost = cp.sum_squares(self.A[k] @ gen + pull - load) + 0.1 * cp.sum_squares(gen)
         rules = [gen <= 1.5, cp.norm(gen) <= 2 - tie[0]]
-        if self.problem.agents[k].own:
+        if self.problem.agents[k].recourse:
             rules.append(gen[0] <= limit[0])
         return solved(cp.Problem(cp.Minimize(cost), rules)), gen.value
 
@@ -386,7 +386,7 @@ def test_variables_that_the_agent_does_not_hold_are_refused():
     with pytest.raises(dp.ModelError, match="No agent 'north' holds a variable 'gen south'"):
         mine["gen south"]
     for key in (0, [mine]):
-        with pytest.raises(dp.ModelError, match=r"^result\.own\('north'\)\[x\] takes a cvxpy var"):
+        with pytest.raises(dp.ModelError, match=r"^result\.recourse\('north'\)\[x\] takes a cvxpy var"):
             mine[key]
 
 
@@ -470,18 +470,18 @@ def test_data_declared_by_shape_have_to_be_given():
     a = dp.Agent(cp.Minimize(cp.square(x + y - d[0])), [cp.abs(y) <= 1], name="a")
     b = dp.Agent(cp.Minimize(cp.square(x)), name="b")
     result = ran(dp.Problem([a, b]), data={d: [3.0]})
-    with pytest.raises(dp.DataError, match=r"'d' has no data.*result\.own\('a', data=\{private: "):
+    with pytest.raises(dp.DataError, match=r"'d' has no data.*result\.recourse\('a', data=\{private: "):
         result.recourse("a")
     with pytest.raises(dp.DataError, match=r"'d' has no data.*plan\.run\(data=\{private: "):
         ran(result.problem)
-    best = min(1.0, 3.0 - result.solution[x])
+    best = np.clip(3.0 - result.solution[x], -1.0, 1.0)
     assert result.recourse("a", data={d: [3.0]})["y"] == pytest.approx(best, abs=1e-6)
 
 
 def test_names_and_runs_without_agreed_values_are_refused():
     region = Region(6)
     result = ran(region.problem)
-    with pytest.raises(dp.ModelError, match=r"result\.own\('west'\) names no agent.*'north'"):
+    with pytest.raises(dp.ModelError, match=r"result\.recourse\('west'\) names no agent.*'north'"):
         result.recourse("west")
     with pytest.raises(dp.ModelError, match="names no agent") as caught:
         result.recourse(np.full(3, CANARY))

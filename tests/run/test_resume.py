@@ -1326,7 +1326,7 @@ def test_run_on_a_budget_for_few_rounds_is_refused_and_both_remedies_work(path, 
     first = problem.plan(method, mechanism=noise, rounds=20, epsilon=1.0, delta=1e-6)
     first.run(ledger=path)
     multiplier = next(a.noise.multiplier for a in first.agents if a.noise is not None)
-    level = type(noise)(multiplier=multiplier)
+    level = type(noise)(noise_multiplier=multiplier)
     tight = problem.plan(method, mechanism=level, rounds=20, epsilon=total, delta=1e-6)
     before = path.read_bytes()
     with pytest.raises(dp.BudgetError, match="of the 20 planned rounds") as caught:

@@ -78,7 +78,7 @@ def test_plans_without_margins_are_caught():
 
     def count(plan):
         made = (plan.run(data=LOAD, seed=seed) for seed in range(runs))
-        return sum(found.breaks(run.solution, run.missed) for run in made)
+        return sum(found.breaks(run.solution, run.constraint_slack) for run in made)
 
     # Above it with probability 1e-6 at most, if the promise is kept.
     allowed = binom.isf(1e-6, runs, violation)

@@ -279,7 +279,7 @@ def test_tune_tries_the_method_that_a_refusal_of_nonconvex_objectives_names():
 
 def test_noise_is_split_under_sums_where_that_is_asked_for():
     trusted = [way for way in ways(dp.SecretSharing(1.0), 2) if way not in ways()]
-    assert [way.algorithm.colluders for way in trusted] == [2, 2, 2]
+    assert [way.algorithm.max_colluders for way in trusted] == [2, 2, 2]
     x = cp.Variable(3, name="x")
     agents = []
     for k in range(24):

@@ -254,7 +254,7 @@ def test_the_gap_to_the_central_optimum_is_labeled(capsys):
     out = capsys.readouterr().out
     assert "central optimum 0.0303068 per unit squared (not private: solved with all loads)" in out
     assert re.search(r"gap to it \S+ \(\S+ %\) \(not private\)", out)
-    assert re.search(r"gap with result\.own in every zone \S+ \(\S+ %\) \(not private\)", out)
+    assert re.search(r"gap with result\.recourse in every zone \S+ \(\S+ %\) \(not private\)", out)
     # At nominal loads the optimum is 0, so no share of it is stated.
     assert run(*FAST, "--rounds", 5) == 0
     out = capsys.readouterr().out
