@@ -33,7 +33,7 @@ def answering(sessions, lost=(), said=None):
     return ask
 
 
-def run(sessions, ask, patience=20.0):
+def run(sessions, ask, timeout=20.0):
     plan = planned()
     executor = Remote(
         lambda names: RequestHub(names, ask, patience), lambda: Log(None), lambda: "a run"

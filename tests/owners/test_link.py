@@ -52,7 +52,7 @@ def together(place, plan, tmp_path, owners=None, **settings):
         joined = {
             name: pool.submit(
                 (owners or {}).get(name) or dp.Owner(place / name / "owner.toml").join,
-                address, seed=1, patience=20.0, verbose=False,
+                address, seed=1, timeout=20.0, verbose=False,
             )
             for name in NAMES
         }  # fmt: skip
@@ -196,7 +196,7 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
         owners = {
             name: pool.submit(
                 dp.Owner(place / name / "owner.toml").join,
-                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False,
+                f"wss://127.0.0.1:{port}", timeout=600.0, verbose=False,
             )
             for name in NAMES
         }  # fmt: skip
@@ -237,7 +237,7 @@ def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lambda _: None)
         joined = pool.submit(
             dp.Owner(folders / "north" / "owner.toml").join,
-            f"wss://127.0.0.1:{port}", patience=20.0, verbose=False,
+            f"wss://127.0.0.1:{port}", timeout=20.0, verbose=False,
         )  # fmt: skip
         with closing(making.result()) as hub:
             assert wire.decode(hub.exchange({"north": end})["north"]).code == "ended"
@@ -257,7 +257,7 @@ def test_replies_leave_at_fixed_times(tmp_path):
         for name in NAMES:
             pool.submit(
                 dp.Owner(place / name / "owner.toml").join,
-                f"wss://127.0.0.1:{port}", patience=5.0, verbose=False,
+                f"wss://127.0.0.1:{port}", timeout=5.0, verbose=False,
             )  # fmt: skip
         inner = executor.map
 
@@ -380,7 +380,7 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
         assert "listening" in lines.get(timeout=20)
         joined = pool.submit(
             dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
-            patience=5.0, tell=told.put,
+            timeout=5.0, tell=told.put,
         )  # fmt: skip
         with closing(making.result()) as hub:
             assert "connected" in told.get(timeout=20)
@@ -411,7 +411,7 @@ def test_who_has_not_answered_is_named_and_who_agreed_hears_that_all_have(tmp_pa
         owners = [
             pool.submit(
                 dp.Owner(place / name / "owner.toml").join,
-                f"wss://127.0.0.1:{port}", consent=consent, patience=60.0,
+                f"wss://127.0.0.1:{port}", consent=consent, timeout=60.0,
             )
             for name in NAMES
         ]  # fmt: skip
@@ -450,7 +450,7 @@ def test_a_refusal_ends_the_wait_for_those_who_are_still_asked(tmp_path):
         north, south, west = (
             pool.submit(
                 dp.Owner(place / name / "owner.toml").join,
-                f"wss://127.0.0.1:{port}", consent=consent, patience=60.0, verbose=False,
+                f"wss://127.0.0.1:{port}", consent=consent, timeout=60.0, verbose=False,
             )
             for name, consent in zip(NAMES, (None, declines, thinks), strict=True)
         )  # fmt: skip
@@ -479,7 +479,7 @@ def test_who_is_asked_hears_that_the_coordinator_left(folders):
     with ThreadPoolExecutor(2) as pool:
         joined = pool.submit(
             dial, f"wss://127.0.0.1:{port}", keys.Identity.of(folders / "north/keys", "north"), "",
-            lambda: hello, handle, done.is_set, patience=60.0, tell=told.put,
+            lambda: hello, handle, done.is_set, timeout=60.0, tell=told.put,
         )  # fmt: skip
         with closing(gathered(["north"], "127.0.0.1", port, own, 60.0, lambda _: None)) as hub:
             asking = pool.submit(hub.exchange, {"north": b"a call"})

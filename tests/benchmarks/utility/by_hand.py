@@ -96,7 +96,7 @@ class Setting:
         if self.method == "resource":
             return dp.ResourceADMM(penalty, step=step, randomness=0.0, returned=output)
         made = dp.GradientADMM if self.method == "gradient" else dp.LinearizedADMM
-        return made(penalty=penalty, step=step, output=output)
+        return made(penalty=penalty, step=step, returned=output)
 
     def __str__(self) -> str:
         numbers = [
