@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"\n{plan.guarantee}\n")
     print(dp.check_sensitivity(plan))
     print()
-    print(dp.check_method(OverRelaxedADMM(penalty=2.0), instances=["power line"]).run())
+    print(dp.testing.check_method(OverRelaxedADMM(penalty=2.0), instances=["power line"]).run())
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         private = problem.plan(method, rounds=50, epsilon=1.0, delta=1e-6).run(seed=1)
         print(f"  {name:18s}" + "".join(f"{g:10.1e}" for g in (*found, gap(problem, private))))
     print()
-    suite = dp.check_method(PGExtra("ring", 0.05), rounds=3000, instances=["sensors"])
+    suite = dp.testing.check_method(PGExtra("ring", 0.05), rounds=3000, instances=["sensors"])
     print(suite.run())
 
 

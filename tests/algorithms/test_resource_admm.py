@@ -334,7 +334,10 @@ def test_exact_steps_have_conditions_of_their_own():
     assert broken(penalty=1.0, dual_step=0.5, step=1.0) == ["step"]
     assert broken(penalty=1.0, dual_step=0.5, step=1 / 0.9e-4, exact=True) == ["step"]
     assert broken(penalty=1.0, dual_step=2.0, step=1.0, exact=True) == ["dual_step"]
-    assert broken(penalty=1.1e6, dual_step=1.0, step=1 / 500, exact=True) == ["penalty", "dual_step"]
+    assert broken(penalty=1.1e6, dual_step=1.0, step=1 / 500, exact=True) == [
+        "penalty",
+        "dual_step",
+    ]
     assert broken(penalty=0.9e6, dual_step=1.0, step=1 / 500, exact=True) == []
 
 

@@ -359,7 +359,7 @@ CALLS: dict[str, Case] = {
     "Expected": (dp.Prior, lambda: {"mean": np.ones(2), "spread": 1.0}, nothing),
     "Dask": (dp.Dask, dict, nothing),
     "conformance": (
-        dp.check_method,
+        dp.testing.check_method,
         lambda: {"method": dp.FederatedAveraging(), "instances": [], "rounds": None},
         nothing,
     ),

@@ -14,7 +14,9 @@ CONVERGES = "without noise it converges to the optimum"
 
 
 # Those of the power line are tried by the demonstration.
-SUITE = [check for check in dp.check_method(METHOD) if not str(check).endswith("(power line)")]
+SUITE = [
+    check for check in dp.testing.check_method(METHOD) if not str(check).endswith("(power line)")
+]
 
 
 @pytest.mark.parametrize("check", SUITE, ids=str)
@@ -37,7 +39,7 @@ class OneSided(OverRelaxedADMM):
 
 def test_multipliers_that_move_on_one_side_only_are_found():
     """The agents agree, on a wrong point: nothing but the optimum tells."""
-    report = dp.check_method(OneSided(1.6, 2.0), instances=["power line"]).run()
+    report = dp.testing.check_method(OneSided(1.6, 2.0), instances=["power line"]).run()
     found = [what for name, what in report.broken.items() if name.startswith(CONVERGES)]
     assert found and not report.conforms
     assert any(

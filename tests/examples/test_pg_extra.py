@@ -8,7 +8,7 @@ import dpcvx as dp
 from examples.pg_extra import PGExtra, gap, main, model
 
 # Those of "sensors" are tried by the demonstration.
-SUITE = dp.check_method(PGExtra("ring", 0.05), rounds=3000, instances=["laboratories"])
+SUITE = dp.testing.check_method(PGExtra("ring", 0.05), rounds=3000, instances=["laboratories"])
 
 
 @pytest.mark.parametrize("check", SUITE, ids=str)
@@ -17,7 +17,7 @@ def test_it_keeps_the_promises_of_methods(check):
 
 
 def test_a_step_beyond_the_theorems_bound_is_found():
-    suite = dp.check_method(PGExtra("ring", 0.6), rounds=300, instances=["sensors"])
+    suite = dp.testing.check_method(PGExtra("ring", 0.6), rounds=300, instances=["sensors"])
     (converges,) = [c for c in suite if c.name == "without noise it converges to the optimum"]
     with pytest.raises(AssertionError):
         converges()

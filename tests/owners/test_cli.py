@@ -122,7 +122,10 @@ def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("coordinate", {"listen": "0.0.0.0:8443", "keys": "keys", "log": "run.dpx", "timeout": "600"}),
+        (
+            "coordinate",
+            {"listen": "0.0.0.0:8443", "keys": "keys", "log": "run.dpx", "timeout": "600"},
+        ),
         ("owner join", {"timeout": "600"}),
         ("keys request", {"keys": "keys"}),
     ],

@@ -386,7 +386,9 @@ def test_variables_that_the_agent_does_not_hold_are_refused():
     with pytest.raises(dp.ModelError, match="No agent 'north' holds a variable 'gen south'"):
         mine["gen south"]
     for key in (0, [mine]):
-        with pytest.raises(dp.ModelError, match=r"^result\.recourse\('north'\)\[x\] takes a cvxpy var"):
+        with pytest.raises(
+            dp.ModelError, match=r"^result\.recourse\('north'\)\[x\] takes a cvxpy var"
+        ):
             mine[key]
 
 
@@ -470,7 +472,9 @@ def test_data_declared_by_shape_have_to_be_given():
     a = dp.Agent(cp.Minimize(cp.square(x + y - d[0])), [cp.abs(y) <= 1], name="a")
     b = dp.Agent(cp.Minimize(cp.square(x)), name="b")
     result = ran(dp.Problem([a, b]), data={d: [3.0]})
-    with pytest.raises(dp.DataError, match=r"'d' has no data.*result\.recourse\('a', data=\{private: "):
+    with pytest.raises(
+        dp.DataError, match=r"'d' has no data.*result\.recourse\('a', data=\{private: "
+    ):
         result.recourse("a")
     with pytest.raises(dp.DataError, match=r"'d' has no data.*plan\.run\(data=\{private: "):
         ran(result.problem)

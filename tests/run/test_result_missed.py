@@ -59,7 +59,8 @@ def test_replays_tell_the_same(ran):
     plan, result = ran
     again = plan.replay(result.transcript)
     assert all(
-        np.array_equal(again.constraint_slack[what], by) for what, by in result.constraint_slack.items()
+        np.array_equal(again.constraint_slack[what], by)
+        for what, by in result.constraint_slack.items()
     )
 
 

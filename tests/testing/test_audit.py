@@ -294,7 +294,9 @@ noise_faults = pytest.mark.parametrize("fault", [None, halve_released_noise, hal
 def test_half_the_noise_of_a_mechanism_is_caught_in_400_runs(monkeypatch, noise, fault):
     if fault is not None:
         fault(monkeypatch)
-    found = dp.audit(noise(multiplier=0.8), runs=400, delta=0.0 if noise is dp.Laplace else DELTA)
+    found = dp.audit(
+        noise(noise_multiplier=0.8), runs=400, delta=0.0 if noise is dp.Laplace else DELTA
+    )
     assert found.passed == (fault is None)
 
 

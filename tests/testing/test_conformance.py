@@ -148,7 +148,7 @@ METHODS |= {
     "central, noise split": Method(POOLED, POOLED, 1, ["sensors", "household tariff"]),
 }
 SUITES = {
-    name: dp.check_method(
+    name: dp.testing.check_method(
         tried.private,
         exact=tried.exact,
         rounds=tried.rounds,
@@ -444,11 +444,13 @@ def broken(report):
 
 @pytest.mark.parametrize(("method", "promise"), BREAKS, ids=str)
 def test_a_method_that_breaks_a_promise_is_found(method, promise):
-    (check,) = [c for c in dp.check_method(method, instances=LINE) if c.name == promise]
+    (check,) = [c for c in dp.testing.check_method(method, instances=LINE) if c.name == promise]
     with pytest.raises(AssertionError):
         check()
     (right,) = [
-        c for c in dp.check_method(dp.ADMM(penalty=2.0), instances=LINE) if c.name == promise
+        c
+        for c in dp.testing.check_method(dp.ADMM(penalty=2.0), instances=LINE)
+        if c.name == promise
     ]
     right()
 
@@ -457,7 +459,7 @@ BATCH = "a batch of agents computes what each computes by itself"
 
 
 def in_a_batch(method, **options):
-    found = dp.check_method(method, instances=LINE, **options)
+    found = dp.testing.check_method(method, instances=LINE, **options)
     return [check for check in found if check.name == BATCH]
 
 
@@ -505,7 +507,7 @@ def test_a_sensitivity_that_is_too_small_is_found():
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
     mine = {"mine": Instance(dp.Problem(agents), {"load": values})}
-    report = dp.check_method(dp.LinearizedADMM(), rounds=None, instances=mine).run()
+    report = dp.testing.check_method(dp.LinearizedADMM(), rounds=None, instances=mine).run()
     assert broken(report) == {"neighbors differ by no more than was charged"}
     assert not report.conforms
     assert "breaks 1 of 13 promises" in str(report) and "sensitivity" in str(report)
@@ -518,17 +520,21 @@ def test_private_values_that_show_and_copies_that_compute_something_else_are_fou
         "shown": replace(line, data={**line.data, "epsilon": np.array([2.0])}),
         "moved": replace(line, data={name: 1 + value for name, value in line.data.items()}),
     }
-    report = dp.check_method(dp.ADMM(), rounds=None, instances={"shown": mine["shown"]}).run()
+    report = dp.testing.check_method(
+        dp.ADMM(), rounds=None, instances={"shown": mine["shown"]}
+    ).run()
     assert "nothing that comes back contains private values" in broken(report)
-    report = dp.check_method(dp.ADMM(), rounds=None, instances={"moved": mine["moved"]}).run()
+    report = dp.testing.check_method(
+        dp.ADMM(), rounds=None, instances={"moved": mine["moved"]}
+    ).run()
     assert broken(report) == {"a deep copy runs as the plan does"}
 
 
 def test_a_report_says_what_was_tried_and_what_was_not():
-    suite = dp.check_method(dp.PrimalDual("ring"), rounds=None)
+    suite = dp.testing.check_method(dp.PrimalDual("ring"), rounds=None)
     assert suite.refused and set(suite.refused) < set(shipped.INSTANCES)
     assert str(suite) == f"{len(suite)} checks of PrimalDual; .run() performs them"
-    report = dp.check_method(dp.ADMM(penalty=2.0), instances=LINE).run()
+    report = dp.testing.check_method(dp.ADMM(penalty=2.0), instances=LINE).run()
     assert report.conforms and len(report.passed) == 13
     assert str(report) == "ADMM keeps all 13 promises"
     assert "not tried on household tariff: dp.PrimalDual" in str(
@@ -539,17 +545,17 @@ def test_a_report_says_what_was_tried_and_what_was_not():
 def test_a_network_of_other_agents_is_not_tried_on_equal_clinics():
     names = [agent.name for agent in made("laboratories").problem.agents]
     graph = dp.networks.build("ring", names)
-    suite = dp.check_method(dp.PrimalDual(graph), rounds=None, instances=["laboratories"])
+    suite = dp.testing.check_method(dp.PrimalDual(graph), rounds=None, instances=["laboratories"])
     assert [*suite.refused] == ["equal clinics"] and not any(
         "a batch of agents" in str(c) for c in suite
     )
-    shaped = dp.check_method(dp.PrimalDual("ring"), rounds=None, instances=["laboratories"])
+    shaped = dp.testing.check_method(dp.PrimalDual("ring"), rounds=None, instances=["laboratories"])
     assert not shaped.refused and "a batch of agents" in str([*shaped][-1])
 
 
 def test_a_method_that_takes_no_instance_is_not_passed():
     with pytest.raises(dp.ModelError, match="takes none of the instances.*power line"):
-        dp.check_method(dp.DPP2(graph="grid", weights="no"))
+        dp.testing.check_method(dp.DPP2(graph="grid", weights="no"))
 
 
 @pytest.mark.parametrize(
@@ -566,10 +572,10 @@ def test_a_method_that_takes_no_instance_is_not_passed():
 )
 def test_suites_refuse_what_they_cannot_try(arguments, text):
     with pytest.raises(dp.ModelError, match=text):
-        dp.check_method(**{"method": dp.ADMM(), **arguments})
+        dp.testing.check_method(**{"method": dp.ADMM(), **arguments})
 
 
 def test_an_instance_of_another_type_is_refused_when_it_is_tried():
-    (first, *_) = dp.check_method(dp.ADMM(), instances={"mine": made("power line").problem})
+    (first, *_) = dp.testing.check_method(dp.ADMM(), instances={"mine": made("power line").problem})
     with pytest.raises(dp.ModelError, match="maps names to"):
         first()
