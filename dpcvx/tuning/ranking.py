@@ -436,7 +436,7 @@ def _verdict(
     request: SearchRequest,
 ) -> list[str]:
     """Why the choice is what it is, in sentences."""
-    longer = f"Pass more than time_limit={request.seconds:g}."
+    longer = f"Pass more than time_limit={request.time_limit:g}."
     if not chosen.gaps:
         return [f"No run ended in time, so this is the default plan, untried. {longer}"]
     said = []

@@ -34,7 +34,8 @@ class SearchRequest:
         What all plans have in common: the budget, and what is promised and expected.
     proxy : mapping
         Public values, where they are not declared.
-    seconds : float
+    time_limit : float
+        Seconds
     seed : int
     verbose : bool or None
     recourse : bool
@@ -46,14 +47,14 @@ class SearchRequest:
     verb: str
     plans: Request
     proxy: Mapping[Private | str, Sealed] = field(repr=False)
-    seconds: float
+    time_limit: float
     seed: int
     verbose: bool | None
     recourse: bool = False
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
-        check_argument("", "time_limit", self.seconds, POSITIVE.because("how long to search"))
+        check_argument("", "time_limit", self.time_limit, POSITIVE.because("how long to search"))
         check_argument("", "seed", self.seed, integer(0))
         check_argument("", "verbose", self.verbose, optional(FLAG))
         check_argument("", "recourse", self.recourse, FLAG)

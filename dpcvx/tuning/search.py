@@ -140,7 +140,7 @@ class Search(Generic[P]):
         self._problem, self._planned = problem, planned
         self._asked = request.plans
         self.copies = copies
-        self._seconds = max(request.seconds, _LEAST)
+        self._seconds = max(request.time_limit, _LEAST)
         self._seed, self._tick, self._recourse = request.seed, tick, request.recourse
         self._clock, self._started = request.clock, request.clock()
         self._entries: dict[Setting, Entry[P] | None] = {}

@@ -36,7 +36,7 @@ def answering(sessions, lost=(), said=None):
 def run(sessions, ask, timeout=20.0):
     plan = planned()
     executor = Remote(
-        lambda names: RequestHub(names, ask, patience), lambda: Log(None), lambda: "a run"
+        lambda names: RequestHub(names, ask, timeout), lambda: Log(None), lambda: "a run"
     )
     return plan, plan.run(executor=executor, verbose=False)
 

@@ -20,7 +20,7 @@ NAMES = (
 
 
 def compared(problem=None, names=NAMES, runs=3, **given):
-    asked = request("problem.compare", **{"seconds": 1500.0} | given)
+    asked = request("problem.compare", **{"time_limit": 1500.0} | given)
     return compare(problem or network(), planned, asked, picked(*names), runs)
 
 

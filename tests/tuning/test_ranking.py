@@ -77,7 +77,7 @@ def test_infinite_values_are_ranked_last():
 WRONG = {
     "epsilon": (-1.0, 0.0, "much"),
     "delta": (2.0, -1e-6),
-    "seconds": (0, -1.0, math.inf, "long"),
+    "time_limit": (0, -1.0, math.inf, "long"),
     "seed": (-1, 0.5),
     "verbose": ("loud",),
 }

@@ -100,7 +100,7 @@ def test_noise_is_that_of_runs(mechanism):
         runs = [plan.run(data=used(plan), seed=k, verbose=False).last for k in range(100)]
         real = [judge(last) for last in runs]
     assert ks_2samp(found["last"], real).pvalue > 1e-3
-    louder = planned(model("box"), 3, mechanism=replace(mechanism, multiplier=4.0))
+    louder = planned(model("box"), 3, mechanism=replace(mechanism, noise_multiplier=4.0))
     assert ks_2samp(simulated(louder, runs=1000)[0]["last"], real).pvalue < 1e-3
 
 

@@ -68,7 +68,7 @@ def test_budgets_are_positive_numbers(epsilons):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("delta", 2.0), ("runs", 0), ("runs", 1.5), ("seconds", -1.0), ("seconds", math.inf),
+        ("delta", 2.0), ("runs", 0), ("runs", 1.5), ("time_limit", -1.0), ("time_limit", math.inf),
         ("seed", -1), ("verbose", "loud"), ("recourse", 1), ("algorithm", "ADMM"),
     ],
 )  # fmt: skip
@@ -121,6 +121,6 @@ def test_expectations_count_where_the_budget_is_small():
 
 
 def test_a_method_by_hand_is_that_of_all_plans():
-    given = {"delta": 1e-6, "runs": 1, "verbose": False, "seconds": 1e6}
+    given = {"delta": 1e-6, "runs": 1, "verbose": False, "time_limit": 1e6}
     found = network().tradeoff([1.0], PROXY, algorithm=dp.OneShot(), **given)
     assert "Gap of the server solves the whole problem once" in str(found).splitlines()[0]

@@ -85,6 +85,6 @@ def request(verb="problem.tune", proxy=PROXY, **given):
     """What a search is asked; its seconds are looks at the clock, of which a round takes one."""
     asked = {field.name for field in fields(Request)}
     plans = {"epsilon": 1.0, "delta": 1e-6} | {k: given.pop(k) for k in asked & set(given)}
-    usual = {"seconds": 300.0, "seed": 0, "verbose": False, "clock": counting(1.0)}
+    usual = {"time_limit": 300.0, "seed": 0, "verbose": False, "clock": counting(1.0)}
     proxy = seal_all(proxy, "proxy")
     return SearchRequest(verb, Request(**plans), proxy, **usual | given)
