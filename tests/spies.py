@@ -3,6 +3,9 @@
 Whoever renames or moves one changes this file, and no test.
 """
 
+from functools import cache
+
+from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.randomness import together
 from dpcvx.run.gate import Charge, PrivacyGate
 from dpcvx.run.part import gate_of, worker_of
@@ -45,6 +48,11 @@ def change(patch, what, value):
     value : object
     """
     patch.setattr(f"dpcvx.{INSIDES[what]}", value)
+
+
+def price_once(patch):
+    """Have the loss distribution of the same Laplace noise computed once in a process."""
+    patch.setattr(Composition, "_loss_distribution", cache(Composition._loss_distribution))
 
 
 def gate_of_one(noise, account, source, *, agent=0, paid=(), kind=PrivacyGate, **settings):

@@ -1,5 +1,7 @@
 """Owners in one process: the same results as agents of one owner, and nothing else crosses."""
 
+from types import SimpleNamespace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -16,31 +18,45 @@ from tests.helpers import contains
 from tests.instances import INSTANCES, clinics, power_line, whole
 from tests.owners.settings import METHODS, Mortal, charges, planned
 
+
+def tables():
+    """Arrays that tell rows from columns, and are neither square nor symmetric."""
+    x, agents = cp.Variable((2, 3), name="x"), []
+    A = np.array([[0.3, -0.5], [1.0, 0.2], [-0.4, 0.7], [0.1, 0.6]])
+    for k in range(2):
+        data = np.cos(np.arange(12.0) + k).reshape(4, 3)
+        d = dp.Private(data, name=f"d{k}", adjacency=dp.Within(0.1))
+        bounds = 1 + np.arange(6.0).reshape(2, 3) / (8 + k)
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(A @ x - d)), [cp.abs(x) <= bounds]))
+    return SimpleNamespace(problem=dp.Problem(agents))
+
+
 BUILDS = {
     **INSTANCES,
     "clinics": clinics,
+    "tables": tables,
     **{n: whole(getattr(made, n)) for n in ("sensors", "laboratories", "dispatch")},
 }
-_EACH, _ONCE, _BOTH = ("each_step",), ("once",), ("each_step", "once")
-_SERVER = {"gradients": _BOTH, "outputs": _EACH, "exact": _BOTH, "summed": _BOTH, "central": _BOTH}
-_ALL = {"mean": _BOTH, "neighbors": _BOTH, "primal-dual": _BOTH}
-_SHARED = {"in shares": _EACH, "central in shares": _EACH}
-_RECORDS = dict.fromkeys(("gradients", "outputs", "mean", "summed", "neighbors"), _EACH)
-# The methods that fit an instance.
-FITS = {
-    "power line": _SERVER | _ALL,
-    "overlapping slices": _SERVER | _SHARED,
-    "covariance": _SERVER | _ALL,
-    "clinics": _RECORDS | {"primal-dual": _EACH},
-    "sensors": _SERVER | _ALL | _SHARED | {"mean in shares": _BOTH},
-    "laboratories": _RECORDS | {"in shares": _EACH, "mean in shares": _EACH},
-    "dispatch": {"central": _BOTH, "central in shares": _EACH},
-}
+# Every method, with every release that fits it, and what is special of every instance.
 PAIRS = [
     (name, method, release)
-    for name, fits in FITS.items()
-    for method, releases in fits.items()
-    for release in releases
+    for name, release, methods in (
+        ("tables", "each_step", "gradients, mean"),
+        ("tables", "once", "exact"),
+        ("power line", "each_step", "outputs, exact"),
+        ("power line", "once", "gradients"),
+        ("overlapping slices", "each_step", "gradients, in shares, central in shares"),
+        ("overlapping slices", "once", "summed"),
+        ("covariance", "each_step", "gradients, central, neighbors"),
+        ("covariance", "once", "primal-dual"),
+        ("clinics", "each_step", "primal-dual, outputs"),
+        ("sensors", "each_step", "summed, mean in shares"),
+        ("sensors", "once", "mean, neighbors, mean in shares"),
+        ("laboratories", "each_step", "mean, in shares"),
+        ("dispatch", "each_step", "central in shares"),
+        ("dispatch", "once", "central"),
+    )
+    for method in methods.split(", ")
 ]
 
 

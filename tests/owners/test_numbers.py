@@ -89,8 +89,14 @@ def test_calls_with_numbers_that_are_none_are_refused_and_charge_nothing(method,
     assert charges(policies[0]) == (count, count)
 
 
-@pytest.mark.parametrize("number", ODD)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [
+        (method, number)
+        for method in METHODS
+        for number in ODD[:: 1 if method == "gradients" else 2]
+    ],
+)
 def test_calls_with_odd_numbers_end_in_a_result_or_a_code(method, number, tmp_path):
     coins = random.Random(1)
 
