@@ -14,10 +14,8 @@ ROOT = Path(__file__).parent.parent
 TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 TEXTS += sorted((ROOT / "docs").glob("**/*.md")) + sorted((ROOT / "changes").glob("*.md"))
 SOURCES = sorted((ROOT / "dpcvx").rglob("*.py"))
-texts = pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
 # The page of old names is about names that are gone.
 CURRENT = [path for path in TEXTS if path.name != "migration.md"]
-current_texts = pytest.mark.parametrize("path", CURRENT, ids=lambda p: p.name)
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FOLDERS = "dpcvx|docs|examples|problems|tests"
@@ -61,27 +59,30 @@ def thing(name):
     return attrgetter(name)(dp)
 
 
-@texts
-def test_relative_links_lead_somewhere(path):
-    assert not list(broken_links(path))
+def wrong(paths, what):
+    """What is wrong with each of these files, by its name."""
+    found = {path.relative_to(ROOT).as_posix(): [*what(path)] for path in paths}
+    return {name: faults for name, faults in found.items() if faults}
 
 
-@texts
-def test_files_that_are_named_exist(path):
-    missing = {name for name in FILE.findall(path.read_text()) if not (ROOT / name).exists()}
-    assert not missing
+def missing_files(path):
+    return (name for name in FILE.findall(path.read_text()) if not (ROOT / name).exists())
 
 
-@texts
-def test_modules_that_are_run_exist(path):
+def missing_modules(path):
     for name in MODULE.findall(path.read_text()):
         place = ROOT / name.replace(".", "/")
-        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+        if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists():
+            yield name
 
 
-@pytest.mark.parametrize("path", [*TEXTS, *SOURCES], ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_nothing_was_left_for_later(path):
-    assert not PLACEHOLDER.findall(path.read_text())
+@pytest.mark.parametrize("what", [broken_links, missing_files, missing_modules])
+def test_what_texts_refer_to_exists(what):
+    assert not wrong(TEXTS, what)
+
+
+def test_nothing_was_left_for_later():
+    assert not wrong([*TEXTS, *SOURCES], lambda path: PLACEHOLDER.findall(path.read_text()))
 
 
 def narrows(test):
@@ -101,9 +102,8 @@ def values_asserted(source):
     return [ast.unparse(node.test) for node in found if not narrows(node.test)]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_nothing_that_is_checked_vanishes_under_optimization(path):
-    assert not values_asserted(path.read_text())
+def test_nothing_that_is_checked_vanishes_under_optimization():
+    assert not wrong(SOURCES, lambda path: values_asserted(path.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -129,23 +129,32 @@ def test_a_broken_link_or_a_missing_file_would_be_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# One two\n[a](page.md#one-two) [b](#one-two) [c](no.md) [d](#three)\n")
     assert list(broken_links(page)) == ["no.md", "#three"]
+    page.write_text(
+        "`dp.Within(0.1, radios=2)` and `dp.Within(0.1)`; see docs/no.md, docs/index.md"
+    )
+    assert list(wrong_keywords(page)) == ["dp.Within(0.1, radios=2)"]
+    assert list(missing_files(page)) == ["docs/no.md"]
+    page.write_text("`python -m dpcvx.no_such` and `python -m tests.golden`, python -m tests.pages")
+    assert list(missing_modules(page)) == ["dpcvx.no_such"]
     assert FILE.findall("`dpcvx/no_such.py`, see docs/a.md.") == ["dpcvx/no_such.py", "docs/a.md"]
     assert NAME.findall("`dp.Nothing.at_all(x)`, 2.dp.x") == [".Nothing.at_all"]
 
 
-@current_texts
-def test_names_of_the_package_exist(path):
-    for name in NAME.findall(path.read_text()):
+def test_names_of_the_package_exist():
+    for name in {name for path in CURRENT for name in NAME.findall(path.read_text())}:
         thing(name[1:])  # raises with the name that is missing
 
 
-@current_texts
-def test_keywords_of_the_package_exist(path):
+def wrong_keywords(path):
     for node in code(path.read_text()):
-        if not isinstance(node, ast.Call) or not NAME.fullmatch(ast.unparse(node.func)):
-            continue
-        known = inspect.signature(thing(ast.unparse(node.func)[3:])).parameters
-        assert not [k.arg for k in node.keywords if k.arg and k.arg not in known], ast.unparse(node)
+        if isinstance(node, ast.Call) and NAME.fullmatch(ast.unparse(node.func)):
+            names = inspect.signature(thing(ast.unparse(node.func)[3:])).parameters
+            if not {k.arg for k in node.keywords if k.arg} <= {*names}:
+                yield ast.unparse(node)
+
+
+def test_keywords_of_the_package_exist():
+    assert not wrong(CURRENT, wrong_keywords)
 
 
 @pytest.mark.parametrize("method", ["plan", "solve", "compare", "tune", "tradeoff"])

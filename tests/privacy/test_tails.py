@@ -76,10 +76,35 @@ def test_closed_forms():
     assert sum_quantile(2, np.array([3.0, 4.0]), 0.01) == pytest.approx(5 * norm.ppf(0.99))
     assert length_quantile(2, 7, 0.02) == pytest.approx(math.sqrt(chi2.ppf(0.98, 7)))
     assert length_quantile(1, 1, 0.02) == pytest.approx(math.log(50))
-    # Of two Laplace variables: P(S > t) = (2 + t) exp(-t) / 4.
-    t = sum_quantile(1, np.ones(2), 0.01)
-    assert (2 + t) * math.exp(-t) / 4 == pytest.approx(0.01, rel=3e-3)
-    assert (2 + t) * math.exp(-t) / 4 <= 0.01
+
+
+@pytest.mark.parametrize("alpha", [1e-2, 1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_sums_of_two_laplace_variables_exceed_their_quantile_as_the_closed_form_says(weight, alpha):
+    t = sum_quantile(1, np.array([1.0, weight]), alpha)
+    if weight == 1:
+        share = (2 + t) * math.exp(-t) / 4
+    else:
+        share = (math.exp(-t) - weight**2 * math.exp(-t / weight)) / (2 * (1 - weight**2))
+    assert share == pytest.approx(alpha, rel=3e-3) and share <= alpha
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1e-4, 1e-8])
+def test_lengths_of_two_laplace_variables_exceed_their_quantile_as_an_integral_says(alpha):
+    r = length_quantile(1, 2, alpha)
+    first, weights = np.polynomial.legendre.leggauss(200)
+    angle = (first + 1) * math.pi / 4
+    below = np.exp(-r * (np.cos(angle) + np.sin(angle))) * r * np.cos(angle)
+    share = math.exp(-r) + weights @ below * math.pi / 4
+    assert share == pytest.approx(alpha, rel=2e-3) and share <= alpha
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_many_even_rows_are_bounded_by_the_length_of_the_noise(kind):
+    found = image_quantile(kind, 3 * np.eye(30), 0.01)
+    assert found <= 3 * length_quantile(kind, 30, 0.01) * (1 + 1e-9)
+    by_row = 3 * math.sqrt(30) * sum_quantile(kind, np.ones(1), 0.01 / 60)
+    assert found < 0.9 * by_row
 
 
 @pytest.mark.parametrize("alpha", [1e-9, 1e-11, 1e-30])

@@ -44,7 +44,7 @@ def selection(rounds, limit):
     return sorted(next(kept for kept in every if len(kept) <= max(limit, 2)))
 
 
-@given(st.integers(1, 600), st.integers(0, 200))
+@given(st.integers(1, 300), st.integers(0, 100))
 @example(128, 128)
 @example(129, 128)
 @example(130, 128)
@@ -57,7 +57,7 @@ def test_the_finest_even_selection_that_fits_is_kept_and_the_last_round(rounds, 
     assert len(history) == len(history.rounds) <= max(limit, 2)
 
 
-@given(st.integers(1, 600), st.integers(2, 200))
+@given(st.integers(1, 300), st.integers(2, 100))
 def test_a_history_within_its_limit_is_whole_and_a_longer_one_fills_half_of_it(rounds, limit):
     kept = history_of(rounds, limit).rounds
     assert kept[0] == 1 and kept[-1] == rounds
@@ -67,14 +67,14 @@ def test_a_history_within_its_limit_is_whole_and_a_longer_one_fills_half_of_it(r
         assert len(kept) > limit / 2
 
 
-@given(st.integers(1, 600))
+@given(st.integers(1, 300))
 def test_without_a_limit_every_round_is_kept(rounds):
     assert history_of(rounds, None).rounds == list(range(1, rounds + 1))
 
 
 def test_the_usual_limit_is_128_rounds():
     history = History()
-    for t in range(1, 1001):
+    for t in range(1, 601):
         history.append(residuals(t), [])
         assert history.rounds == selection(t, 128)
 
@@ -88,7 +88,7 @@ def test_the_values_of_kept_rounds_are_those_that_were_added(rounds, limit):
         assert getattr(history, name) == [getattr(r, name) for r in kept]
 
 
-outcomes = st.lists(st.lists(st.sampled_from(Outcome), max_size=3), min_size=1, max_size=120)
+outcomes = st.lists(st.lists(st.sampled_from(Outcome), max_size=3), min_size=1, max_size=50)
 
 
 @given(outcomes, st.integers(0, 20) | st.none())
@@ -158,10 +158,10 @@ def planned(rounds):
 
 
 def test_a_run_keeps_every_round_on_request_and_a_selection_otherwise():
-    plan = planned(300)
+    plan = planned(150)
     full, usual = plan.run(seed=0, iterates=True).history, plan.run(seed=0).history
-    assert full.rounds == list(range(1, 301))
-    assert usual.rounds == selection(300, 128) and len(usual) <= 128
+    assert full.rounds == list(range(1, 151))
+    assert usual.rounds == selection(150, 128) and len(usual) <= 128
     for name in FIELDS:
         every = np.array(getattr(full, name))
         assert np.array_equal(getattr(usual, name), every[np.array(usual.rounds) - 1], True)
@@ -176,7 +176,7 @@ def test_failures_of_rounds_that_are_left_out_still_count(monkeypatch):
             return Answer(None, Outcome.FAILED)
         return Answer(answer.x, Outcome.INACCURATE) if k % 5 == 0 else answer
 
-    plan = planned(300)
+    plan = planned(150)
     monkeypatch.setattr(ConicProgram, "solve", unreliable)
     every, usual = [], []
     for found, keep in ((every, True), (usual, False)):
@@ -189,7 +189,7 @@ def test_failures_of_rounds_that_are_left_out_still_count(monkeypatch):
 
 def test_the_memory_of_a_result_does_not_grow_with_the_rounds():
     sizes = []
-    for rounds in (1000, 3000):  # of fewer, the history keeps all
+    for rounds in (400, 1200):  # beyond what a history keeps
         plan = boxes(2, 50, 10).plan(
             dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=rounds, **BUDGET
         )

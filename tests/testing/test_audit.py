@@ -186,10 +186,10 @@ def test_both_rates_hold_together_as_often_as_they_say():
 # Correct code
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("multiplier", [0.5, 2.0])
 def test_gaussian_noise_stays_below_its_ledger(multiplier, seed):
-    # On correct code one of these 10 tests fails with probability at most 10 * 0.002.
+    # On correct code one of these 4 tests fails with probability at most 4 * 0.002.
     found = dp.audit(
         dp.Gaussian(noise_multiplier=multiplier), runs=300, confidence=0.999, seed=seed
     )
@@ -200,10 +200,10 @@ def test_gaussian_noise_stays_below_its_ledger(multiplier, seed):
         assert 0 < found.lower <= found.claimed
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("multiplier", [0.5, 2.0])
 def test_laplace_noise_stays_below_its_ledger(multiplier, seed):
-    # On correct code one of these 10 tests fails with probability at most 10 * 0.001.
+    # On correct code one of these 4 tests fails with probability at most 4 * 0.001.
     found = dp.audit(
         dp.Laplace(noise_multiplier=multiplier), runs=600, delta=0.0, confidence=0.999, seed=seed
     )
@@ -370,16 +370,17 @@ def test_noise_shared_between_agents_is_caught_in_40_runs(monkeypatch, wrong):
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_one_release_of_two_left_out_of_the_ledger_is_caught_in_500_runs(monkeypatch, wrong):
+def test_releases_left_out_of_the_ledger_are_caught_in_150_runs(monkeypatch, wrong):
+    # Three of four are left out, which halves mu.
     plan = means().plan(
-        dp.LinearizedADMM(penalty=1.0, local_updates=2),
-        mechanism=dp.Gaussian(noise_multiplier=math.sqrt(2) / 3),
+        dp.LinearizedADMM(penalty=1.0, local_updates=4),
+        mechanism=dp.Gaussian(noise_multiplier=math.sqrt(4) / 3),
         rounds=1,
         delta=DELTA,
     )
     if wrong:
         change_charges(monkeypatch, lambda charge: charge if charge.entry.step == 1 else None)
-    assert dp.audit(plan, runs=500).passed != wrong
+    assert dp.audit(plan, runs=150).passed != wrong
 
 
 # What is attacked, and how the outcome reads
@@ -511,7 +512,7 @@ def without_noise(monkeypatch, omitting):
 
 
 def test_a_coalition_learns_no_more_than_its_figure():
-    found = dp.audit(secret(), runs=100)
+    found = dp.audit(secret(), runs=60)
     assert found.status == "passed"
     assert found.claimed == pytest.approx(epsilon_of(1.0))
     assert found.moved
@@ -524,7 +525,7 @@ def test_more_than_was_trusted_is_noticed(monkeypatch, fault):
         coalition_of(monkeypatch, 5)
     else:
         without_noise(monkeypatch, {1, 2, 3, 4})
-    assert dp.audit(secret(), runs=150).status == "failed"
+    assert dp.audit(secret(), runs=100).status == "failed"
 
 
 @cache
@@ -543,12 +544,12 @@ def secret_moments(agents=6):
 
 def test_a_coalition_learns_no_more_than_its_figure_of_second_moments():
     plan, neighbors = secret_moments()
-    found = dp.audit(plan, neighbors, runs=60)
+    found = dp.audit(plan, neighbors, runs=30)
     assert found.status == "passed"
     assert found.claimed == pytest.approx(epsilon_of(1.0))
 
 
-@pytest.mark.parametrize(("agents", "colluders"), [(3, 1), (6, 1), (6, 3)])
+@pytest.mark.parametrize(("agents", "colluders"), [(3, 1), (6, 3)])
 @pytest.mark.parametrize("fault", ["none", "one more colludes", "one omits its noise"])
 def test_one_more_or_one_less_is_noticed_in_many_releases(agents, colluders, fault):
     # Every entry is a release by itself. The bound of mu holds with a probability of 1 - 1e-6, and
