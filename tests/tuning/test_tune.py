@@ -30,7 +30,7 @@ def slow(problem, asked, known):
 
 @cache
 def usual():
-    return tune(network(), slow, request(time_limit=2000.0), picked(GRADIENTS, ONCE))
+    return tune(network(), slow, request(time_limit=1000.0), picked(GRADIENTS, ONCE))
 
 
 def replayed(candidate, proxy=PROXY, verb="problem.tune"):
@@ -143,7 +143,7 @@ def test_step_and_penalty_are_moved_as_far_as_it_helps():
             asked = replace(asked, algorithm=dp.LinearizedADMM(step=0.01, penalty=100.0))
         return slow(problem, asked, known)
 
-    found = tune(network(), far_off, request(time_limit=3000.0), picked(GRADIENTS))
+    found = tune(network(), far_off, request(time_limit=1200.0), picked(GRADIENTS))
     (tuned,) = (c for c in found.candidates if c.name == GRADIENTS)
     assert tuned.plan.algorithm.step.step >= 0.03 and tuned.plan.algorithm.penalty.penalty <= 34
 
@@ -151,7 +151,7 @@ def test_step_and_penalty_are_moved_as_far_as_it_helps():
 def test_records_are_clipped_where_that_helps():
     stand_in = {"X": np.tile([[0.6, 0.8], [0.8, -0.6]], (20, 1)), "y": np.full(40, 0.5)}
     problem = records()
-    asked = request(proxy=stand_in, epsilon={problem.agents[0]: 20.0}, time_limit=2500.0)
+    asked = request(proxy=stand_in, epsilon={problem.agents[0]: 20.0}, time_limit=1000.0)
     found = tune(problem, slow, asked, picked(GRADIENTS))
     (agent,) = found.plan().problem.agents
     assert agent.clip_norm is not None and found.plan().agents[0].program.clip == agent.clip_norm
@@ -163,7 +163,7 @@ def test_records_are_clipped_where_that_helps():
 def test_clips_far_below_the_bound_are_found_in_few_runs():
     stand_in = {"X": np.tile([[0.6, 0.8], [0.8, -0.6]], (20, 1)), "y": np.full(40, 0.5)}
     bound = 2 * (np.hypot(2, 2) + 30)  # contributions near the start are 1
-    asked = request(proxy=stand_in, time_limit=10000.0)
+    asked = request(proxy=stand_in, time_limit=4000.0)
     found = tune(records(), slow, asked, picked("noisy sums of gradients, Gaussian"))
     (agent,) = found.plan().problem.agents
     assert agent.clip_norm is not None and agent.clip_norm < 0.03 * bound
