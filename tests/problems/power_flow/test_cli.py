@@ -22,6 +22,8 @@ from problems.provenance import commit
 
 # Where the kind of noise does not matter: Laplace noise takes a second to plan.
 FAST = ("--mechanism", "gaussian")
+# Where the network does not: a fifth of the time of the usual one.
+SMALL = ("--case", 5)
 
 
 def run(*arguments):
@@ -81,10 +83,10 @@ GAUSSIAN = dict(mechanism="gaussian", epsilon=1.0, delta=1e-6)
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
 def test_options_override_what_is_chosen_one_by_one(tmp_path, options, arguments):
-    study = power_flow(14)
+    study = power_flow(5)
     rounds = 1 if "central" in options else 3
     noise = () if "none" in options else FAST
-    found = as_json(tmp_path, "--rounds", rounds, "--seed", 0, *noise, *options)
+    found = as_json(tmp_path, *SMALL, "--rounds", rounds, "--seed", 0, *noise, *options)
     result = study.problem.solve(rounds=rounds, seed=0, **arguments)
     assert found["objective"] == assess(study, result).objective
     assert found["guarantee"]["kind"] == result.guarantee.kind
@@ -125,21 +127,18 @@ def test_the_imbalance_squared_is_the_objective(tmp_path):
 
 
 def test_noise_off_has_no_guarantee(tmp_path):
-    result = as_json(tmp_path, "--perturb", "none", "--rounds", 5)
+    result = as_json(tmp_path, *SMALL, "--perturb", "none", "--rounds", 5)
     assert result["guarantee"]["kind"] == "none"
     assert result["guarantee"]["epsilon"] is None
 
 
 def test_the_papers_form_states_the_total(tmp_path):
-    result = as_json(
-        tmp_path, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20, "--local-updates", 5
-    )
+    options = (*SMALL, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20)
+    result = as_json(tmp_path, *options, "--local-updates", 5)
     assert result["guarantee"]["epsilon"] == pytest.approx(11.918, abs=5e-4)
     assert result["guarantee"]["delta"] == 1e-2
-    elsewhere = as_json(
-        tmp_path, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20, "--delta", 1e-6,
-        "--seed", 1,  # of a study: a second run on the same loads warns without it
-    )  # fmt: skip
+    # A seed is of a study: a second run on the same loads warns without it.
+    elsewhere = as_json(tmp_path, *options, "--delta", 1e-6, "--seed", 1)
     assert elsewhere["guarantee"]["delta"] == 1e-6
 
 
@@ -151,13 +150,13 @@ def test_the_papers_form_states_the_total(tmp_path):
         ("--perturb", "projected", "--shared", "flow"),
         ("--algorithm", "admm", "--penalty", 10),
         ("--zones", 2, "--step", "1/L", "--local-updates", 2),
-        ("--case", 5, "--zones", "area"),
+        ("--zones", "area"),
         ("--objective", "cost", "--algorithm", "admm", "--penalty", 10),
     ],
     ids=lambda o: " ".join(map(str, o)),
 )
 def test_combinations_of_options_run(tmp_path, options):
-    result = as_json(tmp_path, "--rounds", 4, "--seed", 0, *options)
+    result = as_json(tmp_path, *SMALL, "--rounds", 4, "--seed", 0, *options)
     assert result["rounds"] == 4
     assert np.isfinite(result["objective"])
 
@@ -173,12 +172,9 @@ def test_generation_cost_with_private_loads(tmp_path, capsys):
     assert "margin 0." in printed and "with probability at most 0.1" in printed
 
 
+@pytest.mark.study
 @pytest.mark.parametrize(
-    ("zones", "judged"),
-    [
-        (1, "gap_quartiles"),
-        pytest.param(3, "gap_quartiles_after_recourse", marks=pytest.mark.study),
-    ],
+    ("zones", "judged"), [(1, "gap_quartiles"), (3, "gap_quartiles_after_recourse")]
 )
 def test_expectations_lower_what_covering_loads_costs(tmp_path, capsys, zones, judged):
     """Over 20 seeds medians are 2.9 % with expectations and 5.7 % without, for one operator.
@@ -228,7 +224,7 @@ def test_private_loads_are_covered():
 
 
 def test_figures_are_written(tmp_path):
-    assert run(*FAST, "--rounds", 5, "--quiet", "--plot", tmp_path / "figures") == 0
+    assert run(*SMALL, *FAST, "--rounds", 5, "--quiet", "--plot", tmp_path / "figures") == 0
     for name in ("convergence.png", "network.png", "imbalance.png"):
         content = (tmp_path / "figures" / name).read_bytes()
         assert content.startswith(b"\x89PNG")
@@ -236,7 +232,7 @@ def test_figures_are_written(tmp_path):
 
 
 def test_a_run_of_one_round_has_no_figures_of_convergence(tmp_path):
-    assert run(*FAST, "--seeds", 2, "--quiet", "--plot", tmp_path / "figures") == 0
+    assert run(*SMALL, *FAST, "--seeds", 2, "--quiet", "--plot", tmp_path / "figures") == 0
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert written == {"network.png", "imbalance.png"}
 
@@ -311,7 +307,7 @@ def test_the_digest_of_a_network_says_nothing_of_its_loads():
 
 def test_several_seeds(tmp_path, capsys):
     path = tmp_path / "result.json"
-    options = (*FAST, "--rounds", 5, "--load-scale", 1.5, "--seed", 3)
+    options = (*SMALL, *FAST, "--rounds", 5, "--load-scale", 1.2, "--seed", 3)
     assert run(*options, "--seeds", 4, "--plot", tmp_path, "--json", path) == 0
     out = capsys.readouterr().out
     assert "gap to it over 4 seeds: median" in out
@@ -329,13 +325,13 @@ def test_several_seeds(tmp_path, capsys):
     "options", [("--central",), ("--mechanism", "gaussian"), ("--perturb", "none")]
 )
 def test_tables_are_written_and_mark_what_is_not_private(tmp_path, options):
-    assert run(*options, "--rounds", 3, "--quiet", "--tables", tmp_path / "new") == 0
+    assert run(*SMALL, *options, "--rounds", 3, "--quiet", "--tables", tmp_path / "new") == 0
     headers = {path.stem: path.read_text().splitlines()[0] for path in (tmp_path / "new").iterdir()}
     assert set(headers) == {"buses", "branches", "generators"}
     assert "P imbalance (MW) [not private]" in headers["buses"]
     guarded = options == FAST
     assert ("P (MW) [not private]" in headers["generators"]) != guarded
-    assert len((tmp_path / "new" / "buses.csv").read_text().splitlines()) == 15
+    assert len((tmp_path / "new" / "buses.csv").read_text().splitlines()) == 6
 
 
 def test_help_explains_every_option():
@@ -435,7 +431,8 @@ def test_negative_resistances_are_named(tmp_path, capsys):
 
 
 def test_the_module_runs_as_a_command():
-    command = [sys.executable, "-W", "error", "-m", "problems.power_flow", *FAST, "--rounds", "3"]
+    options = ("--case", "3", *FAST, "--rounds", "3")
+    command = [sys.executable, "-W", "error", "-m", "problems.power_flow", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "guarantee:" in done.stdout
