@@ -1,6 +1,6 @@
 """Settings of all tests: hypothesis draws the same examples every time; no test recalls another.
 
-``--cases 2`` runs at most two cases of every test function, spread evenly.
+``--cases 2`` runs at most two cases of every test function, spread evenly, and tries few examples.
 """
 
 from collections import defaultdict
@@ -14,13 +14,21 @@ except ModuleNotFoundError:
 
 from tests import spies
 
-settings.register_profile("dpcvx", derandomize=True, deadline=None, database=None)
+ALIKE = settings(derandomize=True, deadline=None, database=None)
+settings.register_profile("dpcvx", ALIKE)
+settings.register_profile("few", ALIKE, max_examples=5)
 settings.load_profile("dpcvx")
 
 
 def pytest_addoption(parser):
     """Add the option that runs a part of every family of cases."""
     parser.addoption("--cases", type=int, help="of every test function, at most")
+
+
+def pytest_configure(config):
+    """Ask hypothesis for few examples where few cases are asked for."""
+    if config.getoption("--cases"):
+        settings.load_profile("few")
 
 
 def pytest_collection_modifyitems(config, items):

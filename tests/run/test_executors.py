@@ -74,10 +74,14 @@ def serial():
     return of
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("name", "method", "workers"),
+    [
+        *((name, method, 2) for name in INSTANCES for method in METHODS),
+        *(("overlapping slices", "gradients", workers) for workers in (1, 3)),
+    ],
+)
 @concurrent
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", INSTANCES)
 def test_results_are_those_of_one_agent_after_the_other(serial, name, method, make, workers):
     plan, expected = serial(name, method)
     result = plan.run(seed=3, record=True, executor=make(workers))

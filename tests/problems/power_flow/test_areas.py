@@ -99,7 +99,7 @@ def test_loads_of_buses_without_any_are_public(planned):
 
 @pytest.mark.parametrize(
     ("number", "count", "shared"),
-    [*((5, k, "voltage") for k in range(1, 6)), (5, 3, "flow")],
+    [*((5, k, "voltage") for k in (1, 4, 5)), (5, 3, "flow")],
 )
 def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
     # Zones without loads, areas without loads, and lines that no load of their area moves.
