@@ -110,7 +110,7 @@ def test_other_ways_are_not_simulated():
 
 
 def test_tuning_simulates_first_and_compares_by_runs():
-    asked = request(proxy=STAND_IN, time_limit=4000.0)
+    asked = request(proxy=STAND_IN, time_limit=4000.0, seed=1)
     other = "noisy mean gradient, Laplace"
     tuned = tune(records(), planned, asked, picked(SUMMED, f"{SUMMED[:24]} Laplace", other))
     default, best = (
