@@ -303,8 +303,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         if unknown and self.smoothness is None:
             raise PrivacyError(
                 f"No smoothness constant can be derived for the objective of agent '{unknown[0]}' "
-                "(nonsmooth, or its curvature depends on private data), and observer='last "
-                "iterate' needs steps that do not expand. Write dp.GradientADMM(smoothness=...) "
+                "(nonsmooth, or its curvature depends on private data), and "
+                "observer='last_iterate' needs steps that do not expand. Write dp.GradientADMM(smoothness=...) "
                 "with a bound for all admissible data, which the guarantee will call asserted."
             )
         if unknown:

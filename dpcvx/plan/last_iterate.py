@@ -63,8 +63,8 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
             raise PrivacyError(
                 f"{algorithm} protects against an observer of the last iterate only: whoever sees "
-                "every iterate knows whose turn it was. Write problem.plan(..., observer='last "
-                "iterate')."
+                "every iterate knows whose turn it was. "
+                "Write problem.plan(..., observer='last_iterate')."
             )
         return
     noises = {noise for noise in asked.values() if noise is not None}

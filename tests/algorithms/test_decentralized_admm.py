@@ -333,7 +333,7 @@ def test_exact_steps_ask_for_what_their_proof_needs():
     limits = [cp.abs(x) <= 1]
     for cost, arguments in (
         (cp.sum_squares(rows @ x), {}),
-        (cp.sum(cp.logistic(rows @ x)), {"clip": 0.5}),
+        (cp.sum(cp.logistic(rows @ x)), {"clip_norm": 0.5}),
     ):
         agents = [dp.Agent(cp.Minimize(cost), limits, name="a", **arguments)]
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"))

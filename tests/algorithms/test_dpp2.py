@@ -275,14 +275,14 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
     ("arguments", "match"),
     [
         ({"step": 0.0}, r"step=0\.0.*positive"),
-        ({"beta": -1.0}, "beta=-1.0"),
+        ({"neighbor_step": -1.0}, "neighbor_step=-1.0"),
         ({"penalty": np.inf}, "penalty=inf"),
         ({"ratio": None}, "ratio=None"),
-        ({"eta": 1.0}, "eta=1.0.*between 0 and 1"),
-        ({"eta": 0}, "eta=0"),
+        ({"memory": 1.0}, "memory=1.0.*between 0 and 1"),
+        ({"memory": 0}, "memory=0"),
         ({"damping": -0.1}, "damping=-0.1.*at least 0"),
         ({"smoothness": 0.0}, "smoothness=0.0"),
-        ({"output": "best"}, "'average', 'last', 'tail' or 'weighted', or None"),
+        ({"returned": "best"}, "'average', 'last', 'tail' or 'weighted', or None"),
     ],
 )
 def test_parameters_are_checked(arguments, match):
@@ -291,7 +291,9 @@ def test_parameters_are_checked(arguments, match):
 
 
 def test_steps_that_point_the_wrong_way_are_refused():
-    with pytest.raises(dp.ModelError, match=r"beta=0\.2\) must be below step over the largest"):
+    with pytest.raises(
+        dp.ModelError, match=r"neighbor_step=0\.2\) must be below step over the largest"
+    ):
         noisy(study(6), DPP2("star", 0.1, 0.2))
 
 

@@ -227,7 +227,7 @@ def test_what_cannot_work_is_refused_in_words():
         FederatedGradient(max_colluders=0)
     for method in (FederatedGradient, dp.OneShot):
         with pytest.raises(dp.ModelError, match="max_colluders=2 .* leave out max_colluders="):
-            method(colluders=2)
+            method(max_colluders=2)
     with pytest.raises(dp.ModelError, match="max_colluders=2 .* leave out max_colluders="):
         problem.tune(epsilon=1.0, delta=1e-6, max_colluders=2)
     with pytest.raises(dp.ModelError, match="limit=-1"):

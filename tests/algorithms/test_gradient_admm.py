@@ -502,7 +502,7 @@ def test_under_noise_the_average_is_reported_unless_the_last_is_asked_for():
     given = model(2)
     steps = {"penalty": 2.0, "step": 0.05}
     assert noisy(given, parameters=steps).run(seed=1).reported == "average"
-    assert noisy(given, parameters={"output": "last"}).run(seed=1).reported == "last"
+    assert noisy(given, parameters={"returned": "last"}).run(seed=1).reported == "last"
 
 
 def test_texts_name_the_method_and_its_constants():

@@ -270,10 +270,10 @@ def test_what_secret_sums_cannot_do_is_done_by_sums_of_gradients_or_without_them
     planned(losses, algorithm=dp.FederatedGradient(sharing=secret.sharing))
     planned(cp.sum_squares, algorithm=dp.OneShot(secret.sharing, sums="moments"))
     with pytest.raises(dp.ModelError, match=r"Drop sharing=.*dp\.OneShot\(\)"):
-        planned(losses, [w >= kept - 5], violation=0.1)
+        planned(losses, [w >= kept - 5], violation_probability=0.1)
 
 
-@pytest.mark.parametrize("clip", [{}, {"clip": 0.5}])
+@pytest.mark.parametrize("clip", [{}, {"clip_norm": 0.5}])
 def test_clipped_records_have_no_quadratic(clip):
     problem = clinics(**clip)
     if not clip:

@@ -355,7 +355,7 @@ def test_what_it_cannot_solve_is_refused():
         alone.plan(dp.ResourceADMM(), mechanism=None)
     for wrong in (
         {"penalty": 0.0},
-        {"zeta": -1.0},
+        {"dual_step": -1.0},
         {"step": np.inf},
         {"step": 1e-101},
         {"randomness": 2.0},

@@ -260,7 +260,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     for variable in problem.variables():
         variable.value = np.zeros(variable.shape)
     assert central.objective.value - optimum < float(most)
-    runs = [plan.run(seed=k, verbose=False).solution for k in range(5)]
+    runs = [plan.run(seed=k, verbose=False).solution for k in range(15)]
     gaps = [dp.not_private.objective(problem, run) - optimum for run in runs]
     assert float(most) / 1000 < np.median(gaps) < float(most)
 

@@ -90,7 +90,7 @@ def small(users=3, coupling="equal"):
 
 def planned(given=None, order="fixed", multiplier=None, observer="last_iterate", **arguments):
     """A plan of 3 users and 3 rounds, with a total of epsilon 1 or a multiplier."""
-    names = ("penalty", "step", "smoothness", "strong_convexity", "output")
+    names = ("penalty", "step", "smoothness", "strong_convexity", "returned")
     parameters = {k: arguments.pop(k) for k in names if k in arguments}
     settings = {"rounds": 3, "delta": DELTA} | arguments
     if multiplier is not None:
@@ -664,7 +664,7 @@ def test_a_plot_of_a_run_without_residuals_is_refused_or_empty():
     try:
         assert result.plot() is not None
     except dp.DpcvxError as error:
-        assert "last_iterate" in str(error)
+        assert "last iterate" in str(error)
 
 
 # -- the same iterates -----------------------------------------------------------------------------
@@ -1066,7 +1066,7 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
     plan = tight(5)
     scores, claimed = attacked(plan, 0, leaked=(1,))
     assert claimed < 0.1 < plan.guarantee.amplification.visible
-    hidden, _ = lower_bounds(*scores["last_iterate"], DELTA, RISK)
+    hidden, _ = lower_bounds(*scores["last iterate"], DELTA, RISK)
     exposed, mu = lower_bounds(*scores["iterate of round 1"], DELTA, RISK)
     assert hidden <= claimed
     # 20 of 20 right would give ln(0.83 / 0.17) = 1.6.
@@ -1076,7 +1076,7 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
 def test_the_last_user_is_as_exposed_as_is_claimed_and_no_more(faster):
     plan = tight(2, multiplier=1 / 3)
     scores, claimed = attacked(plan, 1)
-    epsilon, mu = lower_bounds(*scores["last_iterate"], DELTA, RISK)
+    epsilon, mu = lower_bounds(*scores["last iterate"], DELTA, RISK)
     assert 0.8 < mu <= 3.0 and 0.5 < epsilon <= claimed
 
 
@@ -1084,7 +1084,7 @@ def test_the_last_user_is_as_exposed_as_is_claimed_and_no_more(faster):
 def test_audits_are_consistent_with_the_ledger(agent, faster):
     plan = tight(2, multiplier=2.0)
     found = dp.audit(plan, agent=agent, runs=RUNS)
-    assert found.passed and found.score == "last_iterate"
+    assert found.passed and found.score == "last iterate"
     by_agent = plan.guarantee.amplification.by_agent
     assert found.claimed == pytest.approx(by_agent[agent], rel=1e-9)
 
