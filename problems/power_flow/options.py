@@ -133,8 +133,8 @@ def _noise(group: argparse._ArgumentGroup) -> None:
     add("--radius", type=float, default=0.01, help="size of that change, per unit (default 0.01)")
     add("--epsilon", type=float, help=f"total budget (default {EPSILON:g})")
     add("--delta", type=float, help=f"total delta (default {DELTA:g})")
-    add("--step-epsilon", type=float, help="level of one local update, instead of --epsilon")
-    add("--step-delta", type=float, help=f"delta of one local update (default {STEP_DELTA:g})")
+    add("--release-epsilon", type=float, help="level of one local update, instead of --epsilon")
+    add("--release-delta", type=float, help=f"delta of one local update (default {STEP_DELTA:g})")
     add("--ledger", metavar="FILE", help="keep the privacy ledger in this file; resume from it")
 
 

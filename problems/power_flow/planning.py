@@ -117,12 +117,12 @@ def _privacy(
         return None, None, None
     if options.release_epsilon is None:
         if options.release_delta is not None:
-            raise dp.PrivacyError("--step-delta needs --step-epsilon: give both or neither.")
+            raise dp.PrivacyError("--release-delta needs --release-epsilon: give both or neither.")
         epsilon = EPSILON if options.epsilon is None else options.epsilon
         return options.mechanism, epsilon, DELTA if options.delta is None else options.delta
     if options.epsilon is not None:
         raise dp.PrivacyError(
-            "--epsilon states the total and --step-epsilon the level of one local update: they "
+            "--epsilon states the total and --release-epsilon the level of one local update: they "
             "would fix the noise twice. Drop one; the total is printed either way."
         )
     release_delta = STEP_DELTA if options.release_delta is None else options.release_delta

@@ -621,7 +621,7 @@ EXAMPLES = {
     "power_flow": (
         "--case", "--zones", "--objective", "--load-scale", "--shared", "--algorithm", "--rounds",
         "--local-updates", "--penalty", "--step", "--perturb", "--mechanism", "--radius",
-        "--epsilon", "--delta", "--step-epsilon", "--step-delta", "--ledger", "--seed",
+        "--epsilon", "--delta", "--release-epsilon", "--release-delta", "--ledger", "--seed",
         "--seeds", "--json", "--plot", "--format", "--tables", "--table-format", "--over", "--hide",
     ),
 }  # fmt: skip

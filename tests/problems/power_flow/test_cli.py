@@ -133,7 +133,7 @@ def test_noise_off_has_no_guarantee(tmp_path):
 
 
 def test_the_papers_form_states_the_total(tmp_path):
-    options = (*SMALL, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20)
+    options = (*SMALL, "--release-epsilon", 1, "--release-delta", 1e-2, "--rounds", 20)
     result = as_json(tmp_path, *options, "--local-updates", 5)
     assert result["guarantee"]["epsilon"] == pytest.approx(11.918, abs=5e-4)
     assert result["guarantee"]["delta"] == 1e-2
@@ -145,7 +145,7 @@ def test_the_papers_form_states_the_total(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        ("--mechanism", "laplace", "--step-epsilon", 0.1),
+        ("--mechanism", "laplace", "--release-epsilon", 0.1),
         ("--perturb", "output"),
         ("--perturb", "projected", "--shared", "flow"),
         ("--algorithm", "admm", "--penalty", 10),
@@ -346,8 +346,8 @@ def test_help_explains_every_option():
         (("--case", "7"), "5, 14"),
         (("--penalty", "-1"), "penalty"),
         (("--epsilon", "0"), "epsilon"),
-        (("--epsilon", "1", "--step-epsilon", "1"), "fix the noise twice"),
-        (("--step-delta", "0.1"), "--step-epsilon"),
+        (("--epsilon", "1", "--release-epsilon", "1"), "fix the noise twice"),
+        (("--release-delta", "0.1"), "--release-epsilon"),
         (("--violation", "0.1"), "Add --objective cost"),
         (("--expected", "0.1", "--perturb", "none"), "--expected is weighed"),
         (("--expected", "0.1", "--objective", "cost"), "--expected is weighed"),
@@ -367,7 +367,7 @@ def test_help_explains_every_option():
             "--epsilon would change nothing. Drop it",
         ),
         (("--central", "--objective", "cost", "--violation", "0.1"), "--violation would change"),
-        (("--objective", "cost", "--step-epsilon", "0.5"), "Add --violation"),
+        (("--objective", "cost", "--release-epsilon", "0.5"), "Add --violation"),
         (("--mechanism", "gaussian", "--delta", "0"), "Laplace"),
         (("--rounds", "0"), "rounds"),
         (("--step", "fast"), "sqrt, smooth"),
