@@ -68,7 +68,7 @@ class OverRelaxedADMM(ConsensusMethod[State]):
 
     relaxation: float = 1.6
     penalty: float | PenaltyRule = 10.0
-    output: str | None = None
+    returned: str | None = None
 
     def __post_init__(self) -> None:
         self.check()

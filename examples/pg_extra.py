@@ -82,7 +82,7 @@ class PGExtra(NetworkMethod[State]):
 
     graph: Graph = "complete"
     step: float = 0.1
-    output: str | None = None
+    returned: str | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(step=POSITIVE)

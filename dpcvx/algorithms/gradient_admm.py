@@ -305,7 +305,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
                 f"No smoothness constant can be derived for the objective of agent '{unknown[0]}' "
                 "(nonsmooth, or its curvature depends on private data), and "
                 "observer='last_iterate' needs steps that do not expand. Write "
-                "dp.GradientADMM(smoothness=...) with a bound for all admissible data, which the guarantee will call asserted."
+                "dp.GradientADMM(smoothness=...) with a bound for all admissible data, which the "
+                "guarantee will call asserted."
             )
         if unknown:
             return max(known, self.smoothness or 0.0)
