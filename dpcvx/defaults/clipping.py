@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..algorithms.program import LocalProgram, once_per_kind
-from ..model.atoms import MATMUL, MULTIPLY
 from ..model.normal_form import Atom, NormalForm
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
@@ -138,7 +137,7 @@ def grows(local: LocalProgram, known: Sensitivity) -> bool:
 def _product(form: NormalForm, atom: Atom) -> bool:
     """Whether it is a product of data and a score, which is one itself."""
     inner = [form.atoms[j] for argument in atom.args for j, _ in argument.terms]
-    return atom.rule in (MULTIPLY, MATMUL) and all(_product(form, each) for each in inner)
+    return atom.rule.product is not None and all(_product(form, each) for each in inner)
 
 
 def _beside_penalties(known: Study, clips: Sequence[_Clip | None], distance: float) -> float:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
-import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
@@ -17,14 +16,13 @@ from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
 from .asserted import Asserted
+from .atoms import linear
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
 from .private_constraints import equality
 from .spec import PrivateSpec
 
 Tree = cp.Minimize | cp.Maximize | cp.Constraint
-# cvxpy's classes, by name, that work entry by entry, so that it broadcasts their terms.
-_BY_ENTRY = {"AddExpression", "DivExpression", "multiply", "Elementwise", "Inequality", "Equality"}
 _LENGTH = Kind(
     lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
     "a positive number, or math.inf",
@@ -272,13 +270,13 @@ def _check_pairs(tree: Tree, label: str) -> None:
             continue
         seen.add(id(node))
         nodes += node.args
-        if len(node.args) < 2 or not _is(node, _BY_ENTRY) or _square(node) < 2:
+        if len(node.args) < 2 or not linear.broadcasts(node) or _square(node) < 2:
             continue
         n = _square(node)
-        terms = [_as_written(term) for term in node.args]
-        enlarged = {_before_ones(term).shape: _before_ones(term) for term in terms}
-        if {(n, 1), (1, n)} <= enlarged.keys():
-            terms = [_before_ones(term) for term in terms]
+        terms = [linear.before_broadcast(term) for term in node.args]
+        factors = [linear.before_ones(term) for term in terms]
+        if {(n, 1), (1, n)} <= {factor.shape for factor in factors}:
+            terms = factors
         if any(term.shape[-2:] == (n, n) for term in terms):
             continue
         column = [term for term in terms if term.shape[-2:] == (n, 1)]
@@ -288,18 +286,13 @@ def _check_pairs(tree: Tree, label: str) -> None:
             raise _pairs(column[0], line[0], used, n, label)
 
 
-def _is(node: Any, names: set[str]) -> bool:
-    """Whether an object is of one of cvxpy's classes, by name."""
-    return any(kind.__name__ in names for kind in type(node).__mro__)
-
-
 def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None:
     """Refuse the one atom that holds an expression which cvxpy does not copy with it."""
     nodes: list[Any] = [objective]
     while nodes:
         node = nodes.pop()
         nodes += node.args
-        if _is(node, {"perspective"}):
+        if linear.is_perspective(node):
             raise ModelError(
                 f"The objective of agent '{label}' uses cp.perspective, which cvxpy does not copy. "
                 "Write it in a constraint: a variable t in its place, and "
@@ -312,22 +305,6 @@ def _square(node: Any) -> int:
     """The side of an expression or a constraint that is square; 0 of all others."""
     sides = node.shape[-2:]
     return int(sides[0]) if len(sides) == 2 and sides[0] == sides[1] else 0
-
-
-def _as_written(term: Any) -> Any:
-    """A term before cvxpy made it as large as those that it meets."""
-    while _is(term, {"broadcast_to"}):
-        term = term.args[0]
-    return term
-
-
-def _before_ones(term: Any) -> Any:
-    """The same of a matrix that meets another one: cvxpy multiplies both by ones."""
-    if _is(term, {"MulExpression"}) and term.ndim == 2:
-        for other, ones in (term.args, reversed(term.args)):
-            if isinstance(ones, cp.Constant) and 1 in ones.shape and np.all(ones.value == 1):
-                return other
-    return term
 
 
 def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) -> ModelError:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import rule_of, written
+from .atoms import linear, rule_of, written
 from .canonical import affine_map
 from .layout import Layout, picked
 from .matrices import (
@@ -23,7 +23,6 @@ from .matrices import (
     as_array,
     compact,
     csr,
-    diagonal,
     has_entries,
     is_blank,
     zeros,
@@ -31,14 +30,6 @@ from .matrices import (
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
 
-# Atoms that only move entries about; where each output entry comes from is read off by running
-# the atom on entry numbers.
-_MOVES = frozenset(
-    [
-        "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
-        "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
-    ]
-)  # fmt: skip
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
 _KRON_LIMIT = 50_000
@@ -127,10 +118,11 @@ class _Builder:
         opposite = _opposite(expr)
         if opposite is not None:
             self._opposites.append(opposite)
-            return _negated(expr, self.visit(opposite))
+            u, m = self.visit(opposite), expr.size
+            return _image(expr.shape, zeros(m), [(linear.minus(m), u)])
         args = [self.visit(arg) for arg in expr.args]
-        linear = self._linear(expr, args)
-        return self._outer(expr, args) if linear is None else linear
+        image = self._linear(expr, args)
+        return self._outer(expr, args) if image is None else image
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
         """Entries of a variable at these positions, all of which are held."""
@@ -155,24 +147,18 @@ class _Builder:
 
     def _sparse_product(self, expr: Any) -> Combination | None:
         """A product with a sparse constant, which stays sparse; None for all others."""
-        if type(expr).__name__ != "MulExpression":
+        known = rule_of(expr)
+        if known is None or known[0].product != "matrix":
             return None
-        for place, (constant, other) in enumerate((expr.args, expr.args[::-1])):
+        for k, (other, constant) in enumerate((expr.args, expr.args[::-1])):
             if not constant.is_constant() or constant.parameters():
                 continue
             C = constant.value
             if not sp.issparse(C) or C.ndim != 2 or C.shape != constant.shape:
                 continue
             self._check(C.data)
-            u, eye = self.visit(other), None
-            copies = u.h.size // C.shape[1 - place]
-            if copies > 1:
-                eye = sp.eye_array(copies)
-            if place == 0:
-                M = C if eye is None else sp.kron(eye, C)
-            else:
-                M = C.T if eye is None else sp.kron(C.T, eye)
-            return _image(expr.shape, zeros(expr.size), [(compact(M), u)])
+            M = known[0].linear_map(k, C, [a.shape for a in expr.args])
+            return _image(expr.shape, zeros(expr.size), [(compact(M), self.visit(other))])
         return None
 
     def _check(self, h: Array) -> None:
@@ -192,20 +178,13 @@ class _Builder:
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
         """The combination of an atom that is linear in its non-constant arguments, else None."""
-        kind = type(expr).__name__
-        m = expr.size
-        if kind == "AddExpression":
+        if linear.adds(expr):
             return _total(expr.shape, args)
-        if kind == "NegExpression":
-            return _negated(expr, args[0])
-        if kind in _MOVES:
-            return _image(expr.shape, zeros(m), _moves(expr, args))
-        if kind == "Sum":
-            return _image(expr.shape, zeros(m), [(_summation(expr), args[0])])
-        if kind in ("multiply", "MulExpression", "DivExpression"):
+        maps = linear.maps(expr)
+        if maps is not None:
+            return _image(expr.shape, zeros(expr.size), list(zip(maps, args, strict=True)))
+        if linear.scales(expr):
             return _scaled(expr, args)
-        if kind == "cumsum":  # cvxpy would canonicalize it with an auxiliary variable
-            return _image(expr.shape, zeros(m), [(_running_sum(expr), args[0])])
         fresh = [cp.Variable(a.shape) for a in args]
         mixed = [
             arg if combination.constant else variable
@@ -254,19 +233,14 @@ def _opposite(expr: Any) -> cp.Expression | None:
 
     The sign of the product costs nothing; that of the data is a matrix of their size.
     """
-    if type(expr).__name__ != "MulExpression":
+    known = rule_of(expr)
+    if known is None or known[0].product != "matrix":
         return None
     for place, factor in enumerate(expr.args):
-        private = any(isinstance(p, Private) for p in factor.parameters())
-        if type(factor).__name__ == "NegExpression" and private:
-            factors = [*expr.args]
-            factors[place] = factor.args[0]
-            return expr.copy(factors)
+        inner = linear.negated(factor)
+        if inner is not None and any(isinstance(p, Private) for p in factor.parameters()):
+            return expr.copy([inner if k == place else a for k, a in enumerate(expr.args)])
     return None
-
-
-def _negated(expr: Any, u: Combination) -> Combination:
-    return _image(expr.shape, zeros(expr.size), [(-sp.eye_array(expr.size, format="csr"), u)])
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -328,66 +302,13 @@ def _is_identity(F: Matrix) -> bool:
     return placed and bool(np.all(rows.data == 1))
 
 
-def _moves(expr: Any, args: Sequence[Combination]) -> list[tuple[Matrix, Combination]]:
-    """Selection matrices of an atom that only moves entries (number 0 stands for a zero)."""
-    numbers: list[NDArray[np.intp]] = []
-    start = 1
-    for a in args:
-        size = a.h.size
-        numbers.append(np.arange(start, start + size).reshape(a.shape, order="F"))
-        start += size
-    source = np.ravel(as_array(expr.numeric(numbers)), order="F").astype(int)
-    pieces: list[tuple[Matrix, Combination]] = []
-    start = 1
-    for a in args:
-        rows = np.flatnonzero((source >= start) & (source < start + a.h.size))
-        entry = (np.ones(rows.size), (rows, source[rows] - start))
-        pieces.append((sp.csr_array(entry, shape=(expr.size, a.h.size)), a))
-        start += a.h.size
-    return pieces
-
-
-def _summation(expr: Any) -> sp.csr_array:
-    shape = expr.args[0].shape
-    target = np.arange(expr.size).reshape(expr.shape, order="F")
-    if expr.axis is not None and not expr.keepdims:
-        target = np.expand_dims(target, expr.axis)
-    rows = np.ravel(np.broadcast_to(target, shape), order="F")
-    # Column by column, which takes no sorting.
-    columns = np.ones(rows.size), rows, np.arange(rows.size + 1)
-    return sp.csr_array(sp.csc_array(columns, (expr.size, rows.size)))
-
-
-def _running_sum(expr: Any) -> Matrix:
-    units = np.eye(expr.size).reshape((*expr.shape, expr.size), order="F")
-    summed = np.cumsum(units, axis=expr.axis)
-    return compact(sp.csr_array(summed.reshape((expr.size, expr.size), order="F")))
-
-
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     """Products and quotients with one constant side, unless collapsing would blow them up."""
-    left, right = args
-    kind = type(expr).__name__
-    zero = zeros(expr.size)
-    if kind == "DivExpression":
-        if not right.constant:
-            return None
-        return _image(expr.shape, zero, [(diagonal(1.0 / right.h, expr.size), left)])
-    if not (left.constant or right.constant):
+    known, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
+    if known is None or len(moving) != 1 or moving[0] not in known[0].linear_in:
         return None
-    c, u = (left, right) if left.constant else (right, left)
-    if kind == "multiply":
-        return _image(expr.shape, zero, [(diagonal(c.h, expr.size), u)])
-    value = (expr.args[0] if left.constant else expr.args[1]).value
-    C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(c.shape)
-    copies = u.h.size // C.shape[0 if right.constant else -1]
-    if C.ndim > 2 or (copies > 1 and not sp.issparse(C) and C.size * copies > _KRON_LIMIT):
-        return None
-    if C.ndim == 1:
-        C = C[None, :] if left.constant else C[:, None]
-    eye = sp.eye_array(copies)
-    if copies == 1:
-        M = C if left.constant else C.T
-    else:
-        M = sp.kron(eye, C) if left.constant else sp.kron(C.T, eye)
-    return _image(expr.shape, zero, [(compact(M), u)])
+    k = moving[0]
+    value, shapes = expr.args[1 - k].value, [u.shape for u in args]
+    C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(shapes[1 - k])
+    M = known[0].linear_map(k, C, shapes, _KRON_LIMIT)
+    return None if M is None else _image(expr.shape, zeros(expr.size), [(compact(M), args[k])])

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from .adjacency import Rows
-from .atoms import MATMUL, MULTIPLY, Entrywise
 from .eigenvalues import both_ends, dense, eigenvalues, lowest, spectral_norm, stretch
 from .matrices import (
     Array,
@@ -211,8 +210,7 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
     slopes = _slopes(term.atom, argument.h)
     if slopes is None:
         return None
-    rule = term.atom.rule
-    sign = -1 if isinstance(rule, Entrywise) and rule.convex else 1
+    sign = -1 if term.atom.rule.convex else 1
     weight = np.abs(term.weight) * slopes
     found = []
     for j, M in argument.terms:
@@ -258,13 +256,13 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:
     """The same of a product of records, as long as they may be, with affine arguments."""
-    if atom.rule is MULTIPLY:
+    if atom.rule.product == "entry":
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)
             if largest is not None and factor.shape == other.shape:
                 most = _stretch(form, other, single)
                 return None if most is None else largest * most
-    if atom.rule is not MATMUL:
+    if atom.rule.product != "matrix":
         return None
     for records, other in (atom.args, atom.args[::-1]):
         length, affine = _length(form, records, single), affine_view(form, other)

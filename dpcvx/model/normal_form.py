@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from ..errors import package_fault
 from .adjacency import Rows
-from .atoms import MATMUL, Fitted, Rule
+from .atoms import Fitted, Rule
 from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
@@ -243,7 +243,7 @@ class NormalForm:
             for u in atom.args:
                 beside = [v for v in atom.args if v is not u]
                 moving = any(v.F is not None or v.terms for v in beside)
-                if atom.rule is MATMUL and moving and self._is_matrix(u):
+                if atom.rule.product == "matrix" and moving and self._is_matrix(u):
                     found.add(u.G[0][0])
                 else:
                     others |= {k for k, _ in u.G}
@@ -284,7 +284,7 @@ class NormalForm:
         sign : float
             Of the entries, where none is declared: 1 or -1.
         """
-        matrices = [u for atom in self.atoms if atom.rule is MATMUL for u in atom.args]
+        matrices = [u for a in self.atoms if a.rule.product == "matrix" for u in a.args]
         features = {k for u in matrices for k, _ in u.G}
         data: list[Array] = []
         for k, spec in enumerate(self.private):

@@ -19,14 +19,12 @@ from typing import Any
 import cvxpy as cp
 
 from ..errors import ModelError
-from .atoms import supported
+from .atoms import linear, supported
 from .collapse import NoRule, normal_form
 from .curvature import smoothness
 from .layout import Layout
 from .normal_form import NormalForm
 from .private import Private
-
-_CHAINS = ("multiply", "MulExpression", "DivExpression")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,21 +108,8 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
 
 
 def summands(expression: Any) -> list[cp.Expression]:
-    """Terms that add up to a scalar expression; factors are multiplied out."""
-    kind, args = type(expression).__name__, expression.args
-    if kind == "AddExpression" and all(a.shape == expression.shape for a in args):
-        return [term for a in args for term in summands(a)]
-    if kind == "NegExpression":
-        return [-term for term in summands(args[0])]
-    if kind in _CHAINS and all(a.is_scalar() for a in args):
-        fixed = [not a.variables() and not _private(a) for a in args]
-        if sum(fixed) == 1 and (kind != "DivExpression" or fixed[1]):
-            place = fixed.index(False)
-            return [
-                expression.copy([term if k == place else a for k, a in enumerate(args)])
-                for term in summands(args[place])
-            ]
-    return [expression]
+    """Return terms that add up to a scalar expression; factors are multiplied out."""
+    return linear.terms(expression, lambda e: not e.variables() and not _private(e))
 
 
 def _private(expression: cp.Expression) -> list[str]:

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from .atoms import MATMUL
 from .eigenvalues import is_wide, least_by_rows
-from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, quick, scaled_rows
+from .matrices import (
+    Array,
+    Diagonal,
+    Matrix,
+    Sparse,
+    as_array,
+    csr,
+    quick,
+    scaled_rows,
+    without_zeros,
+)
 from .normal_form import Atom, Combination, Evaluator, NormalForm, derived_once
 
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
@@ -277,19 +286,13 @@ def affine_view(form: NormalForm, combination: Combination) -> Combination | Non
 
 def _expand(form: NormalForm, atom: Atom) -> Combination | None:
     """A product with one constant side as an affine combination."""
-    if atom.rule is not MATMUL or not any(a.constant for a in atom.args):
+    if atom.rule.product != "matrix" or not any(a.constant for a in atom.args):
         return None
     left, right = (affine_view(form, a) for a in atom.args)
     if left is None or right is None:
         return None
-    L = left.h.reshape(left.shape, order="F")
-    R = right.h.reshape(right.shape, order="F")
-    if left.constant:
-        copies = right.h.size // R.shape[0]
-        M, u = sp.kron(sp.eye_array(copies), np.atleast_2d(L), format="csr"), right
-    else:
-        copies = left.h.size // L.shape[-1]
-        R = R if R.ndim == 2 else R[:, None]
-        M, u = sp.kron(R.T, sp.eye_array(copies), format="csr"), left
+    k, u, fixed = (1, right, left) if left.constant else (0, left, right)
+    C = fixed.h.reshape(fixed.shape, order="F")
+    M = without_zeros(atom.rule.linear_map(k, C, [left.shape, right.shape]))
     F = None if u.F is None else csr(M @ u.F)
     return Combination(atom.shape, F, tuple((k, csr(M @ g)) for k, g in u.G), M @ u.h)

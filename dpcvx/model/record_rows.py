@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .atoms import MATMUL
 from .matrices import Array, Identity, Matrix, compact, csr, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm
 from .quadratic import Term
@@ -253,10 +252,8 @@ def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
     """
     if mode == "whole":
         return [(u, False) for u in atom.args]
-    if atom.rule is MATMUL:
-        left, right = atom.args
-        return [(left, True), (right, False)]
-    return [(u, not (u.constant and u.h.size == 1)) for u in atom.args]
+    cut = atom.rule.cut([u.constant and u.h.size == 1 for u in atom.args])
+    return list(zip(atom.args, cut, strict=True))
 
 
 def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
@@ -286,19 +283,13 @@ def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[i
 
 def _is_sum(atom: Atom) -> bool:
     rest = all(u.constant and u.h.size == 1 for u in atom.args[1:])
-    return atom.rule.sums_rows and atom.data[0] is None and rest
+    return atom.rule.sums_rows(atom.data) and rest
 
 
 def _reads_rows(atom: Atom) -> bool:
     """Whether row r of the value reads row r of its arguments, or those that are not cut."""
-    shape = atom.args[0].shape
-    if atom.rule is MATMUL:
-        return len(shape) == 2
-    rest = [u for u, cut in cut_arguments(atom, "rows") if cut]
-    if atom.rule.rows == "entry":
-        return all(u.shape == atom.shape for u in rest)
-    along = atom.rule.rows == "line" and len(shape) == 2 and len(rest) == 1
-    return along and atom.data[-2] in (1, -1, (1,), (-1,))
+    shapes = [u.shape for u, cut in cut_arguments(atom, "rows") if cut]
+    return atom.rule.by_row(atom.data, shapes, atom.shape)
 
 
 def _keeps_rows(M: Matrix, count: int) -> bool:

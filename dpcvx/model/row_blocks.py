@@ -7,12 +7,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from .atoms import MATMUL, Entrywise
+from .atoms import ITSELF
 from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array, csr, folded, zeros
 from .normal_form import (
     Argument,
@@ -36,21 +35,6 @@ _BLOCK = 1 << 19
 _MANY = 8 * _BLOCK
 # Columns of fewer rows, and gradients of more entries, cost more than the cache saves.
 _FEWEST_ROWS, _LONGEST = 4096, _BLOCK // 16
-
-
-class _Itself(Entrywise):
-    """What all rows meet, as an atom."""
-
-    name = "itself"
-
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
-        return u
-
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
-        return np.ones_like(u)
-
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
-        return g
 
 
 def bound_objective(
@@ -101,7 +85,7 @@ def _entries(atoms: Sequence[Atom]) -> int:
     for atom in atoms:
         for u in atom.args:
             found += sum(M.size for M in _maps(u) if isinstance(M, np.ndarray))
-            if atom.rule is MATMUL and u.F is None and not u.terms:
+            if atom.rule.product == "matrix" and u.F is None and not u.terms:
                 found += u.h.size
     return found
 
@@ -198,8 +182,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
                 met[j, k] = len(form.atoms) + len(met)
                 given = whole.steps[j].arguments[k]
                 argument = Argument(given.F, given.terms, given.offset, limit)
-                rule = _Itself().fitted((), [u.shape], u.shape)
-                rest.append(Step(met[j, k], rule, [argument]))
+                rest.append(Step(met[j, k], ITSELF, [argument]))
     height = _BLOCK * rows.count // _entries([form.atoms[j] for j in modes])
     ends = [*range(0, rows.count, height), rows.count]
     blocks = [_Block(rows, slice(*pair)) for pair in itertools.pairwise(ends)]

@@ -81,15 +81,6 @@ def bounded_times(a: Array, b: Array | float) -> Array:
     return np.where(np.isnan(out), np.inf, out)
 
 
-def times(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
-    """Interval product; of zero and infinity nothing is known."""
-    with np.errstate(all="ignore"):
-        corners = np.stack([s * t for s in (a, b) for t in (c, d)])
-    lost = np.isnan(corners).any(axis=0)
-    low, high = corners.min(axis=0, initial=np.inf), corners.max(axis=0, initial=-np.inf)
-    return np.where(lost, -np.inf, low), np.where(lost, np.inf, high)
-
-
 def joined(a: Index, b: Index) -> Index:
     """The record that both read, `PUBLIC` counting as any."""
     out = np.where(a == PUBLIC, b, a)

@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.atoms import MATMUL, MULTIPLY, QUAD_FORM
 from ..model.matrices import Matrix, csr, zeros
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import Term
@@ -81,7 +80,7 @@ def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
 def is_private_quadratic(form: NormalForm, term: Term) -> bool:
     """Whether a term is a quadratic form of an affine argument with a private matrix."""
     atom = term.atom
-    if atom.rule is not QUAD_FORM:
+    if not atom.rule.quadratic_form:
         return False
     at, matrix = atom.args
     return at.F is not None and not at.G and not at.terms and matrix.F is None and not matrix.terms
@@ -92,7 +91,7 @@ def weighs(form: NormalForm, term: Term) -> bool:
     atom = term.atom
     if is_private_quadratic(form, term):
         return True
-    if atom.rule not in (MULTIPLY, MATMUL):
+    if atom.rule.product is None:
         return False
     sides = [_reach(form, argument) for argument in atom.args]
     apart = all(not (on_x and on_d) for on_x, on_d in sides)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.atoms import interval_product
 from ..model.normal_form import Atom
-from .intervals import MIXED, PUBLIC, ROUNDING, Range, bounded_times, joined, times
+from .intervals import MIXED, PUBLIC, ROUNDING, Range, bounded_times, joined
 from .record_atoms import Unbounded
 
 Array = NDArray[np.float64]
@@ -49,7 +50,7 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
     constant = (factor.lo == factor.hi) & np.isfinite(factor.lo) & (not absent)
     owner = joined(g.owner, np.where(constant, PUBLIC, factor.owner))
     owner = one_record(owner, atom)
-    low, high = times(g.lo, g.hi, factor.lo, factor.hi)
+    low, high = interval_product(g.lo, g.hi, factor.lo, factor.hi)
     norms = [
         [bounded_times(n, peaks_of(b, owner, count)) for n in a.norms]
         for a, b in ((g, factor), (factor, g))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.atoms import MATMUL, MULTIPLY, Choice, Entrywise, Reduction
 from ..model.matrices import csr
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.quadratic import Term
@@ -149,71 +149,63 @@ class Pass:
         return scaled(g, factor, atom, self.count, self.absent)
 
     def _back(self, atom: Atom, g: Range) -> None:
-        rule = atom.rule
-        if rule is MATMUL:
+        if atom.rule.product == "matrix":
             self._matmul_back(atom, g)
             return
         args = self._given.arguments(atom)
-        u = args[0]
-        if isinstance(rule, Entrywise) and rule.bounded:
-            if rule.may_leave(u.lo, atom.data):
-                raise Unbounded(atom.written, "is evaluated where it may leave its domain")
-            bent = Range(*rule.slopes(u.lo, u.hi, atom.data), u.owner)
-            self._into(atom.args[0], self._scaled(g, bent, atom), atom)
-        elif rule is MULTIPLY and args[1].lo.size == u.lo.size:
-            for other, a in ((args[1], atom.args[0]), (u, atom.args[1])):
-                if self._given.moves(a):
-                    self._into(a, self._scaled(g, other, atom), atom)
-        elif isinstance(rule, Choice) and all(a.lo.size == g.lo.size for a in args):
-            owner = args[0].owner
-            for a in args[1:]:
-                owner = joined(owner, a.owner)
-            for a, c in zip(args, atom.args, strict=True):
-                if self._given.moves(c):
-                    share = Range(np.zeros(a.lo.size), np.ones(a.lo.size), owner)
-                    self._into(c, self._scaled(g, share, atom), atom)
-        elif isinstance(rule, Reduction) and rule.follows(atom.data):
-            self._reduced_back(atom, rule, g, args)
-        elif self.sites is not None and all(a.lo.size == g.lo.size for a in args):
-            self._unknown_back(atom, g, args)
+        if not (self._reduced_back(atom, g, args) or self._back_by_entry(atom, g, args)):
+            raise Unbounded(atom.written, "has no rule for records")
+
+    def _back_by_entry(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
+        """Through an atom that works entry by entry; False if nothing is known of it."""
+        rule = atom.rule
+        if any(a.lo.size != g.lo.size for a in args):
+            return False
+        if rule.may_leave(args[0].lo, atom.data):
+            raise Unbounded(atom.written, "is evaluated where it may leave its domain")
+        owner = functools.reduce(joined, [a.owner for a in args])
+        slopes = None
+        if rule.rows == "entry":
+            slopes = rule.slopes([a.lo for a in args], [a.hi for a in args], atom.data)
+        if rule.product is not None:
+            factors = [*reversed(args)]
+        elif slopes is not None:
+            factors = [Range(lo, hi, owner) for lo, hi in slopes]
+        elif self.sites is not None:  # only which record each entry reads
+            anything = np.full(g.lo.size, np.inf)
+            factors = [Range(-anything, anything, owner)] * len(args)
         else:
-            raise Unbounded(atom.written, "has no rule for records")
-
-    def _unknown_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> None:
-        """An elementwise atom of which only is known which record each entry reads."""
-        owner = args[0].owner
-        for a in args[1:]:
-            owner = joined(owner, a.owner)
-        anything = np.full(g.lo.size, np.inf)
-        for c in atom.args:
+            return False
+        for factor, c in zip(factors, atom.args, strict=True):
             if self._given.moves(c):
-                self._into(
-                    c,
-                    self._scaled(g, Range(-anything, anything, owner), atom),
-                    atom,
-                )
+                self._into(c, self._scaled(g, factor, atom), atom)
+        return True
 
-    def _reduced_back(self, atom: Atom, rule: Reduction, g: Range, args: Sequence[Range]) -> None:
-        u = args[0]
+    def _reduced_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
+        """Through a reduction; False if it is none of those that can be followed."""
+        rule, u = atom.rule, args[0]
         groups = groups_of(atom, u.lo.size)
-        if groups is None or (len(args) > 1 and not atom.args[1].constant):
-            raise Unbounded(atom.written, "has no rule for records")
+        if groups is None:
+            return False
         wide = Range(g.lo[groups], g.hi[groups], g.owner[groups])
-        last = args[1].lo.item() if len(args) > 1 else 1.0
-        if not last > 0:
-            raise Unbounded(atom.written, "divides by a number that is not positive")
-        slopes = rule.slopes(u.lo, u.hi, last)
+        slopes = rule.slopes([a.lo for a in args], [a.hi for a in args], atom.data)
         if slopes is not None:
-            self._into(atom.args[0], self._scaled(wide, Range(*slopes, u.owner), atom), atom)
-            return
+            if len(args) > 1 and not atom.args[1].constant:
+                raise Unbounded(atom.written, "has no rule for records")
+            if len(args) > 1 and not args[1].lo.item() > 0:
+                raise Unbounded(atom.written, "divides by a number that is not positive")
+            self._into(atom.args[0], self._scaled(wide, Range(*slopes[0], u.owner), atom), atom)
+            return True
+        weights = rule.weights(np.bincount(groups, minlength=g.lo.size), atom.data)
+        if weights is None:
+            return False
+        least, spread = weights
         # Weights of a whole group that depend on every entry of it.
         ones, outputs = np.ones(u.lo.size), g.lo.size
         pattern = (ones, (groups, np.arange(groups.size)))
         whole = owners(sp.csr_array(pattern, shape=(outputs, groups.size)), u.owner)
         owner = one_record(joined(g.owner, whole), atom)
-        spread = rule.spread(np.bincount(groups, minlength=outputs))
-        weights = Range(rule.least_weight * ones, ones, owner[groups])
-        scaled_by_weights = self._scaled(wide, weights, atom)
+        scaled_by_weights = self._scaled(wide, Range(least * ones, ones, owner[groups]), atom)
         own = owner >= 0
         size = g.size
         one = np.bincount(owner[own], (spread * size)[own], self.count)
@@ -223,6 +215,7 @@ class Pass:
             replace(scaled_by_weights, owner=owner[groups], norms=(one, two)),
             atom,
         )
+        return True
 
     def _matmul_back(self, atom: Atom, g: Range) -> None:
         left, right = atom.args

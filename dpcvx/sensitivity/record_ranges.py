@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows
-from ..model.atoms import MATMUL, MULTIPLY, Choice, Entrywise
 from ..model.matrices import Identity, csr, has_entries
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
@@ -27,7 +27,6 @@ from .intervals import (
     product,
     row_owner,
     selects,
-    times,
     widened,
 )
 from .record_atoms import Unbounded, groups_of, shape_of, turned
@@ -80,8 +79,7 @@ class Ranges:
     def evaluate(self, j: int) -> None:
         """Go on to the next atom, whose arguments were gone through."""
         atom = self.form.atoms[j]
-        total = isinstance(atom.rule, Entrywise) and atom.rule.total
-        if j in self.form.read or not total:
+        if j in self.form.read or not atom.rule.total:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
@@ -180,24 +178,19 @@ class Ranges:
 
     def _value(self, atom: Atom) -> Range:
         rule, size = atom.rule, max(1, math.prod(atom.shape))
-        if rule is MATMUL:
+        if rule.product == "matrix":
             return self._matmul_value(atom)
         args = self.arguments(atom)
         u = args[0]
-        if isinstance(rule, Entrywise) and rule.bounded:
-            lo, hi, lost = rule.values(u.lo, u.hi, atom.data)
+        ends = None
+        if all(a.lo.size == size for a in args):
+            ends = rule.values([a.lo for a in args], [a.hi for a in args], atom.data)
+        if ends is not None:
+            lo, hi, lost = ends
             # Where an end lies outside the domain, nothing is known.
             self.undefined |= bool(lost.any())
-            return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
-        if rule is MULTIPLY and args[1].lo.size == u.lo.size:
-            lo, hi = times(u.lo, u.hi, args[1].lo, args[1].hi)
-            return Range(lo, hi, joined(u.owner, args[1].owner))
-        if isinstance(rule, Choice) and all(a.lo.size == size for a in args):
-            lo, hi = rule.chosen([a.lo for a in args]), rule.chosen([a.hi for a in args])
-            owner = args[0].owner
-            for a in args[1:]:
-                owner = joined(owner, a.owner)
-            return Range(lo, hi, owner)
+            owner = functools.reduce(joined, [a.owner for a in args])
+            return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), owner)
         groups = groups_of(atom, u.lo.size)
         owner = np.full(size, PUBLIC)
         if groups is not None:
@@ -212,7 +205,7 @@ class Ranges:
         """Ranges of the arguments; a constant number next to an array counts as an array."""
         size = max(1, math.prod(atom.shape))
         found = [self.of(a) for a in atom.args]
-        if not isinstance(atom.rule, Choice):
+        if atom.rule.rows != "entry":
             return found
         return [
             Range(np.repeat(r.lo, size), np.repeat(r.hi, size), np.repeat(r.owner, size))

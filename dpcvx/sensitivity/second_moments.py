@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.atoms import MATMUL
 from ..model.matrices import Matrix, csr, has_entries
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import terms
@@ -310,8 +309,8 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
     """`intercept`: whether not to mind what is added to every row alike."""
-    squares = atom.rule.sums_rows and atom.rule.of_squares(atom.data)
-    if not squares or atom.data[0] is not None or not atom.args[1].constant:
+    squares = atom.rule.sums_rows(atom.data) and atom.rule.of_squares(atom.data)
+    if not squares or not atom.args[1].constant:
         return False
     residual = atom.args[0]
     if intercept and residual.F is not None and _rows_alike(residual.F):
@@ -320,7 +319,7 @@ def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -
         return False
     j, M = residual.terms[0]
     product = form.atoms[j]
-    if product.rule is not MATMUL or not _multiple_of_identity(M):
+    if product.rule.product != "matrix" or not _multiple_of_identity(M):
         return False
     left, right = product.args
     own = [_whole(form, left), *(_multiple_of_identity(G) for _, G in residual.G)]

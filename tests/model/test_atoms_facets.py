@@ -9,7 +9,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.model.atoms import RULES, Choice, Entrywise, Reduction, rule_named, rule_of
+from dpcvx.model.atoms import RULES, rule_named, rule_of
+from dpcvx.model.atoms.entrywise import Entrywise
 from dpcvx.model.matrices import csr
 
 x, y, u, v = (cp.Variable(4, name=name) for name in "xyuv")
@@ -211,14 +212,18 @@ def test_row_r_of_the_value_reads_row_r_alone(name):
     assert (RULES[name].rows == "entry") == (sample.shape == sample.shapes[0])
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if RULES[name].sums_rows])
-def test_a_sum_over_rows_is_the_sum_of_its_rows(name):
-    sample = Sample(name)
-    values = sample.draw()
-    whole = {"quad_over_lin": lambda: cp.quad_over_lin(X, s), "norm1": lambda: cp.norm1(X)}[name]()
-    rule, data = rule_of(whole)
-    fitted = rule.fitted(data, sample.shapes, ())
-    assert fitted.forward(values, fitted.data).item() == pytest.approx(sample.value(values).sum())
+@every
+def test_a_sum_over_rows_is_the_sum_of_its_rows(name, k):
+    sample = Sample(name, k)
+    whole = {"quad_over_lin": lambda: cp.quad_over_lin(X, s), "norm1": lambda: cp.norm1(X)}
+    assert sample.rule.sums_rows(sample.data) == ((name in whole) and k == 1)
+    if name in whole and k == 0:
+        values = sample.draw()
+        rule, data = rule_of(whole[name]())
+        fitted = rule.fitted(data, sample.shapes, ())
+        assert rule.sums_rows(data)
+        total = fitted.forward(values, fitted.data).item()
+        assert total == pytest.approx(sample.value(values).sum())
 
 
 def intervals(rule, data, count=400):
@@ -239,15 +244,15 @@ def test_values_and_derivatives_lie_in_their_intervals(name, k):
     rule, data = sample.rule, sample.data
     lo, hi, points = intervals(rule, data)
     assert not rule.may_leave(lo, data)
-    low, high, lost = rule.values(lo, hi, data)
+    low, high, lost = rule.values([lo], [hi], data)
     values = rule.value(points, data)
     assert not lost.any()
     assert (values >= low - 1e-12).all() and (values <= high + 1e-12).all()
-    least, most = rule.slopes(lo, hi, data)
+    ((least, most),) = rule.slopes([lo], [hi], data)
     slopes = rule.derivative(points, data)
     assert (slopes >= least - 1e-12).all() and (slopes <= most + 1e-12).all()
     # Intervals of points are points: bounds are not wider than need be.
-    for bounds in (rule.values(lo, lo, data)[:2], rule.slopes(lo, lo, data)):
+    for bounds in (rule.values([lo], [lo], data)[:2], *rule.slopes([lo], [lo], data)):
         assert np.array_equal(*bounds)
 
 
@@ -256,11 +261,11 @@ def test_nothing_is_known_outside_the_domain(name, k):
     sample = Sample(name, k)
     rule, data = sample.rule, sample.data
     if rule.domain == -math.inf:
-        total = rule.values(np.full(1, -np.inf), np.full(1, np.inf), data)
+        total = rule.values([np.full(1, -np.inf)], [np.full(1, np.inf)], data)
         assert not rule.total or not total[2].any()
         return
     lo, hi = np.full(1, rule.domain - 0.5), np.full(1, rule.domain + 1.0)
-    assert np.isinf(rule.slopes(lo, hi, data)).all()
+    assert np.isinf(rule.slopes([lo], [hi], data)).all()
     with np.errstate(all="ignore"):
         outside, inside = (rule.value(end, data) for end in (lo, hi))
     assert not np.isfinite(outside).all() and np.isfinite(inside).all()
@@ -270,7 +275,7 @@ def test_powers_are_not_followed_out_of_their_domain():
     rule, data = rule_of(exact(0.5))
     assert rule.may_leave(np.array([-0.1, 1.0]), data)
     pole = rule_of(exact(-1))[1]
-    assert rule.values(np.array([-1.0]), np.array([1.0]), pole)[2].all()
+    assert rule.values([np.array([-1.0])], [np.array([1.0])], pole)[2].all()
 
 
 @entrywise
@@ -333,40 +338,96 @@ def sp_diagonal(B):
     return csr(np.diag(B.diagonal()))
 
 
-REDUCTIONS = [
-    (name, k)
-    for name, k in CASES
-    if isinstance(RULES[name], Reduction) and RULES[name].follows(Sample(name, k).data)
-]
+def boxes(sample, seed):
+    """Intervals of the arguments of an atom, and a point of each."""
+    rng = np.random.default_rng(seed)
+    ends = [np.sort(rng.normal(size=(2, math.prod(shape))), axis=0) for shape in sample.shapes]
+    if sample.name == "quad_over_lin":
+        ends[1] = np.full((2, 1), 0.7)
+    lo, hi = ([pair[k] for pair in ends] for k in (0, 1))
+    return lo, hi, [low + rng.uniform(size=low.size) * (high - low) for low, high in ends]
 
 
-@pytest.mark.parametrize(("name", "k"), REDUCTIONS)
-def test_derivatives_of_reductions_lie_in_their_intervals(name, k):
+@pytest.mark.parametrize("name", TABLE)
+def test_intervals_hold_values_and_derivatives_of_atoms_of_several_entries(name):
+    sample = Sample(name)
+    rule, data = sample.rule, sample.data
+    if isinstance(rule, Entrywise):
+        return
+    told = {"values": {"multiply", "maximum", "minimum"}}
+    told["slopes"] = {"maximum", "minimum", "quad_over_lin", "norm1"}
+    told["weights"] = {"max", "min", "log_sum_exp", "pnorm"}
+    for seed in range(20):
+        lo, hi, point = boxes(sample, seed)
+        g = np.ones(math.prod(sample.shape))
+        values, slopes = rule.values(lo, hi, data), rule.slopes(lo, hi, data)
+        weights = rule.weights(np.full(g.size, lo[0].size // g.size), data)
+        facets = {"values": values, "slopes": slopes, "weights": weights}
+        assert {f for f, found in facets.items() if found} == {f for f in told if name in told[f]}
+        if values:
+            found = sample.value(point)
+            assert (values[0] <= found).all() and (found <= values[1]).all()
+            assert not values[2].any()
+        for k, (least, most) in enumerate(slopes or ()):
+            slope = sample.cotangent(point, g, k)
+            assert (least <= slope).all() and (slope <= most).all()
+        if weights:
+            slope = sample.cotangent(point, g, 0)
+            assert (weights[0] <= slope).all() and (slope <= 1 + 1e-12).all()
+            assert np.abs(slope).sum() <= weights[1].sum() * (1 + 1e-12)
+
+
+def test_only_euclidean_norms_are_followed_among_pnorms():
+    cube = Sample("pnorm", 1)
+    assert cube.rule.weights(np.ones(1, dtype=int), cube.data) is None
+
+
+@every
+def test_products_and_quadratic_forms_are_what_they_say(name, k):
     sample = Sample(name, k)
     rule = sample.rule
-    rest = [np.full(1, 0.7) for _ in sample.shapes[1:]]
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        lo, hi = np.sort(rng.normal(size=(2, math.prod(sample.shapes[0]))), axis=0)
-        point = lo + rng.uniform(size=lo.size) * (hi - lo)
-        g = np.ones(math.prod(sample.shape))
-        slope = sample.cotangent([point, *rest], g, 0)
-        bounds = rule.slopes(lo, hi, 0.7 if rest else 1.0)
-        if bounds is not None:
-            assert (bounds[0] <= slope).all() and (slope <= bounds[1]).all()
-            continue
-        assert (rule.least_weight <= slope).all() and (slope <= 1 + 1e-12).all()
-        entries = np.full(g.size, lo.size // g.size)
-        assert np.abs(slope).sum() <= rule.spread(entries).sum() * (1 + 1e-12)
+    first, *rest = values = sample.draw()
+    if rule.product is None and not rule.quadratic_form:
+        assert name not in ("multiply", "matmul", "quad_form")
+        assert not (rule.is_bilinear(sample.data) and len(rest) == 1 and name != "quad_over_lin")
+        return
+    u, w = (v.reshape(shape, order="F") for v, shape in zip(values, sample.shapes, strict=True))
+    made = u @ w @ u if rule.quadratic_form else u * w if rule.product == "entry" else u @ w
+    np.testing.assert_allclose(sample.value([first, *rest]), np.ravel(made, order="F"))
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if isinstance(RULES[name], Choice)])
-def test_choices_choose_one_of_their_arguments(name):
-    sample = Sample(name)
+@every
+def test_rows_are_cut_where_the_value_reads_its_own_row_alone(name, k):
+    sample = Sample(name, k)
+    rule, count = sample.rule, len(sample.shapes)
+    numbers = [name == "quad_over_lin" and place == 1 for place in range(count)]
+    cut = rule.cut(numbers)
+    assert len(cut) == count and cut[0]
+    shapes = [shape for shape, own in zip(sample.shapes, cut, strict=True) if own]
+    if not rule.by_row(sample.data, shapes, sample.shape):
+        return
     values = sample.draw()
-    chosen = sample.rule.chosen(values)
-    assert np.array_equal(chosen, sample.value(values))
-    assert ((chosen == values[0]) | (chosen == values[1])).all()
+    before = sample.value(values).reshape(sample.shape, order="F")
+    moved = [value.copy() for value in values]
+    for value, shape, own in zip(moved, sample.shapes, cut, strict=True):
+        if own:
+            value.reshape(shape, order="F")[1] += 0.05
+    after = sample.value(moved).reshape(sample.shape, order="F")
+    assert {r for r in range(len(before)) if not np.array_equal(before[r], after[r])} <= {1}
+
+
+def test_rows_are_cut_of_all_atoms_but_those_that_mix_them():
+    def by_row(name, k=0):
+        sample = Sample(name, k)
+        numbers = [place > 0 and shape == () for place, shape in enumerate(sample.shapes)]
+        cut = sample.rule.cut(numbers)
+        shapes = [shape for shape, own in zip(sample.shapes, cut, strict=True) if own]
+        return sample.rule.by_row(sample.data, shapes, sample.shape)
+
+    mixing = {"kl_div", "rel_entr", "norm_inf", "sum_largest", "quad_form"}
+    assert {name for name in TABLE if not by_row(name)} == mixing
+    assert not by_row("max", 1) and not by_row("norm1", 1) and not by_row("matmul", 2)
+    assert by_row("matmul", 1)
 
 
 @pytest.mark.parametrize("name", TABLE)

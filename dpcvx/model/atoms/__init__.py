@@ -23,15 +23,12 @@ from typing import Any
 import cvxpy as cp
 
 from . import entrywise, pairs, products, reductions
-from .entrywise import Entrywise
-from .pairs import MULTIPLY, Choice
-from .products import MATMUL, QUAD_FORM
-from .reductions import Reduction
-from .rule import Fitted, Rule
+from .pairs import interval_product
+from .rule import ITSELF, Fitted, Rule
 
 __all__ = [
-    "MATMUL", "MULTIPLY", "QUAD_FORM", "RULES", "Choice", "Entrywise", "Fitted", "Reduction",
-    "Rule", "rule_named", "rule_of", "supported", "written",
+    "ITSELF", "RULES", "Fitted", "Rule", "class_rule", "interval_product", "rule_named", "rule_of",
+    "supported", "written",
 ]  # fmt: skip
 
 RULES = {
@@ -55,9 +52,14 @@ _FUNCTIONS = {
 _MADE_OF_OTHERS = ("norm", "pos", "square", "sum_squares")
 
 
+def class_rule(atom: cp.Expression) -> Rule | None:
+    """Rule of the class of a cvxpy atom, or None if there is none."""
+    return _BY_CLASS.get(type(atom).__name__)
+
+
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
     """Rule of a cvxpy atom and its static data, or None if there is none."""
-    rule = _BY_CLASS.get(type(atom).__name__)
+    rule = class_rule(atom)
     data = None if rule is None else rule.read(atom)
     return None if rule is None or data is None else (rule, data)
 
@@ -77,5 +79,5 @@ def written(atom: cp.Expression) -> str:
 
 def supported() -> list[str]:
     """Names of the atoms that have a rule."""
-    names = {*RULES, *_MADE_OF_OTHERS} - {MATMUL.name, "pnorm"}
+    names = {*RULES, *_MADE_OF_OTHERS} - {"matmul", "pnorm"}
     return [*sorted(names), "@", "every affine atom"]

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.special import entr
 
 from ..matrices import Array, diagonal
 from ..trailing import flat
-from .rule import Fitted, Rule, Shape
+from .rule import Ends, Fitted, Rule, Shape
 
 
 class Entrywise(Rule):
@@ -22,8 +21,6 @@ class Entrywise(Rule):
 
     Attributes
     ----------
-    convex : bool or None
-        Whether its derivative rises (True) or falls (False); None if it does neither.
     bounded : bool
         Whether `values` and `slopes` are known.
     turn : float or None
@@ -32,8 +29,6 @@ class Entrywise(Rule):
         Where its derivative turns, if it is neither convex nor concave.
     domain : float
         Where its domain begins. The derivative has no bound towards it.
-    total : bool
-        Whether its values are numbers wherever its arguments are, also at infinity.
     most_curved : float or None
         Largest magnitude of its second derivative; None if there is none.
     """
@@ -41,11 +36,9 @@ class Entrywise(Rule):
     by_value = False
     rows = "entry"
     bounded: ClassVar[bool] = True
-    convex: ClassVar[bool | None] = None
     turn: ClassVar[float | None] = None
     bends: ClassVar[tuple[float, ...]] = ()
     domain: ClassVar[float] = -math.inf
-    total: ClassVar[bool] = False
     most_curved: ClassVar[float | None] = None
 
     @abstractmethod
@@ -69,13 +62,15 @@ class Entrywise(Rule):
         return Fitted(self.forward, self.vjp, data, (flat,))
 
     def values(
-        self, lo: Array, hi: Array, data: tuple[Any, ...]
-    ) -> tuple[Array, Array, NDArray[np.bool_]]:
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Ends | None:
         """Return intervals of values, and where arguments may lie outside the domain."""
+        if not self.bounded:
+            return None
         with np.errstate(all="ignore"):
-            ends = np.stack([self._at(lo, data), self._at(hi, data)])
+            ends = np.stack([self._at(lo[0], data), self._at(hi[0], data)])
             if self.turn is not None:
-                inside = (lo < self.turn) & (self.turn < hi)
+                inside = (lo[0] < self.turn) & (self.turn < hi[0])
                 peak = self._at(np.full(1, self.turn), data)
                 ends = np.vstack([ends, np.where(inside, peak, ends[0])])
         lost = np.asarray(np.isnan(ends).any(axis=0))
@@ -84,18 +79,17 @@ class Entrywise(Rule):
     def _at(self, u: Array, data: tuple[Any, ...]) -> Array:
         return np.asarray(self.value(u, data), dtype=float)
 
-    def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
-        """Whether `slopes` are unknown because arguments from `lo` on may leave the domain."""
-        return False
-
-    def slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+    def slopes(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Sequence[tuple[Array, Array]] | None:
         """Return intervals of derivatives."""
+        if not self.bounded:
+            return None
         with np.errstate(all="ignore"):
-            low, high = self._slopes(lo, hi, data)
-        if self.domain > -math.inf:
-            outside = lo <= self.domain
-            low, high = np.where(outside, -np.inf, low), np.where(outside, np.inf, high)
-        return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+            low, high = self._slopes(lo[0], hi[0], data)
+        lost = lo[0] <= self.domain if self.domain > -math.inf else False
+        low = np.where(lost | np.isnan(low), -np.inf, low)
+        return [(low, np.where(lost | np.isnan(high), np.inf, high))]
 
     def _slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
         first, last = (np.asarray(self.derivative(u, data), dtype=float) for u in (lo, hi))
@@ -154,13 +148,14 @@ class Power(Entrywise):
         return 2.0 * u if p == 2 else p * u ** (p - 1)
 
     def values(
-        self, lo: Array, hi: Array, data: tuple[Any, ...]
-    ) -> tuple[Array, Array, NDArray[np.bool_]]:
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Ends | None:
         """Return intervals of powers; negative ones have a pole at 0."""
-        low, high, lost = super().values(lo, hi, data)
-        if data[0] < 0:
-            lost = np.logical_or(lost, (lo <= 0) & (hi >= 0))
-        return low, high, lost
+        ends = super().values(lo, hi, data)
+        if ends is None or data[0] >= 0:
+            return ends
+        low, high, lost = ends
+        return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
     def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
         """Whether powers that are no positive whole numbers meet negative arguments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,17 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import kl_div, rel_entr
 
-from ..matrices import Array, diagonal
-from .rule import Broadcasting, Shape
+from ..matrices import Array, as_array, diagonal
+from .rule import Broadcasting, Ends, Shape
+
+
+def interval_product(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+    """Return intervals of products of [a, b] and [c, d]; of zero and infinity nothing is known."""
+    with np.errstate(all="ignore"):
+        corners = np.stack([s * t for s in (a, b) for t in (c, d)])
+    lost = np.isnan(corners).any(axis=0)
+    low, high = corners.min(axis=0, initial=np.inf), corners.max(axis=0, initial=-np.inf)
+    return np.where(lost, -np.inf, low), np.where(lost, np.inf, high)
 
 
 class Multiply(Broadcasting):
@@ -20,6 +30,8 @@ class Multiply(Broadcasting):
     name = "multiply"
     classes = ("multiply",)
     arguments = 2
+    product = "entry"
+    linear_in = (0, 1)
 
     def forward(self, v: Sequence[Array], data: Any) -> Array:
         """Return products."""
@@ -29,13 +41,18 @@ class Multiply(Broadcasting):
         """Return the cotangent."""
         return g * v[1 - k]
 
-    def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Whether both factors move."""
-        return all(moving)
+    def linear_map(
+        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
+    ) -> Any:
+        """Return the other factor."""
+        return _diagonal(other, shapes)
 
-    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
-        """Whether it is a product."""
-        return True
+    def values(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Ends | None:
+        """Return intervals of products."""
+        low, high = interval_product(lo[0], hi[0], lo[1], hi[1])
+        return low, high, np.zeros(low.shape, dtype=bool)
 
     def bilinear(
         self,
@@ -55,6 +72,7 @@ class Division(Broadcasting):
     name = "division"
     classes = ("DivExpression",)
     arguments = 2
+    linear_in = (0,)
 
     def written(self, data: tuple[Any, ...], last: Array | None) -> str:
         """Return how users write it."""
@@ -71,6 +89,17 @@ class Division(Broadcasting):
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
         """Whether the denominator moves."""
         return moving[1]
+
+    def linear_map(
+        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
+    ) -> Any:
+        """Return the reciprocals of the denominator."""
+        return _diagonal(1.0 / as_array(other), shapes)
+
+
+def _diagonal(values: Any, shapes: Sequence[Shape]) -> sp.csr_array:
+    size = math.prod(np.broadcast_shapes(*shapes))
+    return diagonal(np.ravel(as_array(values), order="F"), size)
 
 
 class Choice(Broadcasting):
@@ -93,6 +122,18 @@ class Choice(Broadcasting):
         """Return the cotangent where argument k is the first that attains the value."""
         hit = np.stack(np.broadcast_arrays(*v)) == out
         return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
+
+    def values(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Ends | None:
+        """Return what is chosen of the ends."""
+        return self.chosen(lo), self.chosen(hi), np.zeros(lo[0].shape, dtype=bool)
+
+    def slopes(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Sequence[tuple[Array, Array]] | None:
+        """Return 0 to 1."""
+        return [(np.zeros(low.size), np.ones(low.size)) for low in lo]
 
 
 class Maximum(Choice):

@@ -20,6 +20,8 @@ class Matmul(Rule):
     name = "matmul"
     classes = ("MulExpression",)
     arguments = 2
+    product = "matrix"
+    linear_in = (0, 1)
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
         """Return no static data, or None for stacks of matrices."""
@@ -61,13 +63,26 @@ class Matmul(Rule):
         G = data(g)
         return _columns(product(G, swapped(right)) if k == 0 else product(swapped(left), G))
 
-    def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Whether both factors move."""
-        return all(moving)
+    def linear_map(
+        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
+    ) -> Any:
+        """Return the other factor, once per column or row of this one."""
+        C = other if other.ndim == 2 else other[None, :] if k else other[:, None]
+        copies = math.prod(shapes[k]) // C.shape[k]
+        if copies == 1:
+            return C if k else C.T
+        if not sp.issparse(C) and C.size * copies > most:
+            return None
+        eye = sp.eye_array(copies)
+        return sp.kron(eye, C) if k else sp.kron(C.T, eye)
 
-    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
-        """Whether it is a product."""
-        return True
+    def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
+        """Return the left factor alone: every row of the product reads all of the right one."""
+        return [True, False]
+
+    def by_row(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> bool:
+        """Whether the left factor is a matrix."""
+        return len(shapes[0]) == 2
 
     def bilinear(
         self,
@@ -98,6 +113,7 @@ class QuadForm(Rule):
     name = "quad_form"
     classes = ("QuadForm",)
     arguments = 2
+    quadratic_form = True
     convex_by_numbers = True
 
     def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
@@ -134,10 +150,6 @@ class QuadForm(Rule):
         P = last.reshape((round(math.sqrt(last.size)),) * 2, order="F")
         values = np.linalg.eigvalsh((P + P.T) / 2)
         return bool(values[0] >= -1e-12 * np.abs(values).max())
-
-    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
-        """Whether it is quadratic."""
-        return True
 
     def bilinear(
         self,

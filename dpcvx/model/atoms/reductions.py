@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,16 +40,9 @@ class Reduction(Rule):
     """An atom that reduces its first argument over some or all axes.
 
     `forward` and `vjp` take an `Over` in place of the static data. Values keep reduced axes as 1.
-
-    Attributes
-    ----------
-    least_weight : float
-        The derivatives in the entries of one group lie between this and 1, unless they come from
-        `slopes`.
     """
 
     has_axis = True
-    least_weight: ClassVar[float] = -math.inf
 
     def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
         """Return the first argument's shape without the axes that are reduced."""
@@ -89,25 +82,10 @@ class Reduction(Rule):
 
         return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
 
-    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
-        """Return intervals of derivatives that depend on their own entry alone; None for others.
-
-        Parameters
-        ----------
-        lo, hi : ndarray
-            Of the entries.
-        last : float
-            The second argument, a positive number; 1 where there is none.
-        """
-        return None
-
-    def spread(self, entries: NDArray[np.intp]) -> Array:
-        """Return bounds of the l1 norms of derivatives, of groups with so many entries."""
-        return np.ones(entries.size)
-
-    def follows(self, data: tuple[Any, ...]) -> bool:
-        """Whether the contributions of records can be followed through it."""
-        return self.rows == "line"
+    def by_row(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> bool:
+        """Whether it reduces each row of a matrix."""
+        along = self.rows == "line" and len(shapes) == 1 and len(shapes[0]) == 2
+        return along and data[-2] in (1, -1, (1,), (-1,))
 
 
 def _axes(axis: Any, dimensions: int) -> list[int]:
@@ -132,7 +110,6 @@ class QuadOverLin(Reduction):
     classes = ("quad_over_lin",)
     arguments = 2
     rows = "line"
-    sums_rows = True
     convex_by_numbers = True
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
@@ -159,9 +136,15 @@ class QuadOverLin(Reduction):
             return np.asarray(np.sum(-out * g / v[1], axis=data.every, keepdims=True))
         return 2.0 * v[0] * (g / v[1])
 
-    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
-        """Return twice the entries."""
-        return 2 * lo / last, 2 * hi / last
+    def sums_rows(self, data: tuple[Any, ...]) -> bool:
+        """Whether it sums all entries."""
+        return data[0] is None
+
+    def slopes(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Sequence[tuple[Array, Array]] | None:
+        """Return twice the entries, divided by a positive number."""
+        return [(2 * lo[0] / lo[1].item(), 2 * hi[0] / lo[1].item())]
 
     def is_bilinear(self, data: tuple[Any, ...]) -> bool:
         """Whether it is a sum of squares."""
@@ -202,7 +185,6 @@ class LogSumExp(Reduction):
     name = "log_sum_exp"
     classes = ("log_sum_exp",)
     rows = "line"
-    least_weight = 0.0
 
     def forward(self, v: Sequence[Array], data: Any) -> Array:
         """Return values, without overflow."""
@@ -218,6 +200,12 @@ class LogSumExp(Reduction):
         """Return the bound 1/2."""
         return 0.5 * largest
 
+    def weights(
+        self, entries: NDArray[np.intp], data: tuple[Any, ...]
+    ) -> tuple[float, Array] | None:
+        """Return those of weights that add up to 1."""
+        return 0.0, np.ones(entries.size)
+
 
 class Max(Reduction):
     """``cp.max``. Its subgradient is that of the first entry that attains the value."""
@@ -225,7 +213,6 @@ class Max(Reduction):
     name = "max"
     classes = ("max",)
     rows = "line"
-    least_weight = 0.0
 
     def forward(self, v: Sequence[Array], data: Any) -> Array:
         """Return the largest entries."""
@@ -234,6 +221,12 @@ class Max(Reduction):
     def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent at the first."""
         return _first(v[0] == out, data.axis) * g
+
+    def weights(
+        self, entries: NDArray[np.intp], data: tuple[Any, ...]
+    ) -> tuple[float, Array] | None:
+        """Return those of one weight that is 1."""
+        return 0.0, np.ones(entries.size)
 
 
 class Min(Max):
@@ -254,7 +247,6 @@ class Norm1(Reduction):
     classes = ("norm1",)
     by_value = False
     rows = "line"
-    sums_rows = True
 
     def forward(self, v: Sequence[Array], data: Any) -> Array:
         """Return sums of magnitudes."""
@@ -264,9 +256,15 @@ class Norm1(Reduction):
         """Return the cotangent."""
         return np.sign(v[0]) * g
 
-    def slopes(self, lo: Array, hi: Array, last: float) -> tuple[Array, Array] | None:
+    def sums_rows(self, data: tuple[Any, ...]) -> bool:
+        """Whether it sums all entries."""
+        return data[0] is None
+
+    def slopes(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Sequence[tuple[Array, Array]] | None:
         """Return the signs."""
-        return np.where(lo > 0, 1.0, -1.0), np.where(hi < 0, -1.0, 1.0)
+        return [(np.where(lo[0] > 0, 1.0, -1.0), np.where(hi[0] < 0, -1.0, 1.0))]
 
 
 class NormInf(Reduction):
@@ -291,7 +289,6 @@ class Pnorm(Reduction):
     classes = ("Pnorm", "PnormApprox")
     has_number = True
     rows = "line"
-    least_weight = -1.0
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
         """Return p, and the axis."""
@@ -320,13 +317,11 @@ class Pnorm(Reduction):
         ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
-    def spread(self, entries: NDArray[np.intp]) -> Array:
-        """Return the l1 norms of unit vectors with so many entries."""
-        return np.sqrt(entries)
-
-    def follows(self, data: tuple[Any, ...]) -> bool:
-        """Whether it is a Euclidean norm."""
-        return data[0] == 2
+    def weights(
+        self, entries: NDArray[np.intp], data: tuple[Any, ...]
+    ) -> tuple[float, Array] | None:
+        """Return those of unit vectors, of a Euclidean norm."""
+        return (-1.0, np.sqrt(entries)) if data[0] == 2 else None
 
 
 class SumLargest(Reduction):

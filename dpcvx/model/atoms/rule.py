@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from ..matrices import Array
 from ..trailing import View, flat
@@ -18,6 +19,8 @@ Shape = tuple[int, ...]
 Forward = Callable[[Sequence[Array], Any], Array]
 VJP = Callable[[Sequence[Array], Array, Array, Any, int], Array]
 Layout = Callable[[Array], Array]
+# Lower and upper ends of intervals, and where they are lost.
+Ends = tuple[Array, Array, NDArray[np.bool_]]
 # Static numbers beyond this have no square.
 _HUGE = 1e150
 
@@ -45,6 +48,9 @@ class Fitted:
     layouts: tuple[Layout, ...]
 
 
+ITSELF = Fitted(lambda v, _: v[0], lambda v, out, g, _, k: g, None, (flat,))
+
+
 class Rule(ABC):
     """One kind of atom. Each has one instance, a constant named like it.
 
@@ -65,10 +71,18 @@ class Rule(ABC):
     rows : {"entry", "line"} or None
         How row r of the value may read row r of the arguments alone: entry by entry, or reducing
         the rest of the row.
-    sums_rows : bool
-        Whether a reduction of all axes is a sum over rows.
+    product : {"entry", "matrix"} or None
+        Whether it multiplies its two arguments: entry by entry, or as matrices.
+    linear_in : tuple of int
+        Arguments that it is linear in if the other one is constant; see `linear_map`.
+    quadratic_form : bool
+        Whether it is ``u' P u`` of its arguments u and P.
+    convex : bool or None
+        Whether its derivative rises (True) or falls (False); None if it does neither, or data tell.
     convex_by_numbers : bool
         Whether numbers of the last argument decide whether it is convex; see `convex_with`.
+    total : bool
+        Whether its values are numbers wherever its arguments are, also at infinity.
     """
 
     name: ClassVar[str]
@@ -78,8 +92,12 @@ class Rule(ABC):
     has_axis: ClassVar[bool] = False
     by_value: ClassVar[bool] = True
     rows: ClassVar[Literal["entry", "line"] | None] = None
-    sums_rows: ClassVar[bool] = False
+    product: ClassVar[Literal["entry", "matrix"] | None] = None
+    linear_in: ClassVar[tuple[int, ...]] = ()
+    quadratic_form: ClassVar[bool] = False
+    convex: ClassVar[bool | None] = None
     convex_by_numbers: ClassVar[bool] = False
+    total: ClassVar[bool] = False
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
         """Return the static data of a cvxpy atom, or None if there is no rule for it."""
@@ -150,6 +168,23 @@ class Rule(ABC):
         """
         return np.broadcast_shapes(*shapes)
 
+    def linear_map(
+        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
+    ) -> Any:
+        """Return the matrix that maps argument k, one of `linear_in`, to the value.
+
+        Parameters
+        ----------
+        k : int
+        other : ndarray or sparse matrix
+            Value of the other argument, in its shape.
+        shapes : sequence of tuple of int
+            Of the arguments.
+        most : float
+            None is returned if it would repeat a dense constant in more entries.
+        """
+        raise NotImplementedError
+
     def bilinear(
         self,
         weight: Array,
@@ -175,7 +210,7 @@ class Rule(ABC):
 
     def is_bilinear(self, data: tuple[Any, ...]) -> bool:
         """Whether it may be, with suitable arguments."""
-        return False
+        return self.product is not None or self.quadratic_form
 
     def of_squares(self, data: tuple[Any, ...]) -> bool:
         """Whether it is made of squares of the first argument, each with a weight."""
@@ -189,7 +224,7 @@ class Rule(ABC):
         moving : sequence of bool
             Which arguments depend on x.
         """
-        return False
+        return self.product is not None and all(moving)
 
     @property
     def bends_both_ways(self) -> bool:
@@ -226,6 +261,71 @@ class Rule(ABC):
             The second argument, where it is a constant number.
         """
         return None
+
+    def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
+        """Return which arguments are cut where the value is cut into rows.
+
+        Parameters
+        ----------
+        numbers : sequence of bool
+            Which arguments are constant numbers.
+        """
+        return [not number for number in numbers]
+
+    def by_row(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> bool:
+        """Whether row r of the value reads row r alone of arguments that are cut.
+
+        Parameters
+        ----------
+        data : tuple
+        shapes : sequence of tuple of int
+            Of the arguments that are cut.
+        shape : tuple of int
+            Of the value.
+        """
+        return self.rows == "entry" and all(own == shape for own in shapes)
+
+    def sums_rows(self, data: tuple[Any, ...]) -> bool:
+        """Whether it is a sum over the rows of its first argument."""
+        return False
+
+    def values(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Ends | None:
+        """Return intervals of values that read one entry of each argument each; None of others.
+
+        Also where arguments may lie outside the domain.
+
+        Parameters
+        ----------
+        lo, hi : sequence of ndarray
+            Of the arguments' entries.
+        data : tuple
+        """
+        return None
+
+    def slopes(
+        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
+    ) -> Sequence[tuple[Array, Array]] | None:
+        """Return intervals of derivatives by each argument that depend on such entries alone.
+
+        Of a reduction by the first argument only. None for others. Parameters as of `values`.
+        """
+        return None
+
+    def weights(
+        self, entries: NDArray[np.intp], data: tuple[Any, ...]
+    ) -> tuple[float, Array] | None:
+        """Return the least derivative by entries of a group, of which the largest is 1.
+
+        Also bounds of the l1 norms of derivatives of groups with so many entries. None where
+        contributions of records are not followed through the atom, or `slopes` tell more.
+        """
+        return None
+
+    def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
+        """Whether `slopes` are unknown because arguments from `lo` on may leave the domain."""
+        return False
 
     def __reduce__(self) -> str:
         return self.name.upper()
