@@ -1,14 +1,18 @@
 """Every atom, and all that its class knows of it: a table, a row per atom."""
 
+import ast
 import copy
 import math
 import pickle
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
+from dpcvx.model import atoms
 from dpcvx.model.atoms import RULES, rule_named, rule_of
 from dpcvx.model.atoms.entrywise import Entrywise
 from dpcvx.model.matrices import csr
@@ -397,6 +401,23 @@ def test_products_and_quadratic_forms_are_what_they_say(name, k):
 
 
 @every
+def test_linear_maps_are_the_atom_where_the_other_argument_is_constant(name, k):
+    sample = Sample(name, k)
+    values = sample.draw()
+    assert (len(sample.rule.linear_in) == 2) == (sample.rule.product is not None)
+    for which in sample.rule.linear_in:
+        shape = sample.shapes[1 - which]
+        other = values[1 - which].reshape(shape, order="F")
+        M = sample.rule.linear_map(which, other, sample.shapes)
+        np.testing.assert_allclose(M @ values[which], sample.value(values), rtol=1e-12)
+        if len(shape) == 2:
+            sparse = sample.rule.linear_map(which, csr(other), sample.shapes)
+            np.testing.assert_array_equal(csr(sparse).toarray(), csr(M).toarray())
+        if (name, k) == ("matmul", 0):
+            assert sample.rule.linear_map(which, other, sample.shapes, most=10) is None
+
+
+@every
 def test_rows_are_cut_where_the_value_reads_its_own_row_alone(name, k):
     sample = Sample(name, k)
     rule, count = sample.rule, len(sample.shapes)
@@ -463,3 +484,70 @@ def test_penalties_that_level_off_bend_most_at_zero(case):
     assert np.abs(bent).max() <= 2 * rule.slope_above(c, data).item() * (1 + 1e-3)
     if not rule.convex:
         assert rule.slope_above(np.array([-2.0]), data) is None
+
+
+# What other files may use of the atoms: no constant of one, and no class but that of all.
+OFFERED = {*atoms.__all__, "linear"} - {"RULES"}
+CVXPY = {"AddExpression", "NegExpression", "MulExpression", "DivExpression"}
+PACKAGE = Path(atoms.__file__).parents[2]
+
+
+def branches(source):
+    """Lines on which a file tells kinds of atoms apart."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("cvxpy"):
+            path, names = (node.module or "").split("."), {alias.name for alias in node.names}
+            inside = "atoms" in path and not (path[-1] == "atoms" and names <= OFFERED)
+            if inside or "atoms" in names:
+                yield node.lineno
+        elif isinstance(node, ast.Compare):
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            rule = any(re.fullmatch(r"(.*\.)?rule(\.name)?", side) for side in sides)
+            kind = any(re.search(r"\)\.__name__|rule\.name", side) for side in sides)
+            same = isinstance(node.ops[0], (ast.Is, ast.IsNot)) and "None" not in sides
+            among = isinstance(node.ops[0], (ast.In, ast.NotIn)) and ".rule" in sides[0]
+            if kind or (rule and (same or among)):
+                yield node.lineno
+        elif isinstance(node, ast.Constant) and node.value in CVXPY:
+            yield node.lineno
+
+
+FILES = [
+    path.relative_to(PACKAGE).as_posix()
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.parent != PACKAGE / "model" / "atoms"
+]
+
+
+@pytest.mark.parametrize("room", sorted({file.split("/")[0] for file in FILES}))
+def test_no_other_file_tells_kinds_of_atoms_apart(room):
+    shell = {"run/notebook_line.py"}  # asks where it runs
+    files = [file for file in FILES if file.split("/")[0] == room and file not in shell]
+    found = {f: list(branches((PACKAGE / f).read_text(encoding="utf-8"))) for f in files}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from .atoms import MATMUL",
+        "from ..model.atoms import Entrywise",
+        "from ..model.atoms import RULES",
+        "from ..model.atoms.products import Matmul",
+        "from .atoms import products",
+        "from ..model import atoms",
+        "atom.rule is other",
+        "atom.rule not in others",
+        "atom.rule.name == 'matmul'",
+        "type(expression).__name__ == 'multiply'",
+        "type(expression).__name__ in names",
+        "kind == 'MulExpression'",
+    ],
+)
+def test_files_that_tell_kinds_of_atoms_apart_are_found(source):
+    assert list(branches(source))
+
+
+def test_files_that_ask_atoms_are_not_found():
+    source = "from .atoms import Rule, linear, rule_of\natom.rule.product == 'matrix'\n"
+    assert not list(branches(source))

@@ -13,57 +13,41 @@ from scipy.special import entr
 
 from ..matrices import Array, diagonal
 from ..trailing import flat
-from .rule import Ends, Fitted, Rule, Shape
+from .rule import Arrays, Ends, Fitted, Rule, Shape, Shapes, Slopes, Static
 
 
 class Entrywise(Rule):
-    """An atom of one argument that works entry by entry.
-
-    Attributes
-    ----------
-    bounded : bool
-        Whether `values` and `slopes` are known.
-    turn : float or None
-        Where its value turns; None if it is monotone.
-    bends : tuple of float
-        Where its derivative turns, if it is neither convex nor concave.
-    domain : float
-        Where its domain begins. The derivative has no bound towards it.
-    most_curved : float or None
-        Largest magnitude of its second derivative; None if there is none.
-    """
+    """An atom of one argument that works entry by entry."""
 
     by_value = False
     rows = "entry"
-    bounded: ClassVar[bool] = True
-    turn: ClassVar[float | None] = None
-    bends: ClassVar[tuple[float, ...]] = ()
-    domain: ClassVar[float] = -math.inf
-    most_curved: ClassVar[float | None] = None
+    bounded: ClassVar[bool] = True  # `values` and `slopes` are known
+    turn: ClassVar[float | None] = None  # where its value turns, if it is not monotone
+    bends: ClassVar[tuple[float, ...]] = ()  # where its derivative turns
+    domain: ClassVar[float] = -math.inf  # where it begins; no bound of the derivative towards it
+    most_curved: ClassVar[float | None] = None  # largest magnitude of its second derivative
 
     @abstractmethod
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values, entry by entry."""
 
     @abstractmethod
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives, entry by entry."""
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the value."""
         return self.value(v[0], data)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return g * self.derivative(v[0], data)
 
-    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+    def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
         """Return the rule on flat arrays."""
         return Fitted(self.forward, self.vjp, data, (flat,))
 
-    def values(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Ends | None:
+    def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
         """Return intervals of values, and where arguments may lie outside the domain."""
         if not self.bounded:
             return None
@@ -76,12 +60,10 @@ class Entrywise(Rule):
         lost = np.asarray(np.isnan(ends).any(axis=0))
         return ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf), lost
 
-    def _at(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def _at(self, u: Array, data: Static) -> Array:
         return np.asarray(self.value(u, data), dtype=float)
 
-    def slopes(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Sequence[tuple[Array, Array]] | None:
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return intervals of derivatives."""
         if not self.bounded:
             return None
@@ -91,7 +73,7 @@ class Entrywise(Rule):
         low = np.where(lost | np.isnan(low), -np.inf, low)
         return [(low, np.where(lost | np.isnan(high), np.inf, high))]
 
-    def _slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+    def _slopes(self, lo: Array, hi: Array, data: Static) -> tuple[Array, Array]:
         first, last = (np.asarray(self.derivative(u, data), dtype=float) for u in (lo, hi))
         if self.convex is not None:
             return (first, last) if self.convex else (last, first)
@@ -110,7 +92,7 @@ class Entrywise(Rule):
         """Whether its second derivatives have both signs."""
         return bool(self.bends)
 
-    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+    def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
         """Return a bound of its second derivative."""
         return None if self.most_curved is None else self.most_curved * largest
 
@@ -134,22 +116,20 @@ class Power(Entrywise):
         """Take every power."""
         return True
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(data[0], "cp.power")
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return powers."""
         return u ** data[0]
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return their derivatives."""
         p = data[0]
         return 2.0 * u if p == 2 else p * u ** (p - 1)
 
-    def values(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Ends | None:
+    def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
         """Return intervals of powers; negative ones have a pole at 0."""
         ends = super().values(lo, hi, data)
         if ends is None or data[0] >= 0:
@@ -157,12 +137,12 @@ class Power(Entrywise):
         low, high, lost = ends
         return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
-    def may_leave(self, lo: Array, data: tuple[Any, ...]) -> bool:
+    def may_leave(self, lo: Array, data: Static) -> bool:
         """Whether powers that are no positive whole numbers meet negative arguments."""
         p = data[0]
         return p != 1 and not _is_whole(p) and bool((lo < 0).any())
 
-    def _slopes(self, lo: Array, hi: Array, data: tuple[Any, ...]) -> tuple[Array, Array]:
+    def _slopes(self, lo: Array, hi: Array, data: Static) -> tuple[Array, Array]:
         p = data[0]
         if p == 1:
             return np.ones_like(lo), np.ones_like(lo)
@@ -172,30 +152,25 @@ class Power(Entrywise):
             return np.where((lo < 0) & (hi > 0), 0.0, ends.min(axis=0)), ends.max(axis=0)
         return (first, last) if p > 1 or p < 0 else (last, first)
 
-    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
+    def is_bilinear(self, data: Static) -> bool:
         """Whether it squares."""
         return data[0] == 2
 
-    def of_squares(self, data: tuple[Any, ...]) -> bool:
+    def of_squares(self, data: Static) -> bool:
         """Whether it squares."""
         return data[0] == 2
 
     def bilinear(
-        self,
-        weight: Array,
-        data: tuple[Any, ...],
-        shapes: Sequence[Shape],
-        last: Array | None,
-        shape: Shape,
+        self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
         """Return the weights, for squares."""
         return (diagonal(weight), 0) if data[0] == 2 else None
 
-    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+    def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
         """Return that of squares."""
         return 2 * largest if data[0] == 2 else None
 
-    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+    def slope_above(self, c: Array, data: Static) -> Array | None:
         """Return the derivative of powers below 1, of positive arguments."""
         p = data[0]
         return abs(p) * c ** (p - 1.0) if p < 1 and (c > 0).all() else None
@@ -217,12 +192,12 @@ class Huber(Entrywise):
         """Return the number, or None if it is a parameter."""
         return None if atom.M.value is None else (float(atom.M.value),)
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return squares, and linear numbers beyond the given one."""
         size, M = np.abs(u), data[0]
         return np.where(size <= M, size * size, 2 * M * size - M * M)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return their derivatives."""
         return 2.0 * np.clip(u, -data[0], data[0])
 
@@ -234,11 +209,11 @@ class Logistic(Entrywise):
     classes = ("logistic",)
     convex, total, most_curved = True, True, 0.25
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values, without overflow."""
         return np.logaddexp(0.0, u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return ``1 / (1 + exp(-u))``."""
         # Half the time of scipy's expit; below 1e-308 the result is 0.
         out = np.negative(u, out=np.empty_like(u))  # one array for all: records have millions
@@ -255,15 +230,15 @@ class Exp(Entrywise):
     classes = ("exp",)
     convex, total = True, True
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return np.exp(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return np.exp(u)
 
-    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+    def slope_above(self, c: Array, data: Static) -> Array | None:
         """Return the derivative."""
         return np.exp(c)
 
@@ -275,15 +250,15 @@ class Log(Entrywise):
     classes = ("log",)
     convex, domain = False, 0.0
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return np.log(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return np.reciprocal(u)
 
-    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+    def slope_above(self, c: Array, data: Static) -> Array | None:
         """Return the derivative at positive arguments."""
         return 1 / c if (c > 0).all() else None
 
@@ -295,15 +270,15 @@ class Log1p(Entrywise):
     classes = ("log1p",)
     convex, domain = False, -1.0
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return np.log1p(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return 1 / (1 + u)
 
-    def slope_above(self, c: Array, data: tuple[Any, ...]) -> Array | None:
+    def slope_above(self, c: Array, data: Static) -> Array | None:
         """Return the derivative inside the domain."""
         return 1 / (1 + c) if (1 + c > 0).all() else None
 
@@ -315,11 +290,11 @@ class Entr(Entrywise):
     classes = ("entr",)
     convex, turn, domain = False, math.exp(-1), 0.0
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return np.asarray(entr(u))
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return -np.log(u) - 1
 
@@ -331,11 +306,11 @@ class Xexp(Entrywise):
     classes = ("xexp",)
     bounded = False
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return u * np.exp(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return (1 + u) * np.exp(u)
 
@@ -347,11 +322,11 @@ class Abs(Entrywise):
     classes = ("abs",)
     convex, turn, total = True, 0.0, True
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return magnitudes."""
         return np.abs(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return signs."""
         return np.sign(u)
 
@@ -367,15 +342,15 @@ class Tanh(Entrywise):
     classes = ("tanh",)
     bends, total, most_curved = (0.0,), True, 4 / (3 * math.sqrt(3))
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "cp.nlp.tanh"
 
-    def value(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def value(self, u: Array, data: Static) -> Array:
         """Return values."""
         return np.tanh(u)
 
-    def derivative(self, u: Array, data: tuple[Any, ...]) -> Array:
+    def derivative(self, u: Array, data: Static) -> Array:
         """Return derivatives."""
         return 1 - np.tanh(u) ** 2
 

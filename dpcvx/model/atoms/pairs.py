@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.special import kl_div, rel_entr
 
 from ..matrices import Array, as_array, diagonal
-from .rule import Broadcasting, Ends, Shape
+from .rule import Arrays, Broadcasting, Ends, Shape, Shapes, Slopes, Static
 
 
 def interval_product(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
@@ -33,34 +33,25 @@ class Multiply(Broadcasting):
     product = "entry"
     linear_in = (0, 1)
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return products."""
         return v[0] * v[1]
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return g * v[1 - k]
 
-    def linear_map(
-        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
-    ) -> Any:
+    def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
         """Return the other factor."""
         return _diagonal(other, shapes)
 
-    def values(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Ends | None:
+    def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
         """Return intervals of products."""
         low, high = interval_product(lo[0], hi[0], lo[1], hi[1])
         return low, high, np.zeros(low.shape, dtype=bool)
 
     def bilinear(
-        self,
-        weight: Array,
-        data: tuple[Any, ...],
-        shapes: Sequence[Shape],
-        last: Array | None,
-        shape: Shape,
+        self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
         """Return the weights, for arguments of one shape."""
         return (diagonal(weight), 1) if shapes[0] == shapes[1] else None
@@ -74,15 +65,15 @@ class Division(Broadcasting):
     arguments = 2
     linear_in = (0,)
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "/"
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return quotients."""
         return v[0] / v[1]
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return g / v[1] if k == 0 else -g * out / v[1]
 
@@ -90,14 +81,12 @@ class Division(Broadcasting):
         """Whether the denominator moves."""
         return moving[1]
 
-    def linear_map(
-        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
-    ) -> Any:
+    def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
         """Return the reciprocals of the denominator."""
         return _diagonal(1.0 / as_array(other), shapes)
 
 
-def _diagonal(values: Any, shapes: Sequence[Shape]) -> sp.csr_array:
+def _diagonal(values: Any, shapes: Shapes) -> sp.csr_array:
     size = math.prod(np.broadcast_shapes(*shapes))
     return diagonal(np.ravel(as_array(values), order="F"), size)
 
@@ -114,24 +103,20 @@ class Choice(Broadcasting):
     def chosen(self, values: Sequence[Array] | Array) -> Array:
         """Return the values, of arrays of one shape."""
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return what is chosen."""
         return self.chosen(np.stack(np.broadcast_arrays(*v)))
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent where argument k is the first that attains the value."""
         hit = np.stack(np.broadcast_arrays(*v)) == out
         return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
 
-    def values(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Ends | None:
+    def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
         """Return what is chosen of the ends."""
         return self.chosen(lo), self.chosen(hi), np.zeros(lo[0].shape, dtype=bool)
 
-    def slopes(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Sequence[tuple[Array, Array]] | None:
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return 0 to 1."""
         return [(np.zeros(low.size), np.ones(low.size)) for low in lo]
 
@@ -142,7 +127,7 @@ class Maximum(Choice):
     name = "maximum"
     classes = ("maximum",)
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "cp.maximum" if last is None or last.any() else "cp.pos"
 
@@ -157,7 +142,7 @@ class Minimum(Choice):
     name = "minimum"
     classes = ("minimum",)
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "cp.minimum" if last is None or last.any() else "cp.neg"
 
@@ -174,11 +159,11 @@ class KlDiv(Broadcasting):
     arguments = 2
     rows = None
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return values."""
         return np.asarray(kl_div(v[0], v[1]))
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         x, y = v
         return g * np.log(x / y) if k == 0 else g * (1 - x / y)
@@ -192,11 +177,11 @@ class RelEntr(Broadcasting):
     arguments = 2
     rows = None
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return values."""
         return np.asarray(rel_entr(v[0], v[1]))
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         x, y = v
         return g * (np.log(x / y) + 1) if k == 0 else -g * x / y

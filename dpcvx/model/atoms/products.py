@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..matrices import Array, is_blank
 from ..trailing import View, flat, product, product_with_vectors, swapped
-from .rule import Fitted, Rule, Shape
+from .rule import Arrays, Fitted, Rule, Shape, Shapes, Static
 
 
 class Matmul(Rule):
@@ -27,18 +27,18 @@ class Matmul(Rule):
         """Return no static data, or None for stacks of matrices."""
         return () if max(x.ndim for x in atom.args) <= 2 else None
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "@"
 
-    def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
+    def shape(self, shapes: Shapes, data: Static) -> Shape:
         """Return the value's shape."""
         left, right = shapes
         if not left or not right or left[-1] != right[0]:
             raise ValueError
         return (*left[:-1], *right[1:])
 
-    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+    def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
         """Return the rule of matrices, or of a matrix and a vector."""
         left, right = shapes
         if len(left) == 2 and len(right) == 1:
@@ -47,7 +47,7 @@ class Matmul(Rule):
         right = right if len(right) == 2 else (*right, 1)
         return Fitted(self.forward, self.vjp, View((left[0], right[1])), (View(left), View(right)))
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the product of matrices."""
         left, right = v
         if is_blank(left) or is_blank(right):
@@ -55,7 +55,7 @@ class Matmul(Rule):
             return np.zeros((*lead, math.prod(data.shape)))
         return _columns(product(left, right))
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent of a matrix."""
         left, right = v
         if is_blank(left if k else right):
@@ -63,9 +63,7 @@ class Matmul(Rule):
         G = data(g)
         return _columns(product(G, swapped(right)) if k == 0 else product(swapped(left), G))
 
-    def linear_map(
-        self, k: int, other: Any, shapes: Sequence[Shape], most: float = math.inf
-    ) -> Any:
+    def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
         """Return the other factor, once per column or row of this one."""
         C = other if other.ndim == 2 else other[None, :] if k else other[:, None]
         copies = math.prod(shapes[k]) // C.shape[k]
@@ -80,17 +78,12 @@ class Matmul(Rule):
         """Return the left factor alone: every row of the product reads all of the right one."""
         return [True, False]
 
-    def by_row(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> bool:
+    def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
         """Whether the left factor is a matrix."""
         return len(shapes[0]) == 2
 
     def bilinear(
-        self,
-        weight: Array,
-        data: tuple[Any, ...],
-        shapes: Sequence[Shape],
-        last: Array | None,
-        shape: Shape,
+        self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
         """Return B with ``sum(W * (L @ R)) = vec(L)' B vec(R)``."""
         first, second = map(math.prod, shapes)
@@ -116,26 +109,26 @@ class QuadForm(Rule):
     quadratic_form = True
     convex_by_numbers = True
 
-    def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
+    def misfit(self, data: Static, shapes: Shapes) -> str | None:
         """Return what no compiler makes: a matrix that does not fit the vector."""
         x, P = shapes
         square = len(P) == 2 and P[0] == P[1] == math.prod(x)
         return super().misfit(data, shapes) or (None if square else "a quadratic form")
 
-    def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
+    def shape(self, shapes: Shapes, data: Static) -> Shape:
         """Return that of a number."""
         return ()
 
-    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+    def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
         """Return the rule of a flat vector and a matrix."""
         return Fitted(self.forward, self.vjp, None, (flat, View(shapes[1])))
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the value."""
         x, P = v
         return ((x[..., None, :] @ P) @ x[..., :, None])[..., 0]
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         x, P = v
         if k == 1:
@@ -152,12 +145,7 @@ class QuadForm(Rule):
         return bool(values[0] >= -1e-12 * np.abs(values).max())
 
     def bilinear(
-        self,
-        weight: Array,
-        data: tuple[Any, ...],
-        shapes: Sequence[Shape],
-        last: Array | None,
-        shape: Shape,
+        self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
         """Return the symmetric part of a constant matrix."""
         if last is None:

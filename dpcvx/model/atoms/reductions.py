@@ -12,28 +12,16 @@ from numpy.typing import NDArray
 
 from ..matrices import Array, diagonal
 from ..trailing import View, flat
-from .rule import Fitted, Rule, Shape
+from .rule import Arrays, Fitted, Rule, Shape, Shapes, Slopes, Static
 
 
 class Over(NamedTuple):
-    """Over which axes an atom reduces, as its rule takes it.
+    """Over which axes an atom reduces, as its rule takes it."""
 
-    Attributes
-    ----------
-    axis : int or tuple of int
-        Axes to reduce, counted from the end.
-    every : int or tuple of int
-        All axes of the argument, leading ones apart.
-    number : float or None
-        The atom's number, such as the p of a p-norm.
-    single : bool
-        Whether numpy makes numbers of the value for one agent, in place of arrays.
-    """
-
-    axis: int | tuple[int, ...]
-    every: int | tuple[int, ...]
-    number: Any
-    single: bool
+    axis: int | tuple[int, ...]  # axes to reduce, counted from the end
+    every: int | tuple[int, ...]  # all axes of the argument, leading ones apart
+    number: Any  # of the atom, such as the p of a p-norm
+    single: bool  # numpy makes numbers of the value for one agent, in place of arrays
 
 
 class Reduction(Rule):
@@ -44,7 +32,7 @@ class Reduction(Rule):
 
     has_axis = True
 
-    def shape(self, shapes: Sequence[Shape], data: tuple[Any, ...]) -> Shape:
+    def shape(self, shapes: Shapes, data: Static) -> Shape:
         """Return the first argument's shape without the axes that are reduced."""
         first = shapes[0]
         if not self.has_axis:
@@ -58,7 +46,7 @@ class Reduction(Rule):
         # A second argument divides, and may have axes of its own.
         return np.broadcast_shapes(reduced, *shapes[1:])
 
-    def fitted(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> Fitted:
+    def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
         """Return the rule on flat arrays if it reduces all axes."""
         number = data[0] if self.has_number else None
         axis, keeps = data[-2:] if self.has_axis else (None, False)
@@ -75,14 +63,14 @@ class Reduction(Rule):
         views = (view, *(scalar for _ in shapes[1:]))
         size, vjp = math.prod(kept.shape), self.vjp
 
-        def backward(v: Sequence[Array], out: Array, g: Array, over: Any, k: int) -> Array:
+        def backward(v: Arrays, out: Array, g: Array, over: Any, k: int) -> Array:
             # A rule that does not look at the value is given none.
             value = kept(out) if out.shape[-1] == size else out
             return views[k].flat(vjp(v, value, kept(g), over, k))
 
         return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
 
-    def by_row(self, data: tuple[Any, ...], shapes: Sequence[Shape], shape: Shape) -> bool:
+    def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
         """Whether it reduces each row of a matrix."""
         along = self.rows == "line" and len(shapes) == 1 and len(shapes[0]) == 2
         return along and data[-2] in (1, -1, (1,), (-1,))
@@ -116,41 +104,39 @@ class QuadOverLin(Reduction):
         """Whether the second argument moves."""
         return not constant[1]
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return f"cp.{self.name}" if last is None or (last != 1).any() else "cp.sum_squares"
 
-    def misfit(self, data: tuple[Any, ...], shapes: Sequence[Shape]) -> str | None:
+    def misfit(self, data: Static, shapes: Shapes) -> str | None:
         """Return what no compiler makes: the second argument is one number."""
         return super().misfit(data, shapes) or (
             None if math.prod(shapes[1]) == 1 else "a denominator"
         )
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return sums of squares."""
         return np.asarray(np.sum(v[0] ** 2, axis=data.axis, keepdims=True)) / v[1]
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         if k == 1:
             return np.asarray(np.sum(-out * g / v[1], axis=data.every, keepdims=True))
         return 2.0 * v[0] * (g / v[1])
 
-    def sums_rows(self, data: tuple[Any, ...]) -> bool:
+    def sums_rows(self, data: Static) -> bool:
         """Whether it sums all entries."""
         return data[0] is None
 
-    def slopes(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Sequence[tuple[Array, Array]] | None:
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return twice the entries, divided by a positive number."""
         return [(2 * lo[0] / lo[1].item(), 2 * hi[0] / lo[1].item())]
 
-    def is_bilinear(self, data: tuple[Any, ...]) -> bool:
+    def is_bilinear(self, data: Static) -> bool:
         """Whether it is a sum of squares."""
         return True
 
-    def of_squares(self, data: tuple[Any, ...]) -> bool:
+    def of_squares(self, data: Static) -> bool:
         """Whether it is a sum of squares."""
         return True
 
@@ -159,12 +145,7 @@ class QuadOverLin(Reduction):
         return last is not None and last.item() > 0
 
     def bilinear(
-        self,
-        weight: Array,
-        data: tuple[Any, ...],
-        shapes: Sequence[Shape],
-        last: Array | None,
-        shape: Shape,
+        self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
         """Return the weights of the squares, if they are divided by a constant."""
         if last is None:
@@ -174,7 +155,7 @@ class QuadOverLin(Reduction):
         wide = scale if axis is None or keepdims else np.expand_dims(scale, axis)
         return diagonal(np.ravel(np.broadcast_to(wide, shapes[0]), order="F")), 0
 
-    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+    def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
         """Return that of squares, if they are divided by a positive constant."""
         return 2 * largest / last if last is not None and last > 0 else None
 
@@ -186,23 +167,21 @@ class LogSumExp(Reduction):
     classes = ("log_sum_exp",)
     rows = "line"
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return values, without overflow."""
         top = np.max(v[0], axis=data.axis, keepdims=True)
         top = np.where(np.isfinite(top), top, 0.0)
         return np.log(np.sum(np.exp(v[0] - top), axis=data.axis, keepdims=True)) + top
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return np.exp(v[0] - out) * g
 
-    def curvature(self, largest: float, data: tuple[Any, ...], last: float | None) -> float | None:
+    def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
         """Return the bound 1/2."""
         return 0.5 * largest
 
-    def weights(
-        self, entries: NDArray[np.intp], data: tuple[Any, ...]
-    ) -> tuple[float, Array] | None:
+    def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
         """Return those of weights that add up to 1."""
         return 0.0, np.ones(entries.size)
 
@@ -214,17 +193,15 @@ class Max(Reduction):
     classes = ("max",)
     rows = "line"
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the largest entries."""
         return np.max(v[0], axis=data.axis, keepdims=True)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent at the first."""
         return _first(v[0] == out, data.axis) * g
 
-    def weights(
-        self, entries: NDArray[np.intp], data: tuple[Any, ...]
-    ) -> tuple[float, Array] | None:
+    def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
         """Return those of one weight that is 1."""
         return 0.0, np.ones(entries.size)
 
@@ -235,7 +212,7 @@ class Min(Max):
     name = "min"
     classes = ("min",)
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the smallest entries."""
         return np.min(v[0], axis=data.axis, keepdims=True)
 
@@ -248,21 +225,19 @@ class Norm1(Reduction):
     by_value = False
     rows = "line"
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return sums of magnitudes."""
         return np.sum(np.abs(v[0]), axis=data.axis, keepdims=True)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return np.sign(v[0]) * g
 
-    def sums_rows(self, data: tuple[Any, ...]) -> bool:
+    def sums_rows(self, data: Static) -> bool:
         """Whether it sums all entries."""
         return data[0] is None
 
-    def slopes(
-        self, lo: Sequence[Array], hi: Sequence[Array], data: tuple[Any, ...]
-    ) -> Sequence[tuple[Array, Array]] | None:
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return the signs."""
         return [(np.where(lo[0] > 0, 1.0, -1.0), np.where(hi[0] < 0, -1.0, 1.0))]
 
@@ -273,11 +248,11 @@ class NormInf(Reduction):
     name = "norm_inf"
     classes = ("norm_inf",)
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return the largest magnitudes."""
         return np.max(np.abs(v[0]), axis=data.axis, keepdims=True)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent at the first."""
         return _first(np.abs(v[0]) == out, data.axis) * np.sign(v[0]) * g
 
@@ -298,11 +273,11 @@ class Pnorm(Reduction):
         """Take p of norms."""
         return number >= 1
 
-    def written(self, data: tuple[Any, ...], last: Array | None) -> str:
+    def written(self, data: Static, last: Array | None) -> str:
         """Return how users write it."""
         return "cp.norm" if data[0] == 2 else "cp.pnorm"
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return norms."""
         total = np.sum(np.abs(v[0]) ** data.number, axis=data.axis, keepdims=True)
         if not data.single:
@@ -312,14 +287,12 @@ class Pnorm(Reduction):
         powers = [number ** (1 / data.number) for number in total.flat]
         return np.array(powers).reshape(total.shape)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         ratio = np.divide(np.abs(v[0]), out, out=np.zeros_like(v[0]), where=out > 0)
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
-    def weights(
-        self, entries: NDArray[np.intp], data: tuple[Any, ...]
-    ) -> tuple[float, Array] | None:
+    def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
         """Return those of unit vectors, of a Euclidean norm."""
         return (-1.0, np.sqrt(entries)) if data[0] == 2 else None
 
@@ -336,11 +309,11 @@ class SumLargest(Reduction):
         """Return the number, or None if entries are compared along an axis."""
         return (float(atom.k),) if getattr(atom, "axis", None) is None else None
 
-    def forward(self, v: Sequence[Array], data: Any) -> Array:
+    def forward(self, v: Arrays, data: Any) -> Array:
         """Return sums of the largest entries."""
         return np.sum(_largest(v[0], data.number) * v[0], axis=-1, keepdims=True)
 
-    def vjp(self, v: Sequence[Array], out: Array, g: Array, data: Any, k: int) -> Array:
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
         """Return the cotangent."""
         return _largest(v[0], data.number) * g
 
