@@ -248,14 +248,14 @@ def agents():
 Case = tuple[Callable[..., object], Callable[[], dict[str, object]], Callable[[object], object]]
 CALLS: dict[str, Case] = {
     "Within": (dp.Within, lambda: {"radius": 0.1}, nothing),
-    "Rows": (dp.Rows, lambda: {"bound": 1.0}, protected),
+    "Rows": (dp.Rows, lambda: {"max_norm": 1.0}, protected),
     "Asserted": (dp.Asserted, lambda: {"l2": 1.0}, asserted),
     "Private": (
         dp.Private, lambda: {"data": np.ones(2), "adjacency": dp.Within(0.1), "name": "d"}, of_data,
     ),
     "Agent": (dp.Agent, lambda: {"objective": objective(), "name": "a"}, of_agent),
     "Problem": (dp.Problem, lambda: {"agents": agents()}, solved),
-    "Gaussian": (dp.Gaussian, lambda: {"multiplier": 3.0}, noised),
+    "Gaussian": (dp.Gaussian, lambda: {"noise_multiplier": 3.0}, noised),
     "Gaussian per step": (
         dp.Gaussian, lambda: {"release_epsilon": 0.5, "release_delta": 1e-6}, noised,
     ),
@@ -311,7 +311,8 @@ CALLS: dict[str, Case] = {
     "Problem.compare": (
         lambda **given: two_agents().compare(**given),
         lambda: {
-            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3, "runs": 1,
+            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)},
+            "time_limit": 1e-3, "runs": 1,
             "seed": 0, "verbose": False,
         },
         nothing,
@@ -319,7 +320,8 @@ CALLS: dict[str, Case] = {
     "Problem.tune": (
         lambda **given: two_agents().tune(**given),
         lambda: {
-            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3, "seed": 0,
+            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)},
+            "time_limit": 1e-3, "seed": 0,
             "verbose": False,
         },
         nothing,
@@ -327,7 +329,7 @@ CALLS: dict[str, Case] = {
     "Problem.tradeoff": (
         lambda **given: two_agents().tradeoff(**given),
         lambda: {
-            "epsilons": [1.0], "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3,
+            "epsilons": [1.0], "delta": 1e-6, "proxy": {"d": np.ones(2)}, "time_limit": 1e-3,
             "runs": 1, "seed": 0, "verbose": False,
         },
         nothing,
@@ -336,15 +338,15 @@ CALLS: dict[str, Case] = {
         lambda **given: a_plan().run(**given), lambda: {"seed": 1, "verbose": False}, nothing,
     ),
     "Plan.replay": (lambda **given: a_plan().replay(**given), dict, nothing),
-    "check": (dp.check_sensitivity, lambda: {"plan": a_plan()}, nothing),
+    "check_sensitivity": (dp.check_sensitivity, lambda: {"plan": a_plan()}, nothing),
     "audit": (dp.audit, lambda: {"target": a_plan(), "runs": 20}, nothing),
     "audit mechanism": (dp.audit, lambda: {"target": dp.Laplace(1.0), "runs": 20}, nothing),
-    "attack": (
+    "reconstruct": (
         dp.reconstruct, lambda: {"plan": a_plan(), "transcript": a_result().transcript}, nothing,
     ),
-    "loopback": (dp.LoopbackOwners, lambda: {"plan": a_plan()}, between),
+    "LoopbackOwners": (dp.LoopbackOwners, lambda: {"plan": a_plan()}, between),
     "Owner": (dp.Owner, dict, nothing),
-    "Owners": (dp.RemoteOwners, lambda: {"listen": "127.0.0.1:0", "keys": "keys"}, nothing),
+    "RemoteOwners": (dp.RemoteOwners, lambda: {"listen": "127.0.0.1:0", "keys": "keys"}, nothing),
     "Ledger": (dp.Ledger, lambda: {"accounts": (a_result().ledger["a"],)}, str),
     "networks.Network": (
         dp.networks.Network,
@@ -356,14 +358,16 @@ CALLS: dict[str, Case] = {
     ),
     "OneShot": (dp.OneShot, dict, fixed),
     "FederatedGradient": (dp.FederatedGradient, dict, used),
-    "Expected": (dp.Prior, lambda: {"mean": np.ones(2), "spread": 1.0}, nothing),
+    "Prior": (dp.Prior, lambda: {"mean": np.ones(2), "std": 1.0}, nothing),
     "Dask": (dp.Dask, dict, nothing),
-    "conformance": (
+    "testing.check_method": (
         dp.testing.check_method,
         lambda: {"method": dp.FederatedAveraging(), "instances": [], "rounds": None},
         nothing,
     ),
-    "central": (dp.not_private.joint_problem, lambda: {"problem": two_agents()}, nothing),
+    "not_private.joint_problem": (
+        dp.not_private.joint_problem, lambda: {"problem": two_agents()}, nothing,
+    ),
     "objective": (
         dp.not_private.objective,
         lambda: {"problem": a_plan().problem, "solution": a_result().last},
@@ -418,7 +422,7 @@ def call(name, argument, value):
                 return use(function(**{**given, "folder": folder}))
         return use(function(**given))
 
-    trial.lasts = argument == "seconds" and value in ("huge", "large")
+    trial.lasts = argument == "time_limit" and value in ("huge", "large")
     return f"{name}({argument}={value})", trial
 
 

@@ -35,7 +35,7 @@ def vector(rng, size, name="d"):
 def rows(rng, count, *width, name="X", **arguments):
     """Private records."""
     change = ["replace_one", "add_or_remove_one"][rng.integers(2)]
-    settings = {"norm": [1, 2, np.inf][rng.integers(3)], "change": change} | arguments
+    settings = {"norm": [1, 2, np.inf][rng.integers(3)], "relation": change} | arguments
     signs = {s: True for s in [settings.pop("sign", None)] if s}
     return dp.Private(shape=(count, *width), adjacency=dp.Rows(1.5, **settings), name=name, **signs)
 
@@ -209,7 +209,7 @@ def replayed(rng, kind):
     first = dp.Agent(cp.Minimize(KINDS[kind](rng, x)), name="first")
     others = [dp.Agent(cp.Minimize(cp.sum_squares(x - k)), name=f"other{k}") for k in range(2)]
     noise = [dp.Gaussian, dp.Laplace][rng.integers(2)]
-    mechanism = noise(multiplier=10 ** rng.uniform(-1, 2), decay=rng.choice([1.0, 0.9]))
+    mechanism = noise(noise_multiplier=10 ** rng.uniform(-1, 2), decay=rng.choice([1.0, 0.9]))
     delta = 1e-6 if noise is dp.Gaussian else 0.0
     plan = dp.Problem([first, *others]).plan(
         method(rng), mechanism=mechanism, rounds=6, delta=delta

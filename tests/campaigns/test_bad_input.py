@@ -61,11 +61,12 @@ def test_the_campaign_sees_what_it_looks_for(monkeypatch):
 
 # What runs and functions give back, errors, and what needs a job of MPI: nobody calls them.
 GIVEN = {
-    "Algorithm", "Attack", "Audit", "Check", "Comparison", "Guarantee", "MPI", "RecourseSolution",
+    "Algorithm", "Audit", "Reconstruction", "SensitivityCheck", "Comparison", "Guarantee", "MPI",
+    "RecourseSolution",
     "Plan", "Result", "Solution", "Status", "Tradeoff", "Transcript", "Tuned",
 }  # fmt: skip
 # Their right arguments are folders with keys, files, clusters, or minutes of a method's checks.
-UNREADY = {"Plan.replay", "Ledger.load", "Owner", "Owners", "Dask", "conformance"}
+UNREADY = {"Plan.replay", "Ledger.load", "Owner", "RemoteOwners", "Dask", "testing.check_method"}
 
 
 def test_every_public_callable_is_called_with_wrong_values():
@@ -84,10 +85,11 @@ def test_every_public_callable_is_called_with_wrong_values():
 @pytest.mark.parametrize(
     ("name", "argument"),
     [
-        ("attack", "plan"), ("check", "plan"), ("loopback", "plan"), ("loopback", "folder"),
+        ("reconstruct", "plan"), ("check_sensitivity", "plan"), ("LoopbackOwners", "plan"),
+        ("LoopbackOwners", "folder"),
         ("Ledger", "accounts"), ("networks.Network", "agents"), ("networks.Network", "neighbors"),
         ("networks.Network", "rows"), ("networks.Network", "rule"), ("Owner", "policy"),
-        ("Owners", "listen"), ("Owners", "keys"), ("conformance", "instances"),
+        ("RemoteOwners", "listen"), ("RemoteOwners", "keys"), ("testing.check_method", "instances"),
     ],
 )  # fmt: skip
 def test_constructors_and_functions_refuse_every_wrong_value_in_words(
