@@ -54,7 +54,7 @@ def main() -> None:
     # Now the data are used. The seed makes this example print the same numbers every time; whoever
     # knows it could subtract the noise, so the guarantee says "not for release". Leave it out in
     # earnest. This seed is a typical one: half of all seeds end within 0.14 kW of the optimum.
-    result = plan.run(seed=3)
+    result = plan.run(seed=4)
     print(result)
     print(f"flow agreed in private: {result.solution[flow].round(2)} kW")  # also in flow.value
 
