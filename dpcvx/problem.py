@@ -107,7 +107,7 @@ class Plan(Terms):
 
         Parameters
         ----------
-        seconds : float
+        time_limit : float
             Processor time, at most. The result is kept until more seconds are given.
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted, or
@@ -528,7 +528,7 @@ class Problem(Declaration):
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted.
             They must not be computed from the private data.
-        seconds : float
+        time_limit : float
             How long to search, at most.
         seed : int
             Of the noise; the same for all settings. What is found may still differ from one time to
@@ -547,8 +547,8 @@ class Problem(Declaration):
         sharing : SecretSharing, optional
             Also try methods whose noise is split over agents under secret sums. They meet the
             budget against `max_colluders` agents with the server, and rest on all others.
-        colluders : int
-            With ``sharing=``, so many.
+        max_colluders : int
+            With ``sharing=``: how many agents may pool what they see with the server.
 
         Returns
         -------

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pydoc
+import re
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.resources import files
@@ -38,6 +39,34 @@ def test_every_public_name_says_what_it_is():
     for name in dp.__all__:
         thing = getattr(dp, name)
         assert not name.startswith("_") and (inspect.getdoc(thing) or "").strip(), name
+
+
+def public_callables():
+    """Names and callables: what is public, its public methods, and the members of groups."""
+    for name in dp.__all__:
+        thing = getattr(dp, name)
+        members = thing.__all__ if name in GROUPS else vars(thing) if inspect.isclass(thing) else ()
+        inner = {
+            f"{name}.{member}": getattr(thing, member) for member in members if member[0] != "_"
+        }
+        yield from ((what, each) for what, each in {name: thing, **inner}.items() if callable(each))
+
+
+def documented_parameters(text):
+    """Names in the section Parameters of a docstring."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.M | re.S)
+    heads = re.findall(r"^(\w[\w, ]*?)(?: : .*)?$", section[1], re.M) if section else []
+    return {name.strip() for head in heads for name in head.split(",")}
+
+
+def test_documented_parameters_are_those_of_the_signature():
+    seen = set()
+    for name, thing in public_callables():
+        documented = documented_parameters(inspect.getdoc(thing) or "")
+        seen |= documented
+        if documented:
+            assert documented <= set(inspect.signature(thing).parameters), name
+    assert {"max_norm", "clip_norm", "time_limit", "recourse", "std"} <= seen
 
 
 def test_help_is_a_few_pages():

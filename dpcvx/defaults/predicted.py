@@ -59,7 +59,7 @@ class Prediction:
     ----------
     step : float
         By which a gradient is multiplied.
-    returned : {"average", "last", "tail", "weighted"}
+    output : {"average", "last", "tail", "weighted"}
         The iterate to report.
     gap : float
         Of the sum of all agents' objectives, by the end.
@@ -127,7 +127,7 @@ class Chosen:
     Attributes
     ----------
     rule : step rule
-    returned : {"average", "last", "tail", "weighted", None}
+    output : {"average", "last", "tail", "weighted", None}
         The iterate to report; None for what is usual.
     prediction : Prediction or None
         What it leads to, with noise.

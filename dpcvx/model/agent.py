@@ -54,14 +54,14 @@ class Agent:
         violation_probability=0.01)`` keeps them for the true data up to that probability.
     name : str, optional
         Used in banners and errors; ``agent 1``, ... by position if omitted.
-    clip : float, optional
+    clip_norm : float, optional
         Scale the contribution of each record to the gradient down to this l2 norm. For losses of
         records (`Rows`) whose contributions the model does not bound, or bounds too generously;
         a biased gradient is the price. If omitted, a plan without ``algorithm=`` chooses it where
         noise would hide more than the bias does, and says so; ``math.inf`` for none.
     sensitivity : Asserted, optional
         A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
-    own : sequence of cvxpy constraints, optional
+    recourse : sequence of cvxpy constraints, optional
         On variables that no other agent uses, convex; private parameters may be in them. A run
         knows nothing of them, so they cost no privacy: ``result.recourse(name)`` keeps them,
         exactly, with shared variables and the agent's share of every ``coupling=`` as agreed.

@@ -32,14 +32,16 @@ class Prior:
     ----------
     mean : array_like, or float for all entries
         In the shape of the data.
-    spread : array_like or float, optional
+    std : array_like or float, optional
         Standard deviation of the data around `mean`, as large as is publicly known; 0 where an
-        entry is publicly known. If omitted, how far to go follows from what left.
+        entry is publicly known. No released value moves by more than twice the standard deviation
+        of its noise, so that a wrong mean costs little. If omitted, the distance follows from the
+        released values.
 
     Raises
     ------
     ModelError
-        If these are no finite numbers, or a spread is negative.
+        If these are no finite numbers, or a standard deviation is negative.
     """
 
     mean: ArrayLike

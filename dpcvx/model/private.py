@@ -117,7 +117,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         The data are a symmetric matrix, or a positive semidefinite one, such as the covariance P in
         ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
         one entry of the adjacency.
-    like : array_like or sparse matrix, optional
+    proxy : array_like or sparse matrix, optional
         Public values of the same kind and shape, such as nominal loads or last year's published
         figures: what ``problem.tune`` and its like try settings on. They must not be computed from
         the private data, since whatever is chosen with them is not charged.

@@ -67,7 +67,7 @@ class SplitNoise:
     ----------
     parties : int
         Number of agents N, all of which add noise.
-    colluders : int
+    max_colluders : int
         Number c of those that may pool what they see with the server.
     width : float
         Of the grid, a power of two.

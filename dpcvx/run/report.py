@@ -131,7 +131,7 @@ def busy_line(
     text : str
     verbose : bool or None
         As for runs, but that nothing is shown without a terminal.
-    timeout : float
+    patience : float
         Seconds before the line appears: work that takes less shows nothing.
     """
     if verbose is False or not wanted(None):

@@ -222,6 +222,8 @@ class Result:
     def value(self) -> float:
         """The sum of the agents' objectives (to be minimized) at `solution`, if all are public.
 
+        Public parameters have their present values.
+
         Raises
         ------
         PrivacyError
@@ -235,14 +237,9 @@ class Result:
                 "result.value of what plan.run(...) or plan.replay(...) returned."
             )
         self.problem.require_public_objectives("result.value")
-        current = [(x, x.value) for x in self.problem.variables()]
-        try:
-            for x, _ in current:
-                x.save_value(self.solution[x])
-            return sum(float(np.asarray(agent.cost.value)) for agent in self.problem.agents)
-        finally:
-            for x, value in current:
-                x.save_value(value)
+        values = {id(x): cp.Constant(self.solution[x]) for x in self.problem.variables()}
+        costs = (agent.cost.tree_copy(values).value for agent in self.problem.agents)
+        return sum(float(np.asarray(cost)) for cost in costs)
 
     @frameless
     def recourse(

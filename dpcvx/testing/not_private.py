@@ -57,7 +57,7 @@ def joint_problem(
     problem : Problem
     data : mapping of Private or its name to array_like or callable, optional
         As for `Plan.run`.
-    own : bool
+    recourse : bool
         With the constraints in ``recourse=``, of which runs know nothing.
     """
     costs: list[cp.Expression] = []

@@ -90,7 +90,7 @@ class Copies:
         What asks, for messages.
     recourse : bool
         See `Judge`.
-    prior : mapping
+    expected : mapping
         Prior standard deviations, by agent: they are the error of the proxy.
 
     Attributes

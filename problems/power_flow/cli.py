@@ -128,17 +128,23 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_privacy(options: argparse.Namespace) -> None:
-    """Refuse budgets where nothing is private, and --violation with what cannot keep it."""
-    if options.expected is not None and (
+    """Refuse budgets where nothing is private, and promises that no option can keep."""
+    if options.prior is not None and (
         options.central
         or options.perturb == "none"
-        or (options.objective == "cost" and options.violation is None)
+        or (options.objective == "cost" and options.violation_probability is None)
     ):
         raise dp.PrivacyError(
-            "--expected is weighed against loads that leave with noise, and here none do. Drop it."
+            "--prior is weighed against loads that leave with noise, and here none do. Drop it."
         )
     if options.central:
-        for name in ("epsilon", "delta", "release_epsilon", "release_delta", "violation"):
+        for name in (
+            "epsilon",
+            "delta",
+            "release_epsilon",
+            "release_delta",
+            "violation_probability",
+        ):
             if getattr(options, name) is not None:
                 raise dp.PrivacyError(
                     f"--central solves with all loads in one place and protects nothing, so "
@@ -146,35 +152,35 @@ def _check_privacy(options: argparse.Namespace) -> None:
                     "--algorithm central is one solve by the server of what left with noise."
                 )
         return
-    if options.violation is None:
+    if options.violation_probability is None:
         budget = (options.epsilon, options.delta, options.release_epsilon, options.release_delta)
         if options.objective == "cost" and budget != (None, None, None, None):
             raise dp.PrivacyError(
-                "With --objective cost nothing is private unless --violation says how surely loads "
-                "are covered, so a budget would protect nothing. Add --violation 0.1, or drop the "
-                "privacy options."
+                "With --objective cost nothing is private unless --violation-probability says how "
+                "surely loads are covered, so a budget would protect nothing. Add "
+                "--violation-probability 0.1, or drop the privacy options."
             )
         return
     if options.objective != "cost":
         raise dp.PrivacyError(
-            "--violation is the probability with which private loads may be left uncovered at "
-            "least cost. Add --objective cost, or drop --violation."
+            "--violation-probability is the probability with which private loads may be left "
+            "uncovered at least cost. Add --objective cost, or drop --violation-probability."
         )
     for name in ("penalty", "step", "local_updates", "release_epsilon", "rounds"):
         if getattr(options, name) is not None:
             raise dp.PrivacyError(
-                f"--{name.replace('_', '-')} is for methods of several rounds, and --violation is "
-                "kept by one solve of the server. Drop one of the two."
+                f"--{name.replace('_', '-')} is for methods of several rounds, and "
+                "--violation-probability is kept by one solve of the server. Drop one of the two."
             )
     if options.algorithm not in (None, "central"):
         raise dp.PrivacyError(
             f"--algorithm {options.algorithm} has agents keep their own constraints, and "
-            "--violation is kept by one solve of the server. Write --algorithm central, or drop "
-            "one of the two."
+            "--violation-probability is kept by one solve of the server. Write --algorithm "
+            "central, or drop one of the two."
         )
     if options.perturb not in (None, "once"):
         raise dp.PrivacyError(
-            "--violation is about loads that leave once with noise, which --perturb "
+            "--violation-probability is about loads that leave once with noise, which --perturb "
             f"{options.perturb} is not. Write --perturb once, or drop one of the two."
         )
 

@@ -54,8 +54,8 @@ def _network(group: argparse._ArgumentGroup) -> None:
         choices=["shed", "cost", "both"],
         default="shed",
         help="shed: squared power that does not balance, loads private; cost: generation cost with "
-        "exact balance, nothing private unless --violation says how surely loads are covered; "
-        "both: generation cost plus the price of what does not balance, loads private "
+        "exact balance, nothing private unless --violation-probability says how surely loads are "
+        "covered; both: generation cost plus the price of what does not balance, loads private "
         "(default shed)",
     )
     add(
@@ -111,17 +111,17 @@ def _noise(group: argparse._ArgumentGroup) -> None:
         help="distribution of the noise (default auto: of the smaller predicted error)",
     )
     add(
-        "--violation",
+        "--violation-probability",
         type=float,
         help="with --objective cost: loads are private, and covered by what is delivered and by "
         "reserve except with at most this probability, such as 0.1",
     )
     add(
-        "--expected",
+        "--prior",
         metavar="CASE|SHARE",
         help="public expectations of the loads: another case with the same buses, or for studies "
         "a number such as 0.1, made up around the true loads and off by about this share. With "
-        "--violation they shape noise and margins, which hold whatever the loads are",
+        "--violation-probability they shape noise and margins, which hold whatever the loads are",
     )
     add(
         "--hide",

@@ -32,9 +32,9 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
         Of `options.parser`.
     """
     like = None
-    if options.expected is not None and options.objective == "cost":
+    if options.prior is not None and options.objective == "cost":
         network = read_case(options.case, equivalents=options.equivalents)
-        like = expected_loads(options.expected, network, options.load_scale).loads
+        like = expected_loads(options.prior, network, options.load_scale).loads
     numbered = re.fullmatch("[0-9]{1,9}", options.zones or "")
     return power_flow(
         options.case,
@@ -45,7 +45,7 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
         hidden=options.hide,
         shared=options.shared,
         equivalents=options.equivalents,
-        private=True if options.violation is not None else None,
+        private=True if options.violation_probability is not None else None,
         like=like,
     )
 
@@ -63,8 +63,8 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
     if not any(agent.private for agent in study.problem.agents):
         mechanism = epsilon = delta = None
     expected = None
-    if options.expected is not None and options.objective != "cost":
-        known = expected_loads(options.expected, study.case, options.load_scale)
+    if options.prior is not None and options.objective != "cost":
+        known = expected_loads(options.prior, study.case, options.load_scale)
         expected = known.by_zone(study.zones)
     return study.problem.plan(
         _algorithm(options),
@@ -73,7 +73,7 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         epsilon=epsilon,
         delta=delta,
         release={None: None, "none": None, "once": "once"}.get(options.perturb, "each_step"),
-        violation_probability=options.violation,
+        violation_probability=options.violation_probability,
         prior=expected,
     )
 

@@ -123,7 +123,7 @@ def sweep(
                 "optimum": optimum(study),
                 # Where loads are to be covered, a point that ignores them is no answer.
                 "start": None
-                if options.violation is not None
+                if options.violation_probability is not None
                 else at_start(study.problem) / objective_unit(study)[1],
                 "noiseless": _noiseless(study, plan),
             }

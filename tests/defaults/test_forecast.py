@@ -1,4 +1,4 @@
-"""Signal beside noise, as text, before any data are read; simulations are tests/verify's."""
+"""Signal beside noise, as text, before any data are read; simulations are tests/tuning's."""
 
 import re
 from functools import cache

@@ -162,7 +162,7 @@ def test_combinations_of_options_run(tmp_path, options):
 
 
 def test_generation_cost_with_private_loads(tmp_path, capsys):
-    options = ("--objective", "cost", "--violation", 0.1, "--radius", 0.002, *FAST)
+    options = ("--objective", "cost", "--violation-probability", 0.1, "--radius", 0.002, *FAST)
     assert run(*options, "--seed", 1, "--json", tmp_path / "result.json") == 0
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["status"] == "completed" and result["guarantee"]["epsilon"] <= 1
@@ -182,10 +182,16 @@ def test_expectations_lower_what_covering_loads_costs(tmp_path, capsys, zones, j
     For three zones that decide for themselves in the end, 3.9 and 5.9 % over 12.
     """
     path = tmp_path / "result.json"
-    network = ("--objective", "cost", "--violation", 0.1, *(("--zones", 1) if zones == 1 else ()))
+    network = (
+        "--objective",
+        "cost",
+        "--violation-probability",
+        0.1,
+        *(("--zones", 1) if zones == 1 else ()),
+    )
     options = (*network, "--mechanism", "laplace", "--seeds", 12)
     extra = []
-    for more in ((), ("--expected", 0.1)):
+    for more in ((), ("--prior", 0.1)):
         assert run(*options, *more, "--json", path) == 0
         result = json.loads(path.read_text())
         extra.append(result[judged][1] / result["optimum"])
@@ -210,7 +216,7 @@ def test_expectations_are_numbers_or_other_cases_with_the_same_buses(tmp_path):
     (zone, *_) = same.by_zone(study.zones).items()
     assert zone[0] == "load of zone 1" and zone[1].std is None
     plain = as_json(tmp_path, "--seed", 1, "--load-scale", 1.5, "--seeds", 5)
-    known = as_json(tmp_path, "--seed", 1, "--load-scale", 1.5, "--seeds", 5, "--expected", 0.02)
+    known = as_json(tmp_path, "--seed", 1, "--load-scale", 1.5, "--seeds", 5, "--prior", 0.02)
     assert known["gap_quartiles"][1] < plain["gap_quartiles"][1]
 
 
@@ -348,26 +354,41 @@ def test_help_explains_every_option():
         (("--epsilon", "0"), "epsilon"),
         (("--epsilon", "1", "--release-epsilon", "1"), "fix the noise twice"),
         (("--release-delta", "0.1"), "--release-epsilon"),
-        (("--violation", "0.1"), "Add --objective cost"),
-        (("--expected", "0.1", "--perturb", "none"), "--expected is weighed"),
-        (("--expected", "0.1", "--objective", "cost"), "--expected is weighed"),
-        (("--expected", "118"), "has other buses than pglib"),
-        (("--expected", "0.1", "--perturb", "objective"), "release='once'"),
-        (("--objective", "cost", "--violation", "0.1", "--perturb", "output"), "--perturb once"),
-        (("--objective", "cost", "--violation", "0.1", "--perturb", "none"), "--perturb once"),
+        (("--violation-probability", "0.1"), "Add --objective cost"),
+        (("--prior", "0.1", "--perturb", "none"), "--prior is weighed"),
+        (("--prior", "0.1", "--objective", "cost"), "--prior is weighed"),
+        (("--prior", "118"), "has other buses than pglib"),
+        (("--prior", "0.1", "--perturb", "objective"), "release='once'"),
         (
-            ("--objective", "cost", "--violation", "0.1", "--algorithm", "admm"),
+            ("--objective", "cost", "--violation-probability", "0.1", "--perturb", "output"),
+            "--perturb once",
+        ),
+        (
+            ("--objective", "cost", "--violation-probability", "0.1", "--perturb", "none"),
+            "--perturb once",
+        ),
+        (
+            ("--objective", "cost", "--violation-probability", "0.1", "--algorithm", "admm"),
             "Write --algorithm central",
         ),
-        (("--objective", "cost", "--violation", "0.1", "--step", "sqrt"), "--step is for methods"),
-        (("--objective", "cost", "--violation", "0.1", "--rounds", "3"), "--rounds is for methods"),
-        (("--objective", "cost", "--epsilon", "0.5"), "Add --violation"),
+        (
+            ("--objective", "cost", "--violation-probability", "0.1", "--step", "sqrt"),
+            "--step is for methods",
+        ),
+        (
+            ("--objective", "cost", "--violation-probability", "0.1", "--rounds", "3"),
+            "--rounds is for methods",
+        ),
+        (("--objective", "cost", "--epsilon", "0.5"), "Add --violation-probability"),
         (
             ("--central", "--epsilon", "0.5"),
             "--epsilon would change nothing. Drop it",
         ),
-        (("--central", "--objective", "cost", "--violation", "0.1"), "--violation would change"),
-        (("--objective", "cost", "--release-epsilon", "0.5"), "Add --violation"),
+        (
+            ("--central", "--objective", "cost", "--violation-probability", "0.1"),
+            "--violation-probability would change",
+        ),
+        (("--objective", "cost", "--release-epsilon", "0.5"), "Add --violation-probability"),
         (("--mechanism", "gaussian", "--delta", "0"), "Laplace"),
         (("--rounds", "0"), "rounds"),
         (("--step", "fast"), "sqrt, smooth"),
@@ -455,13 +476,31 @@ def test_every_output_says_that_it_is_of_a_relaxation(capsys):
 
 def test_bundled_cases_have_private_costs_by_the_documented_command(capsys):
     for number in (3, 5):
-        options = ("--case", number, "--objective", "cost", "--violation", 0.1, "--seed", 1)
+        options = (
+            "--case",
+            number,
+            "--objective",
+            "cost",
+            "--violation-probability",
+            0.1,
+            "--seed",
+            1,
+        )
         assert run(*options, *FAST, "--epsilon", 5) == 0
         assert "private constraints broken in 0 of 1 runs" in capsys.readouterr().out
 
 
 def test_a_run_without_a_point_says_so(capsys):
-    options = ("--case", 5, "--objective", "cost", "--violation", 0.1, "--load-scale", 5)
+    options = (
+        "--case",
+        5,
+        "--objective",
+        "cost",
+        "--violation-probability",
+        0.1,
+        "--load-scale",
+        5,
+    )
     assert run(*options, *FAST, "--seed", 1, "--quiet") == 2
     assert "the run ended as infeasible, so there is no point to measure" in capsys.readouterr().err
 
