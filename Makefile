@@ -13,6 +13,7 @@ demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture
 	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
+	$(BIN)/python -m tests.kernels & \
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lowest: $(READY)  ## what depends on versions most, with the lowest that pyproject.toml allows
