@@ -7,7 +7,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes beside each other share the cores; threads of BLAS in each would get in their way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
+EXAMPLES := $(patsubst examples/%.py,example-%,$(wildcard examples/[!_]*.py)) \
+	$(patsubst examples/%/__main__.py,example-%,$(wildcard examples/*/__main__.py))
+# Further runs of these would differ in their seeds alone.
+few-demo := --seeds 1
+few-ryu_kim_power_flow := --seeds 1
+few-chan_xie_zhao_elastic_net := --repetitions 2
+
+.PHONY: $(EXAMPLES) demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -33,10 +40,10 @@ format: $(READY)
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-examples: $(READY)  ## every script in examples/
-	ls examples/*.py examples/*/__main__.py | grep -v __init__ \
-		| sed 's|^examples/||; s|/__main__||; s|.py$$||' \
-		| xargs -P 2 -I MODULE $(BIN)/python -W error -m examples.MODULE
+examples: $(EXAMPLES)  ## every script in examples/; with --jobs 2, two at a time
+
+$(EXAMPLES): example-%: $(READY)
+	$(BIN)/python -W error -m examples.$* $(few-$*)
 
 docs: $(READY)  ## the site, in out/site: all pages, notebooks executed; warnings are errors
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs out/site
