@@ -14,7 +14,7 @@ few-demo := --seeds 1
 few-ryu_kim_power_flow := --seeds 1
 few-chan_xie_zhao_elastic_net := --repetitions 2
 
-.PHONY: $(EXAMPLES) demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
