@@ -40,6 +40,7 @@ def covered_dispatch(
         Public loads of the same kind, in per unit, of the buses that have one. Noise and margins
         are shaped to what is dear for them.
     """
+    case.check_plain()
     loads = np.flatnonzero(case.bus.pd)
     flows, gen = transfer(case), case.gen
     at = np.zeros((len(case.bus.id), len(gen.bus)))

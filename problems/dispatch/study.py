@@ -64,6 +64,7 @@ def economic_dispatch(case: Case, *, radius: float = 0.05) -> Shared:
     radius : float
         Change of one price, relative to the largest, that is to stay hidden.
     """
+    case.check_plain()
     gen = case.gen
     free = np.flatnonzero(gen.pmax > gen.pmin)
     scale = float(np.max(gen.c1 + 2 * gen.c2 * gen.pmax))

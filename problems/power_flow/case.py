@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from dpcvx._arguments import positive_finite
 
 from .checks import MOST_POWER, finite, integers, limits, ordered, within
+from .costs import Costs, free, read_costs
 from .errors import CaseError, CaseWarning
+from .extensions import Injections, dc_lines, joined, storage
 from .matpower import Tables
 from .sources import Source, tables
 
@@ -20,18 +23,19 @@ Ints = NDArray[np.int64]
 
 _ISOLATED = 4
 _DEFAULT_ANGLE = 60.0
-_POLYNOMIAL = 2
-_DEGREE = 2
 # Sizes far beyond those of real networks; see `checks.within`.
 _BASE = (1e-4, 1e6)
 _MOST_VOLTAGE = 10.0
 _IMPEDANCE = (1e-7, 1e6)
 _RATIO = (0.1, 10.0)
-_MOST_COST = 1e9
 # Equivalents of reduced networks and of three-winding transformers have negative resistances, in
 # pglib-opf up to 0.24 times the reactance with three thousand buses or less. Larger ones are mostly
 # wrong signs.
 _NEGATIVE_RESISTANCE = 0.25
+# Matrices whose rows are in service where their status is positive; of others, where it is not 0.
+_POSITIVE = ("gen", "dcline")
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +81,7 @@ class Buses(_Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Generators(_Frozen):
-    """Generators in service at buses in service.
+    """Generators in service at buses in service, then ends of DC lines, then storage.
 
     Attributes
     ----------
@@ -85,10 +89,17 @@ class Generators(_Frozen):
         Position of the bus in `Buses`.
     pmin, pmax, qmin, qmax : ndarray, shape (generators,)
         Bounds in per unit, possibly infinite.
-    c2, c1, c0 : ndarray, shape (generators,)
-        Cost ``c2 p^2 + c1 p + c0`` in $/h for active power p in per unit.
+    c2, c1, c0, q2, q1, q0 : ndarray, shape (generators,)
+        Cost ``c2 p^2 + c1 p + c0 + q2 q^2 + q1 q + q0`` in $/h for active power p and reactive
+        power q in per unit, beside what `Pieces` add.
+    rating : ndarray, shape (generators,)
+        Bound on the apparent power in per unit, infinite for all but storage.
+    loss : ndarray, shape (generators,)
+        Resistance of storage in per unit, which takes ``loss (p^2 + q^2) / w`` from `pmax`; else 0.
+    kind : ndarray of str, shape (generators,)
+        "gen", "dcline" or "storage": the matrix of the file that has the row.
     row : ndarray of int, shape (generators,)
-        Row of the file's generator matrix, counted from 1.
+        Row of that matrix, counted from 1.
     """
 
     bus: Ints
@@ -99,7 +110,51 @@ class Generators(_Frozen):
     c2: Floats
     c1: Floats
     c0: Floats
+    q2: Floats
+    q1: Floats
+    q0: Floats
+    rating: Floats
+    loss: Floats
+    kind: NDArray[np.str_]
     row: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(_Frozen):
+    """Pieces of piecewise linear costs: a generator costs the largest of its pieces.
+
+    Attributes
+    ----------
+    gen : ndarray of int, shape (pieces,)
+        Position in `Generators`, ascending.
+    reactive : ndarray of bool, shape (pieces,)
+        Whether the cost is that of reactive power; it adds to that of active power.
+    slope, intercept : ndarray, shape (pieces,)
+        ``slope x + intercept`` in $/h for power x in per unit.
+    """
+
+    gen: Ints
+    reactive: NDArray[np.bool_]
+    slope: Floats
+    intercept: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Links(_Frozen):
+    """DC lines: the power that leaves one end arrives at the other, less the loss.
+
+    Attributes
+    ----------
+    start, end : ndarray of int, shape (lines,)
+        Positions of the two ends in `Generators`.
+    loss0, loss1 : ndarray, shape (lines,)
+        ``p_end = -(1 - loss1) p_start - loss0`` in per unit.
+    """
+
+    start: Ints
+    end: Ints
+    loss0: Floats
+    loss1: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +173,8 @@ class Branches(_Frozen):
         Phase shift and bounds on the angle from minus angle to, in radians.
     rate : ndarray, shape (branches,)
         Bound on the apparent power at either end in per unit, infinite where the file has 0.
+    current : ndarray, shape (branches,)
+        Bound on the current at either end in per unit, infinite where the file has none.
     row : ndarray of int, shape (branches,)
         Row of the file's branch matrix, counted from 1.
     """
@@ -130,6 +187,7 @@ class Branches(_Frozen):
     tap: Floats
     shift: Floats
     rate: Floats
+    current: Floats
     angmin: Floats
     angmax: Floats
     row: Ints
@@ -170,7 +228,7 @@ class Case:
         File name without ``.m``, or another name of the source.
     base_mva : float
         Power base in MVA.
-    bus, gen, branch, pairs
+    bus, gen, branch, pairs, pieces, links
         The parts, see their classes.
     isolated : tuple of int
         Ids of the buses that the file marks as isolated and that were left out.
@@ -185,6 +243,8 @@ class Case:
     gen: Generators
     branch: Branches
     pairs: Pairs
+    pieces: Pieces
+    links: Links
     isolated: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
@@ -214,6 +274,14 @@ class Case:
             )
         return load_scale * self.load
 
+    def check_plain(self) -> None:
+        """Refuse what models of generators with quadratic costs of active power leave out."""
+        if np.any(self.gen.kind != "gen") or len(self.pieces.gen):
+            raise CaseError(
+                f"{self.name} has DC lines, storage, or piecewise linear costs, which this model "
+                "would leave out. Use power_flow, or switch them off."
+            )
+
     @property
     def equivalents(self) -> tuple[int, ...]:
         """Rows, from 1, of branches in service whose resistance is negative."""
@@ -236,18 +304,20 @@ def read_case(source: Source, *, equivalents: bool = False) -> Case:
     Returns
     -------
     Case
-        Elements out of service and isolated buses (type 4) with what hangs on them are left out.
-        Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees. Limits on power
-        beyond 1e7 MW are none.
+        Elements out of service and isolated buses (type 4) with what hangs on them are left out: a
+        generator or a DC line is in service where its status is positive, a branch or storage where
+        it is not 0. Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees.
+        Limits on power beyond 1e7 MW are none. DC lines become two linked generators, as in
+        MATPOWER. Storage becomes a generator that gives and takes what its energy allows in one
+        period (``mpc.time_elapsed``, one hour by default). Closed switches join buses.
 
     Raises
     ------
     CaseError
         The source is missing, truncated or inconsistent, has numbers that no network has (zero
         or tiny impedances, resistances below minus a quarter of the reactance, voltages in kV), or
-        uses what the model cannot represent (piecewise linear or non-convex cost, degree above 2,
-        direct-current lines in service, capability curves, storage, closed switches, limits on
-        currents).
+        uses what the model cannot represent (non-convex cost, degree above 2, capability curves,
+        direct-current grids, storage with a reactance).
 
     Warns
     -----
@@ -267,22 +337,24 @@ def _build(tables: Tables, equivalents: bool) -> Case:
             f"{tables.name}: baseMVA is outside {_BASE[0]:g} to {_BASE[1]:g} MVA; in per unit all "
             "numbers would be huge or tiny. Write megavolt-amperes, usually 100."
         )
-    if len(tables.dcline) and len(_in_service(tables.name, "dcline", tables.dcline, 2)):
-        raise CaseError(
-            f"{tables.name}: dcline has lines in service, which the model does not represent; "
-            "their transfer would be lost. Switch them off or model them as generators."
-        )
+    tables = joined(tables)
     bus, isolated, position = _buses(tables, base)
     branch = _branches(tables, position, base, equivalents)
+    gen, pieces, links = _generators(tables, position, base, bus.vmin)
+    notes = [*tables.notes, *_status_notes(tables)]
+    if not len(tables.gencost) and len(tables.gen):
+        notes.append(f"{tables.name}: there is no gencost, so all power costs nothing.")
     return Case(
         name=tables.name.removesuffix(".m"),
         base_mva=base,
         bus=bus,
-        gen=_generators(tables, position, base),
+        gen=gen,
         branch=branch,
         pairs=_pairs(branch),
+        pieces=pieces,
+        links=links,
         isolated=isolated,
-        notes=tables.notes,
+        notes=tuple(notes),
     )
 
 
@@ -304,7 +376,7 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
             f"{file}: bus {repeated} occurs in more than one row of bus; references to it are "
             "ambiguous. Give every bus its own id."
         )
-    for row in rows[~np.isin(table[:, 1], (1, 2, 3, _ISOLATED))]:
+    for row in rows[~np.isin(table[:, 1], (0, 1, 2, 3, _ISOLATED))]:
         raise CaseError(
             f"{file}: bus row {row + 1} has a type that is none of 1 (load), 2 (generator), 3 "
             "(reference) and 4 (isolated, left out), so it is unclear whether the bus is in "
@@ -356,7 +428,10 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
     return buses, tuple(int(bus) for bus in ids[~kept]), position
 
 
-def _generators(tables: Tables, position: dict[int, int], base: float) -> Generators:
+def _generators(
+    tables: Tables, position: dict[int, int], base: float, vmin: Floats
+) -> tuple[Generators, Pieces, Links]:
+    """Generators with the ends of DC lines and storage behind them, costs, and what links them."""
     file = tables.name
     rows = _in_service(file, "gen", tables.gen, 7)
     bus = _positions(file, "gen", tables.gen, rows, 0, position)
@@ -370,17 +445,68 @@ def _generators(tables: Tables, position: dict[int, int], base: float) -> Genera
             "that is tighter than Qmin and Qmax. The model has no such curves, and the optimum "
             "would be another. Write 0 in these columns if you mean the generator without."
         )
-    cost = _costs(tables, rows)
-    return Generators(
-        bus=bus,
-        pmin=table[:, 9] / base,
-        pmax=table[:, 8] / base,
-        qmin=table[:, 4] / base,
-        qmax=table[:, 3] / base,
-        c2=cost[:, 0] * base**2,
-        c1=cost[:, 1] * base,
-        c0=cost[:, 2].copy(),
-        row=rows + 1,
+    active, reactive = _costs(tables, rows)
+    lines = _in_service(file, "dcline", tables.dcline, 2) if len(tables.dcline) else _NO_ROWS
+    ends = np.column_stack(
+        [_positions(file, "dcline", tables.dcline, lines, end, position) for end in (0, 1)]
+    )
+    lines, ends = lines[(ends >= 0).all(axis=1)], ends[(ends >= 0).all(axis=1)]
+    stores = _in_service(file, "storage", tables.storage, 16) if len(tables.storage) else _NO_ROWS
+    at = _positions(file, "storage", tables.storage, stores, 0, position)
+    stores, at = stores[at >= 0], at[at >= 0]
+    dc = dc_lines(tables, lines)
+    kept = storage(tables, stores, vmin[at])
+    injections = ((dc, ends, lines, "dcline"), (kept, at[:, None], stores, "storage"))
+
+    def column(own: Floats, pick: Callable[[Injections], Floats]) -> Floats:
+        return np.concatenate((own, *(pick(more).reshape(-1) for more, *_ in injections)))
+
+    def priced(power: int) -> Floats:
+        own = active.coefficients[:, power] * base ** (2 - power)
+        return column(own, lambda more: _at_first_end(more, base)[:, :, power])
+
+    count = len(rows)
+    none = np.zeros(2 * len(lines) + len(stores))
+    generators = Generators(
+        bus=np.concatenate((bus, ends.reshape(-1), at)),
+        pmin=column(table[:, 9], lambda more: more.low[:, :, 0]) / base,
+        pmax=column(table[:, 8], lambda more: more.high[:, :, 0]) / base,
+        qmin=column(table[:, 4], lambda more: more.low[:, :, 1]) / base,
+        qmax=column(table[:, 3], lambda more: more.high[:, :, 1]) / base,
+        c2=priced(0),
+        c1=priced(1),
+        c0=priced(2),
+        q2=np.append(reactive.coefficients[:, 0] * base**2, none),
+        q1=np.append(reactive.coefficients[:, 1] * base, none),
+        q0=np.append(reactive.coefficients[:, 2], none),
+        rating=np.concatenate((np.full(count + 2 * len(lines), np.inf), kept.rating / base)),
+        loss=np.concatenate((np.zeros(count + 2 * len(lines)), kept.loss)),
+        kind=np.repeat(["gen", "dcline", "storage"], [count, 2 * len(lines), len(stores)]),
+        row=np.concatenate((rows, np.repeat(lines, 2), stores)) + 1,
+    )
+    start = count + 2 * np.arange(len(lines))
+    links = Links(start, start + 1, dc.drop[:, 0] / base, dc.drop[:, 1].copy())
+    return generators, _pieces(active, reactive, dc.cost, count, base), links
+
+
+def _at_first_end(more: Injections, base: float) -> Floats:
+    """Coefficients per unit, shape (rows, ends, 3): those of the cost, at the first end."""
+    prices = np.zeros((*more.low.shape[:2], 3))
+    prices[:, 0] = more.cost.coefficients * [base**2, base, 1]
+    return prices
+
+
+def _pieces(active: Costs, reactive: Costs, dc: Costs, count: int, base: float) -> Pieces:
+    """Pieces of costs in per unit; ends of DC lines stand in pairs behind `count` generators."""
+    gen = np.concatenate((active.element, reactive.element, count + 2 * dc.element))
+    sizes = len(active.element), len(reactive.element), len(dc.element)
+    of_reactive = np.repeat([False, True, False], sizes)
+    order = np.lexsort((of_reactive, gen))
+    return Pieces(
+        gen=gen[order],
+        reactive=of_reactive[order],
+        slope=base * np.concatenate((active.slope, reactive.slope, dc.slope))[order],
+        intercept=np.concatenate((active.intercept, reactive.intercept, dc.intercept))[order],
     )
 
 
@@ -399,63 +525,20 @@ def _has_capability_curve(table: Floats) -> NDArray[np.bool_]:
     return curved & tighter
 
 
-def _costs(tables: Tables, rows: Ints) -> Floats:
-    """Coefficients c2, c1, c0 on megawatts of the generators in the given rows."""
+def _costs(tables: Tables, rows: Ints) -> tuple[Costs, Costs]:
+    """Costs of the active and the reactive power of the generators in the given rows."""
     file, table, count = tables.name, tables.gencost, len(tables.gen)
+    if not len(table):
+        return free(len(rows)), free(len(rows))
     if len(table) not in (count, 2 * count):
         raise CaseError(
             f"{file}: gencost has {len(table)} rows for {count} generators, so costs cannot be "
-            "assigned. Give one row per row of gen."
+            "assigned. Give one row per row of gen, or two with reactive power."
         )
-    if len(table) > count and np.any(table[count:][rows, 4:] != 0):
-        raise CaseError(
-            f"{file}: gencost prices reactive power (rows {count + 1} to {2 * count}), which the "
-            "model does not represent; the optimum would be another. Remove these rows."
-        )
-    costs = np.zeros((len(rows), _DEGREE + 1))
-    for at, row in enumerate(rows):
-        costs[at] = _polynomial(table[row], f"{file}: gencost row {row + 1}")
-    return costs
-
-
-def _polynomial(row: Floats, where: str) -> Floats:
-    if row[0] != _POLYNOMIAL:
-        found = "piecewise linear (model 1)" if row[0] == 1 else "of an unknown model"
-        raise CaseError(
-            f"{where} is {found}; only polynomial cost is supported. Write model 2 with the "
-            "coefficients c2, c1, c0."
-        )
-    count = row[3]
-    if not (count >= 1 and count == np.floor(count) and 4 + count <= len(row)):
-        raise CaseError(
-            f"{where} has an impossible number of coefficients in column 4 for {len(row)} columns; "
-            "the polynomial would be cut. Write as many coefficients as column 4 says, at least "
-            "one (0 for power that costs nothing)."
-        )
-    coefficients, rest = row[4 : 4 + int(count)], row[4 + int(count) :]
-    if np.any(rest != 0):
-        raise CaseError(
-            f"{where} has more coefficients than column 4 says; some would be left out. Write "
-            "their number in column 4, and 0 after the last one."
-        )
-    if not np.all(np.abs(coefficients) <= _MOST_COST):
-        raise CaseError(
-            f"{where} has a coefficient that is not a finite number up to {_MOST_COST:g} in size, "
-            "so the cost is undefined or all others vanish beside it. Write $/h for power in MW."
-        )
-    if np.any(coefficients[: -_DEGREE - 1] != 0):
-        raise CaseError(
-            f"{where} is a polynomial of degree {int(count) - 1}; only degree {_DEGREE} or less "
-            "is a conic quadratic. Fit c2, c1, c0 over the generator's range."
-        )
-    kept = coefficients[-_DEGREE - 1 :]
-    result = np.concatenate((np.zeros(_DEGREE + 1 - len(kept)), kept))
-    if result[0] < 0:
-        raise CaseError(
-            f"{where} has a negative quadratic coefficient; the problem would not be convex. "
-            "Write a coefficient of at least 0."
-        )
-    return result
+    reactive = free(len(rows))
+    if len(table) > count:
+        reactive = read_costs(file, "gencost", table, rows + count)
+    return read_costs(file, "gencost", table, rows), reactive
 
 
 def _branches(tables: Tables, position: dict[int, int], base: float, equivalents: bool) -> Branches:
@@ -510,6 +593,7 @@ def _branches(tables: Tables, position: dict[int, int], base: float, equivalents
     taps = np.where(table[:, 8] == 0, 1.0, table[:, 8])
     within(file, "branch", rows, "ratio", taps, _RATIO[1], "(off nominal)", least=_RATIO[0])
     rate = limits(table[:, 5])
+    current = _currents(tables, rows)
     angmin, angmax = _angles(file, table, rows)
     return Branches(
         from_bus=start,
@@ -520,10 +604,30 @@ def _branches(tables: Tables, position: dict[int, int], base: float, equivalents
         tap=taps,
         shift=np.radians(table[:, 9]),
         rate=np.where(rate == 0, np.inf, rate / base),
+        current=current / base,
         angmin=angmin,
         angmax=angmax,
         row=rows + 1,
     )
+
+
+def _currents(tables: Tables, rows: Ints) -> Floats:
+    """Limits on currents, in MVA at a voltage of 1 per unit; infinite where there is none."""
+    table = tables.branch_currents
+    if not len(table):
+        return np.full(len(rows), np.inf)
+    if len(table) != len(tables.branch):
+        raise CaseError(
+            f"{tables.name}: branch_currents has {len(table)} rows for {len(tables.branch)} "
+            "branches, so limits cannot be assigned. Give one row per row of branch."
+        )
+    current = limits(table[rows, 0])
+    for row in rows[~(current >= 0)]:
+        raise CaseError(
+            f"{tables.name}: branch_currents row {row + 1} is negative or not a number; it bounds "
+            "a current. Write MVA at a voltage of 1 per unit, or 0 for no limit."
+        )
+    return np.where(current == 0, np.inf, current)
 
 
 def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
@@ -564,15 +668,38 @@ def _pairs(branch: Branches) -> Pairs:
 
 
 def _in_service(file: str, matrix: str, table: Floats, column: int) -> Ints:
+    """Rows in service as MATPOWER takes them, and PowerModels storage."""
     rows = np.arange(len(table))
     finite(file, matrix, rows, "status", table[:, column])
-    # MATPOWER takes a generator for in service where this is positive, a branch where it is not 0.
-    for row in rows[~np.isin(table[:, column], (0, 1))]:
-        raise CaseError(
-            f"{file}: {matrix} row {row + 1} has a status that is neither 1 (in service) nor 0 "
-            f"(out of service). Write one of them in column {column + 1}."
+    status = table[:, column]
+    return np.flatnonzero(status > 0 if matrix in _POSITIVE else status != 0)
+
+
+def _status_notes(tables: Tables) -> list[str]:
+    """Which rows have a status or a type that says less than it should."""
+    notes = []
+    for matrix, column in (("gen", 7), ("branch", 10), ("dcline", 2), ("storage", 16)):
+        table = getattr(tables, matrix)
+        odd = np.flatnonzero(~np.isin(table[:, column], (0, 1))) + 1 if len(table) else _NO_ROWS
+        if len(odd):
+            rule = "above 0" if matrix in _POSITIVE else "other than 0"
+            notes.append(
+                f"{tables.name}: {matrix} row{_first(odd)} with a status other than 0 and 1: what "
+                f"is {rule} is in service, as in MATPOWER."
+            )
+    untyped = np.flatnonzero(tables.bus[:, 1] == 0) + 1
+    if len(untyped):
+        notes.append(
+            f"{tables.name}: bus row{_first(untyped)} with type 0: taken for in service, like any "
+            "type but 4."
         )
-    return np.flatnonzero(table[:, column])
+    return notes
+
+
+def _first(rows: Ints) -> str:
+    shown = ", ".join(str(row) for row in rows[:_SHOWN])
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return f"{'s' if len(rows) > 1 else ''} {shown}{more}"
 
 
 def _beyond(values: Floats, most: float) -> NDArray[np.bool_]:

@@ -1,8 +1,9 @@
 """The text of a MATPOWER case file (version 2), turned into plain matrices.
 
 A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
-and nothing else, and refuses every other statement with its line, since whatever is left out could
-change the numbers. What these mean is not judged here; `case.read_case` does that.
+and the arithmetic of `conversions`, which converts units. It refuses every other statement with its
+line, since whatever is left out could change the numbers. What these mean is not judged here;
+`case.read_case` does that.
 """
 
 from __future__ import annotations
@@ -15,11 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .conversions import Workspace, evaluate, execute
 from .errors import CaseError
 
-# Least number of columns of every matrix in version 2 of the format.
-COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}
-OPTIONAL = ("dcline",)
+# Least number of columns of every matrix in version 2 of the format. Storage, switches and limits
+# on currents are those of PowerModels.
+COLUMNS = {
+    "bus": 13,
+    "gen": 10,
+    "branch": 11,
+    "gencost": 4,
+    "dcline": 3,
+    "dclinecost": 4,
+    "storage": 17,
+    "switch": 7,
+    "branch_currents": 1,
+}
+REQUIRED = ("bus", "gen", "branch")
 _SHOWN = 8
 # Fields that add to the network what the model does not have, with what that is.
 FOREIGN = {
@@ -33,11 +46,8 @@ FOREIGN = {
     ),
     **dict.fromkeys(("N", "fparm", "H", "Cw"), "costs of its own"),
     "userfcn": "program code",
-    "storage": "storage",
-    "switch": "closed switches, which join buses",
     "load": "loads beside those of the bus matrix",
     "shunt": "shunts beside those of the bus matrix",
-    "branch_currents": "limits on the currents of branches",
     **dict.fromkeys(
         ("bus3p", "line3p", "xfmr3p", "shunt3p", "load3p", "gen3p", "buslink"),
         "a three-phase network",
@@ -49,18 +59,22 @@ FOREIGN = {
         "asymmetric branches",
     ),
 }
-# Columns that are all nonzero where a row counts: the status, and whether a switch is closed.
-_COUNTS = {"storage": (16,), "switch": (4, 6)}
 # Fields that name or describe what other fields give, or what an earlier solution was.
 DESCRIPTIVE = frozenset(
     {"name", "version", "areas", "area_name", "zone_name", "bus_name", "gen_name", "branch_name"}
-    | {"branch_names", "genfuel", "gentype", "dclinecost", "comments", "bus_order", "branch_order"}
+    | {"branch_names", "genfuel", "gentype", "comments", "bus_order", "branch_order"}
     | {"success", "et", "f", "x", "mu", "iterations", "order", "internal", "om", "raw", "output"}
     | {"var", "lin", "cost"}
 )
 
+# What it means that these are no positive numbers, and what to do.
+NUMBERS = {
+    "baseMVA": ", so nothing can be brought to per unit. Write for example 100.",
+    "time_elapsed": ", so it is unclear how much energy storage takes. Write hours, usually 1.",
+}
+_STRUCT = "mpc"
 _NAME = r"[A-Za-z]\w*"
-_FIELDS = ("baseMVA", *COLUMNS)
+_FIELDS = ("baseMVA", "time_elapsed", *COLUMNS)
 _ASSIGNMENT = re.compile(rf"({_NAME})\.({_NAME})(?:\.{_NAME})*\s*=(?!=)\s*", re.ASCII)
 _FUNCTION = re.compile(
     rf"function\s+(?:({_NAME})|\[\s*({_NAME})\s*\])\s*=\s*{_NAME}\s*(?:\(\s*\))?", re.ASCII
@@ -92,8 +106,12 @@ class Tables:
         File name or another name of the source, used in messages.
     base_mva : float
         Power base in MVA.
-    bus, gen, branch, gencost, dcline : ndarray, shape (rows, columns)
-        The matrices with every row and column of the source; `dcline` has no rows when absent.
+    bus, gen, branch, gencost : ndarray, shape (rows, columns)
+        The matrices with every row and column of the source; `gencost` has no rows when absent.
+    dcline, dclinecost, storage, switch, branch_currents : ndarray, shape (rows, columns)
+        The same, without rows when absent.
+    hours : float
+        Length of the period, for storage.
     notes : tuple of str
         What was taken otherwise than the source says, or not read.
     """
@@ -105,6 +123,11 @@ class Tables:
     branch: NDArray[np.float64]
     gencost: NDArray[np.float64]
     dcline: NDArray[np.float64]
+    dclinecost: NDArray[np.float64]
+    storage: NDArray[np.float64]
+    switch: NDArray[np.float64]
+    branch_currents: NDArray[np.float64]
+    hours: float = 1.0
     notes: tuple[str, ...] = ()
 
 
@@ -117,7 +140,8 @@ def parse(text: str, name: str) -> Tables:
         Content of the ``.m`` file: ``function mpc = name``, then assignments
         ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
         (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
-        columns separated by blanks, tabs or commas are understood. Fields that only describe are
+        columns separated by blanks, tabs or commas are understood, and what `conversions` lists.
+        Fields that only describe are
         skipped, those that add what the model does not have are refused where they give the
         network anything, and all others are named in a note.
     name : str
@@ -135,12 +159,13 @@ def parse(text: str, name: str) -> Tables:
         field, a row of the wrong length, or an entry that is not a number.
     """
     values: dict[str, Pieces] = {}
+    workspace = Workspace({}, {})
     unread: dict[str, None] = {}
     struct = ""
     ended = False
-    for number, statement in enumerate(_statements(_lines(text, name), name)):
+    for count, statement in enumerate(_statements(_lines(text, name), name)):
         line, head = statement[0]
-        function = _FUNCTION.fullmatch(head) if number == 0 else None
+        function = _FUNCTION.fullmatch(head) if count == 0 else None
         if function:
             struct = function[1] or function[2]
             continue
@@ -148,6 +173,13 @@ def parse(text: str, name: str) -> Tables:
             ended = True
             continue
         found = _ASSIGNMENT.match(head)
+        code = found is None and len(statement) == 1 and not _VERSION_1.match(head)
+        if code and not ended:
+            workspace = _filled(workspace, values, name)
+            after = execute(head, struct or _STRUCT, workspace)
+            if after is not None:
+                workspace = after
+                continue
         if found is None or ended:
             raise _refused(head, name, line)
         struct = struct or found[1]
@@ -171,22 +203,31 @@ def parse(text: str, name: str) -> Tables:
             values[field] = value
     if "version" in values:
         check_version(_version(values["version"], name), name)
-    for field in _FIELDS:
-        if field not in values and field not in OPTIONAL:
+    for field in ("baseMVA", *REQUIRED):
+        if field not in values:
             raise CaseError(
                 f"{name}: there is no 'mpc.{field} = ...'; the file is truncated or not a MATPOWER "
                 f"version 2 case. Give a file with baseMVA, bus, gen, branch and gencost."
             )
-    matrices = {
-        field: _matrix(values[field], field, name) if field in values else np.zeros((0, 0))
-        for field in COLUMNS
-    }
+    matrices = _filled(workspace, values, name).matrices
     return Tables(
         name=name,
-        base_mva=_base(values["baseMVA"], name),
+        base_mva=matrices["baseMVA"].item(),
+        hours=matrices["time_elapsed"].item() if "time_elapsed" in matrices else 1.0,
         notes=not_read(unread, name),
-        **matrices,
+        **{field: matrices.get(field, np.zeros((0, 0))) for field in COLUMNS},
     )
+
+
+def _filled(workspace: Workspace, values: dict[str, Pieces], name: str) -> Workspace:
+    """The workspace with all fields that have been assigned."""
+    matrices = dict(workspace.matrices)
+    for field, value in values.items():
+        if field not in matrices and field in COLUMNS:
+            matrices[field] = _matrix(value, field, name)
+        elif field not in matrices and field in ("baseMVA", "time_elapsed"):
+            matrices[field] = np.full((1, 1), _positive(value, field, name))
+    return Workspace(matrices, workspace.names)
 
 
 def check_version(version: str, name: str) -> None:
@@ -213,24 +254,13 @@ def check_foreign(
     line : int, optional
         Where it stands.
     """
-    if field in FOREIGN and _gives(field, matrix):
+    if field in FOREIGN and (matrix is None or matrix.any()):
         where = "" if line is None else f" (line {line})"
-        also = ", or switch its rows off" if field in _COUNTS else ""
         raise CaseError(
             f"{name}: the field '{field}'{where} gives the case {FOREIGN[field]}, which the model "
             "does not have; the optimum would be another. Remove it if you mean the network "
-            f"without{also}."
+            "without."
         )
-
-
-def _gives(field: str, matrix: NDArray[np.float64] | None) -> bool:
-    """Whether a foreign field has a row that counts, or cannot be read."""
-    if matrix is None:
-        return True
-    counts = _COUNTS.get(field, ())
-    if matrix.ndim == 2 and counts and matrix.shape[1] > max(counts):
-        return bool((matrix[:, counts] != 0).all(axis=1).any())
-    return bool(matrix.any())
 
 
 def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
@@ -259,9 +289,9 @@ def _refused(head: str, name: str, line: int) -> CaseError:
     entries = _ENTRIES.match(head)
     if entries:
         return CaseError(
-            f"{name}: line {line} changes entries of {entries[1]} after the matrix; MATLAB code is "
-            "not run, so the numbers would be wrong. Save the evaluated case (savecase in "
-            "MATPOWER) and read that file."
+            f"{name}: line {line} changes entries of {entries[1]} by more than products, sums and "
+            "powers of columns and numbers, so the numbers would be wrong. MATLAB code is not run. "
+            "Save the evaluated case (savecase in MATPOWER) and read that file."
         )
     if _VERSION_1.match(head):
         return CaseError(
@@ -427,15 +457,13 @@ def _version(value: Pieces, name: str) -> str:
     return text.strip('"')
 
 
-def _base(value: Pieces, name: str) -> float:
+def _positive(value: Pieces, field: str, name: str) -> float:
+    """The number of a field that is one."""
     line, text = value[0]
-    base = _number(text) if len(value) == 1 else None
-    if base is None or not np.isfinite(base) or base <= 0:
-        raise CaseError(
-            f"{name}: baseMVA is not a positive number (line {line}), so nothing can be brought to "
-            "per unit. Write for example 'mpc.baseMVA = 100;'."
-        )
-    return base
+    result = evaluate(text) if len(value) == 1 else None
+    if result is None or result <= 0:
+        raise CaseError(f"{name}: {field} is not a positive number (line {line}){NUMBERS[field]}")
+    return result
 
 
 def _matrix(value: Pieces, field: str, name: str) -> NDArray[np.float64]:
@@ -495,10 +523,12 @@ def _row(tokens: Sequence[str], field: str, number: int, name: str, line: int) -
     for column, token in enumerate(tokens, start=1):
         value = _number(token)
         if value is None:
+            value = evaluate(token)
+        if value is None:
             # The token is not shown: in the bus matrix it may be part of a load.
             raise CaseError(
                 f"{name}: {field} row {number}, column {column} is not a number (line {line}); "
-                "MATLAB expressions are not evaluated. Write the number itself."
+                "only arithmetic of numbers without blanks is evaluated. Write the number itself."
             )
         values.append(value)
     return values

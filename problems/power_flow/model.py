@@ -123,16 +123,22 @@ def cost_scale(case: Case) -> float:
     Returns
     -------
     float
-        Reciprocal of the largest marginal cost in $/h per unit at a finite bound on active power,
+        Reciprocal of the largest marginal cost in $/h per unit at a finite bound on power,
         or 1 if nothing has a cost. It depends on the generators only, so it is public.
     """
     gen = case.gen
-    bounds = np.maximum(
-        np.where(np.isfinite(gen.pmin), np.abs(gen.pmin), 0.0),
-        np.where(np.isfinite(gen.pmax), np.abs(gen.pmax), 0.0),
-    )
-    largest = float(np.max(2 * gen.c2 * bounds + np.abs(gen.c1), initial=0.0))
+    active = 2 * gen.c2 * _largest(gen.pmin, gen.pmax) + np.abs(gen.c1)
+    reactive = 2 * gen.q2 * _largest(gen.qmin, gen.qmax) + np.abs(gen.q1)
+    marginal = np.concatenate((active, reactive, np.abs(case.pieces.slope)))
+    largest = float(np.max(marginal, initial=0.0))
     return 1 / largest if largest > 0 else 1.0
+
+
+def _largest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Size of the larger finite bound, or 0."""
+    return np.maximum(
+        np.where(np.isfinite(low), np.abs(low), 0.0), np.where(np.isfinite(high), np.abs(high), 0.0)
+    )
 
 
 def zone_model(
@@ -235,8 +241,8 @@ def zone_constraints(
 ) -> list[cp.Constraint]:
     """All constraints of a zone but its balance, none of which holds a load.
 
-    Bounds on voltages and generation, angle and thermal limits, flows as functions of voltages, and
-    the cones of the relaxation.
+    Bounds on voltages and generation, angle and thermal limits, limits on currents, flows as
+    functions of voltages, DC lines that end in the zone, and the cones of the relaxation.
 
     Parameters
     ----------
@@ -251,7 +257,38 @@ def zone_constraints(
         *_branch_constraints(case, zones, variables, zone),
         *_bounded(variables.pg, generators, case.gen.pmin, case.gen.pmax),
         *_bounded(variables.qg, generators, case.gen.qmin, case.gen.qmax),
+        *_storage_constraints(case, variables, generators),
+        *_link_constraints(case, variables, generators),
     ]
+
+
+def _storage_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:
+    """Apparent power of storage, and what it loses within: ``p + r (p^2 + q^2) / w <= pmax``."""
+    gen = case.gen
+    rated = generators[np.isfinite(gen.rating[generators])]
+    lossy = generators[gen.loss[generators] > 0]
+    constraints: list[cp.Constraint] = []
+    if len(rated):
+        power = cp.vstack([variables.pg[rated], variables.qg[rated]])
+        constraints.append(cp.SOC(cp.Constant(gen.rating[rated]), power, axis=0))
+    if len(lossy):
+        pg, qg, w = variables.pg[lossy], variables.qg[lossy], variables.w[gen.bus[lossy]]
+        left = gen.pmax[lossy] - pg
+        root = 2 * np.sqrt(gen.loss[lossy])
+        entries = [cp.multiply(root, pg), cp.multiply(root, qg), w - left]
+        constraints.append(cp.SOC(w + left, cp.vstack(entries), axis=0))
+    return constraints
+
+
+def _link_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:
+    """What arrives over the DC lines that have an end among the zone's generators."""
+    links = case.links
+    touching = np.isin(links.start, generators) | np.isin(links.end, generators)
+    if not touching.any():
+        return []
+    leaves, arrives = variables.pg[links.start[touching]], variables.pg[links.end[touching]]
+    share = 1 - links.loss1[touching]
+    return [arrives + cp.multiply(share, leaves) == -links.loss0[touching]]
 
 
 def _voltage_constraints(
@@ -313,7 +350,7 @@ def _cone(
 def _branch_constraints(
     case: Case, zones: Zones, variables: Variables, zone: int
 ) -> list[cp.Constraint]:
-    """Flows of the zone's branches as functions of the voltages, and their thermal limits."""
+    """Flows of the zone's branches as functions of the voltages, and limits on them."""
     branches, entries = zones.branches[zone], variables.flows[zone]
     if not len(branches):
         return []
@@ -338,6 +375,17 @@ def _branch_constraints(
                 (variables.pt, variables.qt),
             )
         ]
+    limited = np.isfinite(case.branch.current[branches])
+    if limited.any():
+        # |S|^2 <= I^2 w, as a cone of entries of the size of flows.
+        most, at = case.branch.current[branches[limited]], entries[limited]
+        for active, reactive, bus in (
+            (variables.pf, variables.qf, case.branch.from_bus),
+            (variables.pt, variables.qt, case.branch.to_bus),
+        ):
+            w = cp.multiply(most, _select(buses, bus[branches[limited]]) @ variables.w[buses])
+            power = [2 * active[at], 2 * reactive[at], w - most]
+            constraints.append(cp.SOC(w + most, cp.vstack(power), axis=0))
     return constraints
 
 
@@ -385,13 +433,42 @@ def generation_cost(case: Case, zones: Zones, variables: Variables, zone: int) -
     generators = _generators(case, zones, zone)
     if not len(generators):
         return cp.Constant(0.0)
+    gen = case.gen
+    pg, qg = variables.pg[generators], variables.qg[generators]
     scale = cost_scale(case)
-    c2, c1, c0 = (scale * c[generators] for c in (case.gen.c2, case.gen.c1, case.gen.c0))
-    pg = variables.pg[generators]
-    linear = c1 @ pg + float(c0.sum())
-    if not c2.any():
+    cost = _polynomial(pg, *(scale * c[generators] for c in (gen.c2, gen.c1, gen.c0)))
+    if any(c[generators].any() for c in (gen.q2, gen.q1, gen.q0)):
+        cost += _polynomial(qg, *(scale * c[generators] for c in (gen.q2, gen.q1, gen.q0)))
+    pieces = case.pieces
+    own = np.isin(pieces.gen, generators)
+    for power, reactive in ((variables.pg, False), (variables.qg, True)):
+        chosen = np.flatnonzero(own & (pieces.reactive == reactive))
+        if len(chosen):
+            cost += scale * _largest_piece(case, power, chosen)
+    return cost
+
+
+def _polynomial(
+    power: cp.Expression,
+    second: NDArray[np.float64],
+    first: NDArray[np.float64],
+    constant: NDArray[np.float64],
+) -> cp.Expression:
+    """Sum of polynomials of degree two."""
+    linear = first @ power + float(constant.sum())
+    if not second.any():
         return linear
-    return cp.sum_squares(cp.multiply(np.sqrt(c2), pg)) + linear
+    return cp.sum_squares(cp.multiply(np.sqrt(second), power)) + linear
+
+
+def _largest_piece(case: Case, power: cp.Variable, chosen: Ints) -> cp.Expression:
+    """Sum over generators of the largest of their pieces."""
+    pieces = case.pieces
+    gen, first, counts = np.unique(pieces.gen[chosen], return_index=True, return_counts=True)
+    # Generators with fewer pieces than others repeat their last one.
+    at = [chosen[first + np.minimum(k, counts - 1)] for k in range(max(counts.max(), 2))]
+    lines = [cp.multiply(pieces.slope[k], power[gen]) + pieces.intercept[k] for k in at]
+    return cp.Constant(np.ones(len(gen))) @ cp.maximum(*lines)
 
 
 def _generators(case: Case, zones: Zones, zone: int) -> Ints:

@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 # around a loop may fail to close, for the voltages to have angles.
 TIGHT = 1e-4
 CLOSED = 0.1
+# A squared voltage in its place where a point has none.
+_TINY = 1e-9
 BOUND = "lower bound of the AC optimum within the same limits"
 """What the optimum of the relaxation is, with all loads in one place."""
 
@@ -193,10 +195,36 @@ def thermal_loading(case: Case, state: State) -> Floats:
     Returns
     -------
     ndarray, shape (branches,)
-        NaN where a branch has no limit.
+        NaN where a branch has no limit. Where it has one on the current too, the larger loading.
     """
-    rate = case.branch.rate
-    return np.where(np.isfinite(rate), 100 * _apparent(state) / rate, np.nan)
+    rate, most = case.branch.rate, case.branch.current
+    power = np.where(np.isfinite(rate), 100 * _apparent(state) / rate, np.nan)
+    current = np.where(np.isfinite(most), 100 * _currents(case, state) / most, np.nan)
+    return np.fmax(power, current)
+
+
+def generator_costs(case: Case, state: State) -> Floats:
+    """Cost of each generator in $/h.
+
+    Parameters
+    ----------
+    case : Case
+    state : State
+
+    Returns
+    -------
+    ndarray, shape (generators,)
+    """
+    gen, pieces = case.gen, case.pieces
+    cost = gen.c2 * state.pg**2 + gen.c1 * state.pg + gen.c0
+    cost += gen.q2 * state.qg**2 + gen.q1 * state.qg + gen.q0
+    for power, reactive in ((state.pg, False), (state.qg, True)):
+        chosen = pieces.reactive == reactive
+        at = pieces.gen[chosen]
+        most = np.full(len(cost), -np.inf)
+        np.maximum.at(most, at, pieces.slope[chosen] * power[at] + pieces.intercept[chosen])
+        cost += np.where(np.isfinite(most), most, 0.0)
+    return cost
 
 
 def violations(case: Case, state: State) -> dict[str, float]:
@@ -210,12 +238,13 @@ def violations(case: Case, state: State) -> dict[str, float]:
     Returns
     -------
     dict
-        Keys "voltage" (bounds on w), "generation" (active and reactive bounds), "flow" (flows
-        against voltages), "thermal", "angle" (``wi`` against ``tan(angle) wr``) and "cone"
-        (``hypot(2 wr, 2 wi, w_first - w_second)`` against ``w_first + w_second``). 0 means that
-        all constraints of the family hold.
+        Keys "voltage" (bounds on w), "generation" (bounds, storage, DC lines), "flow" (flows
+        against voltages), "thermal" (apparent power and current), "angle" (``wi`` against
+        ``tan(angle) wr``) and "cone" (``hypot(2 wr, 2 wi, w_first - w_second)`` against
+        ``w_first + w_second``). 0 means that all constraints of the family hold.
     """
-    bus, gen, pairs = case.bus, case.gen, case.pairs
+    bus, gen, pairs, links = case.bus, case.gen, case.pairs, case.links
+    apparent = np.hypot(state.pg, state.qg)
     first, second = state.w[pairs.first], state.w[pairs.second]
     norm = np.sqrt((2 * state.wr) ** 2 + (2 * state.wi) ** 2 + (first - second) ** 2)
     maps = flow_maps(case)
@@ -229,10 +258,17 @@ def violations(case: Case, state: State) -> dict[str, float]:
     return {
         "voltage": _worst(bus.vmin**2 - state.w, state.w - bus.vmax**2),
         "generation": _worst(
-            gen.pmin - state.pg, state.pg - gen.pmax, gen.qmin - state.qg, state.qg - gen.qmax
+            gen.pmin - state.pg,
+            state.pg + gen.loss * apparent**2 / state.w[gen.bus] - gen.pmax,
+            gen.qmin - state.qg,
+            state.qg - gen.qmax,
+            apparent - gen.rating,
+            np.abs(state.pg[links.end] + (1 - links.loss1) * state.pg[links.start] + links.loss0),
         ),
         "flow": _worst(*(np.abs(gap) for gap in mismatch)),
-        "thermal": _worst(_apparent(state) - case.branch.rate),
+        "thermal": _worst(
+            _apparent(state) - case.branch.rate, _currents(case, state) - case.branch.current
+        ),
         "angle": _worst(
             np.tan(pairs.angmin) * state.wr - state.wi, state.wi - np.tan(pairs.angmax) * state.wr
         ),
@@ -242,6 +278,15 @@ def violations(case: Case, state: State) -> dict[str, float]:
 
 def _apparent(state: State) -> Floats:
     return np.maximum(np.hypot(state.pf, state.qf), np.hypot(state.pt, state.qt))
+
+
+def _currents(case: Case, state: State) -> Floats:
+    """Size of the current of each branch in per unit, at the end where it is larger."""
+    voltage = np.sqrt(np.maximum(state.w, _TINY))
+    return np.maximum(
+        np.hypot(state.pf, state.qf) / voltage[case.branch.from_bus],
+        np.hypot(state.pt, state.qt) / voltage[case.branch.to_bus],
+    )
 
 
 def _worst(*excess: Floats) -> float:

@@ -22,7 +22,8 @@ from .matpower import (
     COLUMNS,
     DESCRIPTIVE,
     FOREIGN,
-    OPTIONAL,
+    NUMBERS,
+    REQUIRED,
     Tables,
     check_foreign,
     check_version,
@@ -170,7 +171,7 @@ def _numbers() -> str:
 
 
 def _frames(source: Frames) -> Tables:
-    known = ("version", "baseMVA", *COLUMNS, *FOREIGN)
+    known = ("version", "baseMVA", "time_elapsed", *COLUMNS, *FOREIGN)
     found = {field: getattr(source, field) for field in known if hasattr(source, field)}
     # Data frames beside these; settings of the object itself are none.
     for field, value in getattr(source, "__dict__", {}).items():
@@ -186,8 +187,8 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
     for field in FOREIGN:
         if field in fields and np.size(fields[field]):
             check_foreign(field, _numeric(fields[field]), name)
-    for field in ("baseMVA", *COLUMNS):
-        if field not in fields and field not in OPTIONAL:
+    for field in ("baseMVA", *REQUIRED):
+        if field not in fields:
             raise CaseError(
                 f"{name}: there is no '{field}', so the network is incomplete. Give baseMVA, bus, "
                 "gen, branch and gencost in MATPOWER's columns."
@@ -196,7 +197,7 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
         field: _matrix(fields[field], field, name) if field in fields else np.zeros((0, 0))
         for field in COLUMNS
     }
-    known = {"baseMVA", *COLUMNS, *FOREIGN, *DESCRIPTIVE}
+    known = {"baseMVA", "time_elapsed", *COLUMNS, *FOREIGN, *DESCRIPTIVE}
     unread = [
         str(field)
         for field, table in fields.items()
@@ -204,20 +205,18 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
     ]
     return Tables(
         name=name,
-        base_mva=_base(fields["baseMVA"], name),
+        base_mva=_positive(fields["baseMVA"], "baseMVA", name),
+        hours=_positive(fields.get("time_elapsed", 1.0), "time_elapsed", name),
         notes=not_read(unread, name),
         **matrices,
     )
 
 
-def _base(value: Any, name: str) -> float:
-    base = _numeric(value)
-    if base is None or base.size != 1 or not np.isfinite(base).all() or base.item() <= 0:
-        raise CaseError(
-            f"{name}: baseMVA is not a positive number, so nothing can be brought to per unit. "
-            "Write for example 100.0."
-        )
-    return base.item()
+def _positive(value: Any, field: str, name: str) -> float:
+    number = _numeric(value)
+    if number is None or number.size != 1 or not np.isfinite(number).all() or number.item() <= 0:
+        raise CaseError(f"{name}: {field} is not a positive number{NUMBERS[field]}")
+    return number.item()
 
 
 def _matrix(value: Any, field: str, name: str) -> Floats:

@@ -160,7 +160,9 @@ def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variabl
             entries[places] = flow[branches]
         start[getattr(declared, end)] = entries
     gen = case.gen
-    start[declared.pg] = _middle(gen.pmin, gen.pmax)
+    links, power = case.links, _middle(gen.pmin, gen.pmax)
+    power[links.end] = -(1 - links.loss1) * power[links.start] - links.loss0
+    start[declared.pg] = power
     start[declared.qg] = _middle(gen.qmin, gen.qmax)
     return {variable: value for variable, value in start.items() if variable.size}
 

@@ -21,6 +21,7 @@ from .report import (
     TIGHT,
     angle_mismatch,
     cone_slack,
+    generator_costs,
     imbalance,
     relaxation,
     thermal_loading,
@@ -274,11 +275,12 @@ def _branches(case: Case, state: State, private: bool) -> Table:
 
 def _generators(case: Case, state: State, private: bool) -> Table:
     gen, base = case.gen, case.base_mva
-    cost = gen.c2 * state.pg**2 + gen.c1 * state.pg + gen.c0
+    cost = generator_costs(case, state)
     return Table(
         "generators",
         (
             Column("bus", "", case.bus.id[gen.bus]),
+            *([Column("of", "", gen.kind)] if np.any(gen.kind != "gen") else ()),
             Column("row", "", gen.row),
             Column("P", "MW", base * state.pg, private),
             Column("Pmin", "MW", base * gen.pmin),

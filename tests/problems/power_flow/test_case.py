@@ -7,7 +7,7 @@ import pytest
 
 from dpcvx.errors import ModelError
 from problems.power_flow.case import Case, read_case
-from problems.power_flow.errors import CaseError
+from problems.power_flow.errors import CaseError, CaseWarning
 from tests.problems.power_flow.networks import AWKWARD
 
 
@@ -121,10 +121,11 @@ def test_loads_are_not_in_the_representation_and_arrays_are_read_only(tmp_path: 
         ("1 40 5", "1 5 40", "gen row 2 needs Pmin <= Pmax"),
         ("20 -10 1 100 1", "-10 20 1 100 1", "gen row 2 needs Qmin <= Qmax"),
         ("20 -10 1 100 1", "20 -10 1 100 NaN", "gen row 2 has a status"),
-        ("    2 0 0 2 3 ", "    1 0 0 2 3 ", "gencost row 2 is piecewise linear"),
+        ("    2 0 0 2 3 ", "    1 0 0 2 3 ", "gencost row 2 has an impossible number of points"),
+        ("2 0 0 2 3    5 0", "1 0 0 1 3 NaN 0", "gencost row 2 has a number that is not finite"),
         ("    2 0 0 2 3 ", "    7 0 0 2 3 ", "gencost row 2 is of an unknown model"),
         ("    2 0 0 2 3 ", "    2 0 0 4 3 ", "gencost row 2 has an impossible number"),
-        ("    2 0 0 2 3 ", "    2 0 0 2 Inf ", "gencost row 2 has a coefficient"),
+        ("    2 0 0 2 3 ", "    2 0 0 2 Inf ", "gencost row 2 has a number that is not finite"),
         ("3 0.02 4 1", "3 -0.02 4 1", "gencost row 1 has a negative quadratic"),
         ("    2 0 0 1 9    0 0;\n", "", "gencost has 3 rows for 4 generators"),
         ("10 20 0.01", "10 21 0.01", "branch row 1 refers to bus 21"),
@@ -138,7 +139,7 @@ def test_loads_are_not_in_the_representation_and_arrays_are_read_only(tmp_path: 
         ("1 -20 40", "1 70 360", "branch row 3 bounds the angle beyond 60"),
         ("mpc.baseMVA = 50", "mpc.baseMVA = 1e-300", "baseMVA is outside 0.0001 to 1e.06 MVA"),
         ("mpc.baseMVA = 50", "mpc.baseMVA = 1e300", "baseMVA is outside"),
-        ("\t20\t1\t31", "\t20\t0\t31", "bus row 2 has a type that is none of 1"),
+        ("\t20\t1\t31", "\t20\t5\t31", "bus row 2 has a type that is none of 1"),
         ("\t20\t1\t31", "\t20\t1.5\t31", "bus row 2 has a type that is none of 1"),
         ("\t20\t1\t31", "\t20\tNaN\t31", "bus row 2 has a type that is none of 1"),
         ("\t20\t1\t31", "\t1e300\t1\t31", "bus row 2 has a bus_i outside"),
@@ -150,8 +151,6 @@ def test_loads_are_not_in_the_representation_and_arrays_are_read_only(tmp_path: 
         ("1.05\t0.95", "115\t100", "bus row 2 has a voltage limit above 10 per unit"),
         ("1.05\t0.95", "Inf\t100", "bus row 2 has a voltage limit above 10 per unit"),
         ("1 40 5", "1 40 1e8", "gen row 2 needs Pmin <= Pmax"),
-        ("20 -10 1 100 1", "20 -10 1 100 0.5", "gen row 2 has a status that is neither 1"),
-        ("0.95 0  1 0", "0.95 0  -1 0", "branch row 2 has a status that is neither 1"),
         ("20 30 0    0.2", "20 30 1e308 0.2", "branch row 2 has a r outside"),
         ("20 30 0    0.2", "20 30 0 1e-300", "branch row 2 has an impedance below 1e-07"),
         ("10 20 0.01 0.1", "10 20 -0.03 0.1", "branch row 1 has a negative resistance"),
@@ -163,8 +162,7 @@ def test_loads_are_not_in_the_representation_and_arrays_are_read_only(tmp_path: 
         ("    2 0 0 2 3 ", "    2 0 0 0 0 ", "gencost row 2 has an impossible number"),
         ("    2 0 0 2 3 ", "    2 0 0 1.5 3 ", "gencost row 2 has an impossible number"),
         ("    2 0 0 2 3 ", "    2 0 0 NaN 3 ", "gencost row 2 has an impossible number"),
-        ("    2 0 0 2 3 ", "    2 0 0 1 3 ", "gencost row 2 has more coefficients than"),
-        ("    2 0 0 2 3 ", "    2 0 0 2 1e300 ", "gencost row 2 has a coefficient"),
+        ("    2 0 0 2 3 ", "    2 0 0 2 1e300 ", "gencost row 2 has a number that is not finite"),
     ],
 )
 def test_broken_data_are_named(old: str, new: str, message: str, tmp_path: Path):
@@ -210,20 +208,175 @@ def test_cost_of_higher_degree(tmp_path: Path):
         read(before + "mpc.gencost = [" + rows.format("1e-9"), tmp_path)
 
 
+def with_costs(rows: str, folder: Path) -> Case:
+    return read(AWKWARD.split("mpc.gencost = [")[0] + f"mpc.gencost = [\n{rows}\n];\n", folder)
+
+
+def test_columns_beyond_those_that_are_counted_are_not_read(tmp_path: Path):
+    rows = "2 0 0 2 3 5 8 2; 2 0 0 1 7 9 9 9; 2 0 0 1 0 0 0 0; 2 0 0 1 0 0 0 0"
+    gen = with_costs(rows, tmp_path).gen
+    assert (gen.c1.tolist(), gen.c0.tolist()) == ([150, 0], [5, 7])
+
+
 def test_reactive_cost(tmp_path: Path):
-    free, priced = "2 0 0 1 0 0 0;\n" * 4 + "];", "2 0 0 1 1 0 0;\n" * 4 + "];"
-    body = AWKWARD.rstrip().removesuffix("];")
-    assert len(read(body + free, tmp_path).gen.bus) == 2
-    with pytest.raises(CaseError, match="prices reactive power"):
-        read(body + priced, tmp_path)
+    none, priced = "2 0 0 1 0 0 0;\n", "2 0 0 3 0.1 2 3;\n"
+    gen = with_costs(none * 5 + priced + none * 2, tmp_path).gen
+    assert (gen.q2.tolist(), gen.q1.tolist(), gen.q0.tolist()) == ([0, 250], [0, 100], [0, 3])
+    concave = "2 0 0 3 -0.1 2 3;\n"
+    assert with_costs(none * 6 + concave + none, tmp_path).gen.q2.tolist() == [0, 0]  # switched off
+    with pytest.raises(CaseError, match="gencost row 6 has a negative quadratic"):
+        with_costs(none * 5 + concave + none * 2, tmp_path)
 
 
-def test_direct_current_lines(tmp_path: Path):
-    read(AWKWARD + "mpc.dcline = [ 10 20 0 5 5 0 ];", tmp_path)
-    with pytest.raises(CaseError, match="dcline has lines in service"):
-        read(AWKWARD + "mpc.dcline = [ 10 20 1 5 5 0 ];", tmp_path)
+def test_no_costs(tmp_path: Path):
+    with pytest.warns(CaseWarning, match="no gencost, so all power costs nothing"):
+        case = read(AWKWARD.split("mpc.gencost = [")[0], tmp_path)
+    assert not np.any((case.gen.c2, case.gen.c1, case.gen.c0))
+
+
+def test_piecewise_linear_cost(tmp_path: Path):
+    free = "2 0 0 1 0 0 0 0 0 0 0 0;"
+    rows = f"1 0 0 3 0 10 20 50 40 130 9 9;{free}{free}{free}"
+    pieces = with_costs(rows, tmp_path).pieces
+    # Slopes of 2 and 4 $/MWh, on per unit of 50 MVA.
+    assert pieces.gen.tolist() == [0, 0]
+    assert pieces.slope.tolist() == [100, 200]
+    assert pieces.intercept.tolist() == [10, -30]
+    assert not pieces.reactive.any()
+    twice = f"1 0 0 4 0 10 0 10 20 50 40 130;{free}{free}{free}"
+    np.testing.assert_array_equal(with_costs(twice, tmp_path).pieces.slope, pieces.slope)
+    point = f"1 0 0 2 5 7 5 7 0 0 0 0;{free}{free}{free}"
+    pieces = with_costs(point, tmp_path).pieces
+    assert (pieces.slope.tolist(), pieces.intercept.tolist()) == ([0], [7])
+    reactive = f"{free * 4}{free}1 0 0 2 0 0 10 30 0 0 0 0;{free}{free}"
+    pieces = with_costs(reactive, tmp_path).pieces
+    assert (pieces.gen.tolist(), pieces.reactive.tolist()) == ([1], [True])
+    assert pieces.slope.tolist() == [150]
+    for points, message in (("0 10 20 90 40 130", "slope is lower"), ("0 1 0 2 3 4", "increase")):
+        with pytest.raises(CaseError, match=f"gencost row 1 is piecewise linear.*{message}"):
+            with_costs(f"1 0 0 3 {points} 0 0;{free * 3}", tmp_path)
+
+
+DC = "mpc.dcline = [ 10 20 {} 5 5 0 0 1 1 {} -3 4 -5 6 1 0.1 ];"
+
+
+@pytest.mark.parametrize(
+    ("limits", "start", "end"),
+    [
+        ("10 20", (-20, -10), (-np.inf, np.inf)),
+        ("-10 20", (-20, np.inf), (-10, np.inf)),
+        ("-10 -5", (-np.inf, np.inf), (-10, -5)),
+    ],
+)
+def test_direct_current_lines_are_linked_generators(tmp_path: Path, limits, start, end):
+    gen, links = (case := read(AWKWARD + DC.format(1, limits), tmp_path)).gen, case.links
+    assert gen.bus.tolist() == [0, 2, 0, 1]
+    assert gen.kind.tolist() == ["gen", "gen", "dcline", "dcline"]
+    assert gen.row.tolist() == [1, 2, 1, 1]
+    for at, (low, high) in ((2, start), (3, end)):
+        assert (50 * gen.pmin[at], 50 * gen.pmax[at]) == (low, high)
+    np.testing.assert_allclose(50 * gen.qmin[2:], [-3, -5])
+    np.testing.assert_allclose(50 * gen.qmax[2:], [4, 6])
+    assert (links.start.tolist(), links.end.tolist()) == ([2], [3])
+    assert (links.loss0.tolist(), links.loss1.tolist()) == ([0.02], [0.1])
+
+
+def test_costs_of_direct_current_lines_are_those_of_what_enters(tmp_path: Path):
+    line = AWKWARD + DC.format(1, "0 20")
+    gen = read(line + "\nmpc.dclinecost = [ 2 0 0 3 0.1 4 2 ];", tmp_path).gen
+    np.testing.assert_allclose(gen.c2[2:], [250, 0])
+    np.testing.assert_allclose(gen.c1[2:], [-200, 0])
+    np.testing.assert_allclose(gen.c0[2:], [2, 0])
+    pieces = read(line + "\nmpc.dclinecost = [ 1 0 0 2 0 0 10 20 ];", tmp_path).pieces
+    assert (pieces.gen.tolist(), pieces.slope.tolist()) == ([2], [-100])
+    with pytest.raises(CaseError, match="dclinecost has 2 rows for 1 DC lines"):
+        read(line + "\nmpc.dclinecost = [ 2 0 0 1 0; 2 0 0 1 0 ];", tmp_path)
+
+
+def test_direct_current_lines_out_of_service_or_broken(tmp_path: Path):
+    short = "mpc.dcline = [ 10 20 {} 5 5 0 ];"
+    assert len(read(AWKWARD + short.format(0), tmp_path).links.start) == 0
+    with pytest.raises(CaseError, match="dcline has 6 columns"):
+        read(AWKWARD + short.format(1), tmp_path)
     with pytest.raises(CaseError, match="dcline row 1 has a status"):
-        read(AWKWARD + "mpc.dcline = [ 10 20 NaN 5 5 0 ];", tmp_path)
+        read(AWKWARD + short.format("NaN"), tmp_path)
+    isolated = DC.format(1, "0 20").replace("10 20 1", "10 9 1")
+    assert len(read(AWKWARD + isolated, tmp_path).links.start) == 0
+    with pytest.raises(CaseError, match="dcline row 1 refers to bus 7"):
+        read(AWKWARD + isolated.replace("10 9 1", "10 7 1"), tmp_path)
+
+
+def test_storage_gives_and_takes_what_its_energy_allows(tmp_path: Path):
+    row = "mpc.storage = [ 10 0 0 {} 0.8 0.5 40 -6 9 {} {} 0.1 0.3 {} ];"
+
+    def store(energy="20 100 50 70", r=0.0, x=0.0, status=1, more=""):
+        return read(AWKWARD + row.format(energy, r, x, status) + more, tmp_path)
+
+    gen = store().gen
+    assert (gen.bus[-1], gen.kind[-1], gen.row[-1]) == (0, "storage", 1)
+    # 20 MWh at 0.5 are 10 MW for an hour; what it consumes of itself comes off.
+    np.testing.assert_allclose(50 * gen.pmax[-1], 10 - 0.1)
+    np.testing.assert_allclose(50 * gen.pmin[-1], -50 - 0.1)
+    np.testing.assert_allclose([50 * gen.qmin[-1], 50 * gen.qmax[-1]], [-9, 6 - 0.3])
+    np.testing.assert_allclose(50 * gen.rating[-1], 40)
+    assert np.isinf(gen.rating[:-1]).all() and not gen.loss.any()
+    half = store(more="\nmpc.time_elapsed = 0.5;").gen
+    np.testing.assert_allclose(50 * half.pmax[-1], 20 - 0.1)
+    full = store("100 100 50 70").gen
+    np.testing.assert_allclose(50 * np.array([full.pmin[-1], full.pmax[-1]]), [-0.1, 49.9])
+    lossy = store(r=0.5).gen
+    assert lossy.loss[-1] == 0.5
+    np.testing.assert_allclose(50 * lossy.pmin[-1], -50.1 - 0.5 * 40**2 / 50 / 0.9**2)
+    assert len(store(status=0).gen.bus) == 2
+    for change, message in (
+        ({"x": 0.1}, "storage row 1 has a reactance"),
+        ({"energy": "20 10 50 70"}, "energy <= energy_rating"),
+        ({"energy": "20 100 -50 70"}, "a charge_rating outside 0 to"),
+        ({"more": "\nmpc.time_elapsed = 0;"}, "time_elapsed is not a positive number"),
+    ):
+        with pytest.raises(CaseError, match=message):
+            store(**change)
+
+
+def test_limits_on_currents(tmp_path: Path):
+    rows = "mpc.branch_currents = [ 100; 0; 50; 60; 70; 80; 90; 1 ];"
+    branch = read(AWKWARD + rows, tmp_path).branch
+    np.testing.assert_allclose(branch.current, [2, np.inf, 1, 1.2, 1.4, 1.6])
+    with pytest.raises(CaseError, match="branch_currents has 2 rows for 8 branches"):
+        read(AWKWARD + "mpc.branch_currents = [ 100; 0 ];", tmp_path)
+    with pytest.raises(CaseError, match="branch_currents row 1 is negative"):
+        read(AWKWARD + rows.replace("100", "-100"), tmp_path)
+
+
+def test_closed_switches_join_buses(tmp_path: Path):
+    switch = "mpc.switch = [ 20 30 0 0 {} 1000 {}; 9 10 0 0 1 1000 1 ];"
+    text = AWKWARD.replace("    20 30 0    0.2", "    20 40 0    0.2")
+    with pytest.warns(CaseWarning, match="2 closed switches join 2 buses into 1; the ratings"):
+        case = read(text + switch.format(1, 1), tmp_path)
+    assert case.bus.id.tolist() == [10, 20, 40]
+    assert case.isolated == (9,)
+    np.testing.assert_allclose(50 * case.load[1], [31.25 - 6.25, -2.5])
+    np.testing.assert_allclose([case.bus.vmin[1], case.bus.vmax[1]], [0.95, 1.05])
+    np.testing.assert_allclose(50 * case.bus.bs[1], -4)
+    assert case.bus.id[case.gen.bus].tolist() == [10, 20]
+    for state, status in ((0, 1), (1, 0)):
+        assert len(read(text + switch.format(state, status), tmp_path).bus.id) == 4
+    with pytest.raises(CaseError, match="switch row 1 refers to bus 21"):
+        read(text + switch.format(1, 1).replace("20 30", "21 30"), tmp_path)
+
+
+def test_other_statuses_and_types_are_taken_as_matpower_takes_them(tmp_path: Path):
+    text = AWKWARD.replace("20 -10 1 100 1 40 5", "20 -10 1 100 2 40 5")
+    text = text.replace("20 -10 1 100 0", "20 -10 1 100 -1").replace("0.95 0  1 0", "0.95 0  -1 0")
+    with pytest.warns(CaseWarning) as caught:
+        case = read(text.replace("\t20\t1\t31", "\t20\t0\t31"), tmp_path)
+    assert case.gen.row.tolist() == [1, 2]
+    assert case.branch.row.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [str(warning.message).partition(": ")[2].partition(":")[0] for warning in caught] == [
+        "gen rows 2, 3, 4 with a status other than 0 and 1",
+        "branch row 2 with a status other than 0 and 1",
+        "bus row 2 with type 0",
+    ]
 
 
 def test_no_bus_in_service(tmp_path: Path):

@@ -16,7 +16,7 @@ import pytest
 
 from problems.power_flow.case import read_case
 from problems.power_flow.errors import CaseError, CaseWarning
-from problems.power_flow.matpower import parse
+from problems.power_flow.matpower import COLUMNS, parse
 from problems.power_flow.solution import central
 from problems.power_flow.sources import BUNDLED, CASES, tables
 from problems.power_flow.study import power_flow
@@ -37,9 +37,8 @@ class Frame:
 
 def ppc(text: str) -> dict[str, Any]:
     found = parse(text, "network.m")
-    matrices = ("bus", "gen", "branch", "gencost", "dcline")
     return {"version": "2", "baseMVA": found.base_mva} | {
-        name: getattr(found, name).copy() for name in matrices
+        name: getattr(found, name).copy() for name in COLUMNS
     }
 
 
@@ -135,7 +134,6 @@ def test_libraries_are_not_imported_for_other_forms(monkeypatch: pytest.MonkeyPa
     ("field", "change", "message"),
     [
         ("bus", None, "there is no 'bus'"),
-        ("gencost", None, "there is no 'gencost'"),
         ("baseMVA", None, "there is no 'baseMVA'"),
         ("baseMVA", -100.0, "baseMVA is not a positive number"),
         ("baseMVA", [100.0, 100.0], "baseMVA is not a positive number"),
@@ -401,9 +399,6 @@ class TestPandapower:
 
 
 FOREIGN = {
-    "storage": ([[10.0] * 16 + [1.0]], [[10.0] * 16 + [0.0]]),
-    "switch": ([[10.0, 20, 300, 98, 1, 1000, 1]], [[10.0, 20, 300, 98, 0, 1000, 1]]),
-    "branch_currents": ([[400.0]] * 20, np.zeros((0, 1))),
     "load": ([[1.0, 4.0, 47.8]], []),
     "branch_g": (np.eye(20)[0], np.zeros(20)),
     "svc": (np.ones((1, 3)), np.zeros((0, 3))),

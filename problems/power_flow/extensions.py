@@ -1,0 +1,196 @@
+"""DC lines and storage of a case as generators, and closed switches as joined buses.
+
+A DC line is what MATPOWER makes of it: a generator at either end, linked by the loss of the line.
+Storage is that of PowerModels within one period: it gives what its energy allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import finite, limits, ordered, within
+from .costs import Costs, free, read_costs, reversed_costs
+from .errors import CaseError
+from .matpower import Tables
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_DC_COLUMNS = 17
+_MOST_HOURS = 1e6
+_ISOLATED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Injections:
+    """Rows that are like generators, in megawatts."""
+
+    low: Floats  # shape (rows, ends, 2): active and reactive
+    high: Floats
+    cost: Costs  # of active power at the first end
+    rating: Floats  # of apparent power
+    loss: Floats  # r in per unit: r (p^2 + q^2) / w is lost within
+    drop: Floats  # shape (rows, 2): p_to = -(1 - loss1) p_from - loss0
+
+
+def dc_lines(tables: Tables, rows: Ints) -> Injections:
+    """Return the ends of the DC lines in service."""
+    file, table = tables.name, tables.dcline[rows]
+    if len(rows) and table.shape[1] < _DC_COLUMNS:
+        raise CaseError(
+            f"{file}: dcline has {table.shape[1]} columns, lines in service need {_DC_COLUMNS}, to "
+            "their losses. Complete the rows."
+        )
+    if not len(rows):
+        table = np.zeros((0, _DC_COLUMNS))
+    for column, label in ((15, "loss0"), (16, "loss1")):
+        finite(file, "dcline", rows, label, table[:, column])
+    within(file, "dcline", rows, "loss1", table[:, 16], 0.99, "per MW")
+    table = limits(table[:, :_DC_COLUMNS])
+    least, most = table[:, 9], table[:, 10]
+    ordered(file, "dcline", rows, "Pmin", least, "Pmax", most)
+    ordered(file, "dcline", rows, "QminF", table[:, 11], "QmaxF", table[:, 12])
+    ordered(file, "dcline", rows, "QminT", table[:, 13], "QmaxT", table[:, 14])
+    low = np.full((len(rows), 2, 2), -np.inf)
+    high = np.full((len(rows), 2, 2), np.inf)
+    # Limits of flow hold where it enters, as in MATPOWER's toggle_dcline.
+    high[:, 0, 0] = np.where(least >= 0, -least, np.inf)
+    low[:, 0, 0] = np.where(most >= 0, -most, -np.inf)
+    low[:, 1, 0] = np.where(least < 0, least, -np.inf)
+    high[:, 1, 0] = np.where(most < 0, most, np.inf)
+    low[:, :, 1], high[:, :, 1] = table[:, [11, 13]], table[:, [12, 14]]
+    cost = free(len(rows))
+    if len(tables.dclinecost):
+        if len(tables.dclinecost) != len(tables.dcline):
+            raise CaseError(
+                f"{file}: dclinecost has {len(tables.dclinecost)} rows for {len(tables.dcline)} "
+                "DC lines, so costs cannot be assigned. Give one row per row of dcline."
+            )
+        cost = reversed_costs(read_costs(file, "dclinecost", tables.dclinecost, rows))
+    return Injections(
+        low=low,
+        high=high,
+        cost=cost,
+        rating=np.full(len(rows), np.inf),
+        loss=np.zeros(len(rows)),
+        drop=table[:, 15:17],
+    )
+
+
+def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
+    """Return the storage in service over one period.
+
+    It gives at most its rating and its energy, takes at most its rating and the room for energy,
+    and loses a constant and what its current loses. A relaxation lets it lose more.
+
+    Parameters
+    ----------
+    tables : Tables
+    rows : ndarray of int
+    voltage : ndarray
+        Least voltage of the bus of each in per unit.
+    """
+    file = tables.name
+    table = tables.storage[rows] if len(rows) else np.zeros((0, 17))
+    for column, label in enumerate("bus ps qs energy energy_rating".split()):
+        finite(file, "storage", rows, label, table[:, column])
+    for column, label, most in (
+        (3, "energy", np.inf), (4, "energy_rating", np.inf), (5, "charge_rating", np.inf),
+        (6, "discharge_rating", np.inf), (7, "charge_efficiency", 1.0),
+        (8, "discharge_efficiency", 1.0), (9, "thermal_rating", np.inf), (12, "r", 1e6),
+    ):  # fmt: skip
+        within(file, "storage", rows, label, table[:, column], min(most, 1e9), "", least=0)
+    for column, label in ((14, "p_loss"), (15, "q_loss")):
+        finite(file, "storage", rows, label, table[:, column])
+    ordered(file, "storage", rows, "energy", table[:, 3], "energy_rating", table[:, 4])
+    ordered(file, "storage", rows, "qmin", table[:, 10], "qmax", table[:, 11])
+    for row in rows[table[:, 13] != 0]:
+        raise CaseError(
+            f"{file}: storage row {row + 1} has a reactance x, for which the model has no "
+            "equation. Write 0, and a branch to a bus of its own."
+        )
+    for row in rows[(table[:, 7] == 0) | (table[:, 8] == 0)]:
+        raise CaseError(
+            f"{file}: storage row {row + 1} has an efficiency of 0, so that energy is lost "
+            "altogether. Write a number up to 1, or switch the row off."
+        )
+    if not 1 / _MOST_HOURS <= tables.hours <= _MOST_HOURS:
+        raise CaseError(
+            f"{file}: time_elapsed is outside {1 / _MOST_HOURS:g} to {_MOST_HOURS:g} hours. Write "
+            "hours, usually 1."
+        )
+    energy, room = table[:, 3], table[:, 4] - table[:, 3]
+    gives = np.minimum(table[:, 6], table[:, 8] * energy / tables.hours)
+    takes = np.minimum(table[:, 5], room / table[:, 7] / tables.hours)
+    most, resistance = table[:, 9], table[:, 12] / tables.base_mva
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost = np.where(resistance > 0, resistance * most**2 / voltage**2, 0.0)
+    low = np.stack((-takes - table[:, 14] - lost, -table[:, 11] - np.minimum(table[:, 15], 0)), 1)
+    high = np.stack((gives - table[:, 14], -table[:, 10] - np.maximum(table[:, 15], 0)), 1)
+    return Injections(
+        low=low[:, None],
+        high=high[:, None],
+        cost=free(len(rows)),
+        rating=most,
+        loss=table[:, 12],
+        drop=np.zeros((len(rows), 2)),
+    )
+
+
+def joined(tables: Tables) -> Tables:
+    """Return the tables with the buses that closed switches join as one, under the lowest id."""
+    table = tables.switch
+    if not len(table):
+        return tables
+    rows = np.arange(len(table))
+    for column, label in ((0, "f_bus"), (1, "t_bus"), (4, "state"), (6, "status")):
+        finite(tables.name, "switch", rows, label, table[:, column])
+    closed = rows[(table[:, 4] != 0) & (table[:, 6] != 0)]
+    kinds = dict(zip(tables.bus[:, 0].tolist(), tables.bus[:, 1].tolist(), strict=True))
+    graph = nx.Graph()
+    for row in closed:
+        ends = table[row, :2].tolist()
+        for bus in ends:
+            if bus not in kinds:
+                raise CaseError(
+                    f"{tables.name}: switch row {row + 1} refers to bus {bus:g}, which is not in "
+                    "the bus matrix. Add the bus or correct the row."
+                )
+        if _ISOLATED not in (kinds[ends[0]], kinds[ends[1]]):
+            graph.add_edge(*ends)
+    if not graph:
+        return tables
+    heads = {bus: min(part) for part in nx.connected_components(graph) for bus in part}
+    bus = tables.bus.copy()
+    position = {number: at for at, number in enumerate(bus[:, 0].tolist())}
+    for number, head in heads.items():
+        if number != head:
+            at, into = position[number], position[head]
+            bus[into, 2:6] += bus[at, 2:6]
+            bus[into, 11] = min(bus[into, 11], bus[at, 11])
+            bus[into, 12] = max(bus[into, 12], bus[at, 12])
+    gone = [position[number] for number, head in heads.items() if number != head]
+    note = (
+        f"{tables.name}: {len(closed)} closed switches join {len(heads)} buses into "
+        f"{len(set(heads.values()))}; the ratings of switches are not kept."
+    )
+
+    def renamed(matrix: Floats, columns: int) -> Floats:
+        matrix = matrix.copy()
+        for column in range(columns if len(matrix) else 0):
+            matrix[:, column] = [heads.get(number, number) for number in matrix[:, column].tolist()]
+        return matrix
+
+    return replace(
+        tables,
+        bus=np.delete(bus, gone, axis=0),
+        gen=renamed(tables.gen, 1),
+        branch=renamed(tables.branch, 2),
+        dcline=renamed(tables.dcline, 2),
+        storage=renamed(tables.storage, 1),
+        notes=(*tables.notes, note),
+    )
