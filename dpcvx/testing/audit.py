@@ -273,12 +273,14 @@ def _plan_scores(
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
     dealt = dealt_as_run(plan)
-    claimed, moved = 0.0, False
+    claimed, priced, moved = 0.0, None, False
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
         for run in range(runs):
             agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
-            claimed = max(claimed, agents[target].account.spent(delta).epsilon)
+            account = agents[target].account
+            if priced is None or not priced.equals(account):  # runs are charged alike
+                claimed, priced = max(claimed, account.spent(delta).epsilon), account
             pair = (agents[target].seen, blind.seen)
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))

@@ -35,7 +35,7 @@ def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[fl
 
 
 def _tested(
-    pick: Callable[[float, float, float], float], zero: Array, one: Array, delta: float, risk: float
+    pick: Callable[[Array, Array, float], Array], zero: Array, one: Array, delta: float, risk: float
 ) -> float:
     """The bound that `pick` computes from error rates, by the threshold that promises most."""
     half = zero.size // 2
@@ -44,34 +44,42 @@ def _tested(
     if thresholds.size > _THRESHOLDS:
         thresholds = np.quantile(thresholds, np.linspace(0, 1, _THRESHOLDS))
 
-    def found(runs: slice, threshold: float, flip: bool) -> float:
-        return pick(*_rates(zero[runs], one[runs], threshold, flip, risk), delta)
+    def bounds(runs: slice, thresholds: Array, flip: bool) -> Array:
+        return pick(*_rates(zero[runs], one[runs], thresholds, flip, risk), delta)
 
     first, second = slice(half), slice(half, None)
-    _, t, flip = max((found(first, t, flip), t, flip) for t in thresholds for flip in (False, True))
-    return max(0.0, found(second, t, flip))
+    _, t, flip = max(
+        (bound, t, flip)
+        for flip in (False, True)
+        for bound, t in zip(bounds(first, thresholds, flip), thresholds, strict=True)
+    )
+    return max(0.0, float(bounds(second, np.array([t]), flip)[0]))
 
 
 def _rates(
-    zero: Array, one: Array, threshold: float, flip: bool, risk: float
-) -> tuple[float, float]:
-    """Lower bound of the true positive rate, upper bound of the false positive rate."""
+    zero: Array, one: Array, thresholds: Array, flip: bool, risk: float
+) -> tuple[Array, Array]:
+    """Lower bounds of the true positive rates, upper bounds of the false positive rates."""
     if flip:  # the test for the other data
-        zero, one, threshold = -one, -zero, -threshold
-    hits, false = int((one > threshold).sum()), int((zero > threshold).sum())
-    low = float(stats.beta.ppf(risk / 2, hits, one.size - hits + 1)) if hits else 0.0
-    high = 1.0
-    if false < zero.size:
-        high = float(stats.beta.ppf(1 - risk / 2, false + 1, zero.size - false))
+        zero, one, thresholds = -one, -zero, -thresholds
+    # One call for all thresholds: its own checks take longer than its answers.
+    hits, false = (np.array([(side > t).sum() for t in thresholds]) for side in (one, zero))
+    low, high = np.zeros(hits.size), np.ones(false.size)
+    some, open_ = hits > 0, false < zero.size
+    low[some] = stats.beta.ppf(risk / 2, hits[some], one.size - hits[some] + 1)
+    high[open_] = stats.beta.ppf(1 - risk / 2, false[open_] + 1, zero.size - false[open_])
     return low, high
 
 
-def _epsilon_of(low: float, high: float, delta: float) -> float:
-    return math.log((low - delta) / high) if low > delta else -math.inf
+def _epsilon_of(low: Array, high: Array, delta: float) -> Array:
+    pairs = zip(low, high, strict=True)
+    return np.array([math.log((a - delta) / b) if a > delta else -math.inf for a, b in pairs])
 
 
-def _mu_of(low: float, high: float, delta: float) -> float:
-    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if 0 < low and high < 1 else -math.inf
+def _mu_of(low: Array, high: Array, delta: float) -> Array:
+    mu, inside = np.full(low.size, -math.inf), (low > 0) & (high < 1)
+    mu[inside] = stats.norm.ppf(low[inside]) - stats.norm.ppf(high[inside])
+    return mu
 
 
 def epsilon_of_gaussian(mu: float, delta: float) -> float:

@@ -92,19 +92,25 @@ def epsilon_of(mu, delta=DELTA):
 # The bound itself
 
 
+def rates(zero, one, flip, risk):
+    """Of the threshold 0.5."""
+    (low,), (high,) = _rates(zero, one, np.array([0.5]), flip, risk)
+    return low, high
+
+
 def test_the_rates_are_those_of_clopper_and_pearson():
     # binom.test(10, 20)$conf.int in R: 0.2719578 0.7280422.
     zero, one = np.repeat([0.0, 1.0], 10), np.repeat([0.0, 1.0], 10)
-    assert _rates(zero, one, 0.5, False, 0.05) == pytest.approx((0.2719578, 0.7280422), abs=1e-7)
-    assert _rates(zero, one, 0.5, True, 0.05) == pytest.approx((0.2719578, 0.7280422), abs=1e-7)
+    assert rates(zero, one, False, 0.05) == pytest.approx((0.2719578, 0.7280422), abs=1e-7)
+    assert rates(zero, one, True, 0.05) == pytest.approx((0.2719578, 0.7280422), abs=1e-7)
 
 
 def test_rates_without_hits_or_without_misses_stay_inside_the_unit_interval():
     zero, one = np.zeros(20), np.ones(20)
     # All 20 right: the bounds are (risk / 2)^(1/20) and its complement.
     edge = 0.025 ** (1 / 20)
-    assert _rates(zero, one, 0.5, False, 0.05) == pytest.approx((edge, 1 - edge))
-    assert _rates(one, zero, 0.5, False, 0.05) == (0.0, 1.0)
+    assert rates(zero, one, False, 0.05) == pytest.approx((edge, 1 - edge))
+    assert rates(one, zero, False, 0.05) == (0.0, 1.0)
 
 
 def test_scores_that_do_not_tell_give_no_bound():
@@ -177,7 +183,7 @@ def test_both_rates_hold_together_as_often_as_they_say():
     risk, repetitions, wrong = 0.3, 400, 0
     for _ in range(repetitions):
         one, zero = (rng.uniform(size=50) < rate for rate in (0.7, 0.2))
-        low, high = _rates(zero.astype(float), one.astype(float), 0.5, False, risk)
+        low, high = rates(zero.astype(float), one.astype(float), False, risk)
         wrong += low > 0.7 or high < 0.2
     # The intervals are discrete, so that they are right more often; but not always.
     assert 0.3 * risk * repetitions < wrong <= failures_allowed(repetitions, risk)
