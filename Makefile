@@ -9,9 +9,9 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 EXAMPLES := $(patsubst examples/%.py,example-%,$(wildcard examples/[!_]*.py)) \
 	$(patsubst examples/%/__main__.py,example-%,$(wildcard examples/*/__main__.py))
-# Further runs of these would differ in their seeds alone.
+# Further runs of these would differ in their seeds alone; tests take the hundred rounds of the third.
 few-demo := --seeds 1
-few-ryu_kim_power_flow := --seeds 1
+few-ryu_kim_power_flow := --seeds 1 --rounds 30
 few-chan_xie_zhao_elastic_net := --repetitions 2
 
 .PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
