@@ -373,7 +373,7 @@ def test_one_user_with_all_data_reaches_the_central_optimum(public, shape):
     }
     n, length, coupling = couplings[shape]
     given = model(1, n, length, coupling, PUBLIC[public], seed=3)
-    result = noiseless(given, rounds=1500).run()
+    result = noiseless(given, rounds=600).run()
     x, y = given.optimum()
     assert result.reported == "last"
     assert result.last[given.x] == pytest.approx(x, abs=1e-6)

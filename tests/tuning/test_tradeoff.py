@@ -84,7 +84,7 @@ def test_stand_ins_that_leave_no_point_are_refused_in_words():
 
 
 def test_the_time_is_kept_with_what_ended_until_then():
-    given = request(time_limit=2000.0, clock=counting(1.0))
+    given = request(time_limit=400.0, clock=counting(1.0))
     found = tradeoff(network(), planned, given, [1.0, 10.0], 10_000)
     runs = [len(gaps) for gaps in found.gaps]
     assert 1 <= min(runs) and max(runs) < 10_000 and max(runs) - min(runs) <= 1
