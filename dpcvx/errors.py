@@ -21,6 +21,10 @@ class ModelError(DpcvxError, ValueError):
     """The model, an argument or a public input cannot be used as it was stated."""
 
 
+class UnsolvableError(ModelError):
+    """The model has no solution, whichever method is used."""
+
+
 class DataError(ModelError):
     """Private data do not fit their declaration (shape, sign, finiteness). Values are not shown."""
 

@@ -24,7 +24,7 @@ from .model.prior import Prior
 from .model.private import Private, seal_all
 from .plan.banner import banner
 from .plan.compiled import Compiled
-from .plan.request import Mechanisms, Observer, Release, Request
+from .plan.request import Constraints, Mechanisms, Observer, Release, Request
 from .plan.terms import Terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
@@ -354,6 +354,7 @@ class Problem(Declaration):
         violation_probability: float | None = None,
         slack_penalty: float | None = None,
         prior: Mapping[Private | str, Prior] | None = None,
+        constraints: Constraints = "true",
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
@@ -381,9 +382,8 @@ class Problem(Declaration):
             privacy. Above 0 it is the probability with which the guarantee may fail.
         release : {"each_step", "once"}, optional
             Noise in every local step, or once on the data: then the whole budget goes into one
-            release and any number of rounds follows without noise. ``"once"`` needs gradients that
-            are affine in the data, or squares of records. Chosen if omitted; ``"each_step"`` for a
-            method that is named.
+            release and any number of rounds follows without noise. Chosen if omitted;
+            ``"each_step"`` for a method that is named.
         observer : {"everyone", "last_iterate"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
@@ -397,11 +397,10 @@ class Problem(Declaration):
             What a unit costs by which such a constraint may be missed, so that a decision always
             exists where the public constraints admit one.
         prior : mapping of Private or its name to Prior, optional
-            What is publicly expected of private data, for ``release="once"`` with gradients that
-            are affine in them: what left is then moved towards it. The guarantee does not depend
-            on whether it is right. Without it, data that are released once are moved towards
-            ``dp.Private(proxy=...)`` at the level that fits the release, as far as noise explains
-            the distance; ``dp.OneShot(shrink=False)`` switches that off.
+            What is publicly expected of private data that leave once: what left is then moved
+            towards it. The guarantee does not depend on whether it is right. Without it, released
+            data are moved towards ``dp.Private(proxy=...)`` at the level that fits them, as far as
+            noise explains the distance; ``dp.OneShot(shrink=False)`` switches that off.
 
         Returns
         -------
@@ -426,6 +425,7 @@ class Problem(Declaration):
             violation_probability=violation_probability,
             slack_penalty=slack_penalty,
             prior=prior,
+            constraints=constraints,
         )
         return _planned_in_sight(self, request)
 
@@ -443,6 +443,7 @@ class Problem(Declaration):
         violation_probability: float | None = None,
         slack_penalty: float | None = None,
         prior: Mapping[Private | str, Prior] | None = None,
+        constraints: Constraints = "true",
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         tolerance: float | None = None,
@@ -458,7 +459,7 @@ class Problem(Declaration):
         ----------
         algorithm, mechanism, rounds, epsilon, delta, release
             Fix the plan; see `plan`.
-        observer, violation_probability, slack_penalty, prior
+        observer, violation_probability, slack_penalty, prior, constraints
             Fix the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.
@@ -484,6 +485,7 @@ class Problem(Declaration):
             violation_probability=violation_probability,
             slack_penalty=slack_penalty,
             prior=prior,
+            constraints=constraints,
         )
         return _planned_in_sight(self, request, verbose).run(
             data=data,

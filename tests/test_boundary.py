@@ -65,6 +65,7 @@ IMPORTERS = {
         "tuning.copies",
         "tuning.simulation",
         "algorithms.networks",
+        "algorithms.written_model",  # what data may be, from a seed that everybody knows
     },
     "dpcvx.privacy.randomness.source_for": {
         "run.live",
@@ -74,6 +75,7 @@ IMPORTERS = {
         "testing",
         "tuning.copies",
         "tuning.simulation",
+        "algorithms.written_model",
     },
     "numpy.random": set(),
     "random": set(),

@@ -23,6 +23,7 @@ from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
 from .facts import Output, PublicFacts
 from .program import LocalProgram, Program
+from .written_model import Decision
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -229,6 +230,8 @@ class Requirements:
         The user's claim for answers, in place of a derived bound.
     limits : bool
         Takes constraints with private data.
+    as_written : bool
+        The server solves the model as it is written, for released data: no gradient is asked for.
     secret : SecretSums or None
         Where agents send nothing but terms of sums that are formed in secret, so that noise may be
         split over them.
@@ -246,6 +249,7 @@ class Requirements:
     smoothness: float | None = None
     sensitivity: float | None = None
     limits: bool = False
+    as_written: bool = False
     secret: SecretSums | None = None
 
     def minimizes(self, program: Program) -> bool:
@@ -435,6 +439,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
             empty where nothing may be missed at a price.
         """
         return {}
+
+    def decision(self, server: S) -> Decision | None:
+        """What was decided for released data; None where no model was solved as it is written."""
+        return None
 
     @property
     def shrinks(self) -> bool:

@@ -14,6 +14,10 @@ is to know of the problem
 
 and what it finds is the optimum of what was released. No step size, no penalty, no iterations: more
 rounds could only approach the same point.
+
+For all other convex models (``as_written=True``) agents release their data, or the weighted sums
+through which the model reads them, and cvxpy solves the model as it is written; see
+`dpcvx.algorithms.written_model`.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import FLAG, choice, integer
+from .._arguments import FLAG, TEXT, choice, integer, optional
 from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
@@ -39,7 +43,7 @@ from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
 from .data_terms import DataTerms, curvature_of_data, data_terms
 from .facts import PublicFacts
-from .joint import Joint, joint, missed, size_of, with_kept
+from .joint import Joint, joint, missed, size_of, with_kept, with_slacks
 from .moment_sums import MomentSum, moment_sum
 from .program import Program
 from .secret_terms import (
@@ -56,6 +60,7 @@ from .secret_terms import (
 )
 from .summed import SHARING, SecretSharing, divided
 from .toward_start import followed
+from .written_model import Decision, Tight, WrittenModel
 
 Array = NDArray[np.float64]
 
@@ -93,6 +98,7 @@ class Server:
     moments: MomentSum | None = None
     missed: Mapping[str, Array] = field(default_factory=dict)
     explained: float = 0.0
+    decision: Decision | None = None  # of the model as written
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +107,14 @@ class Left:
 
     Attributes
     ----------
-    terms : DataTerms
+    terms : DataTerms or None
+        None where the model is solved as it is written.
     data : ndarray or None
-        Its private data as they left; None where no constraint contains them.
+        Its private data as they left, or what left in their place where the model is solved as it
+        is written; None where neither is asked for.
     """
 
-    terms: DataTerms
+    terms: DataTerms | None
     data: Array | None
 
 
@@ -159,9 +167,11 @@ class Found:
 class OneShot(Algorithm[Server, Member]):
     """The whole problem solved at once by the server, from one release per agent.
 
-    For objectives whose gradients are affine in the private data, and with ``release="once"`` for
-    squares of records. Takes ``coupling=`` as well as shared variables, every cone, and constraints
-    with private data, which are kept up to a probability. A run has one round.
+    Where gradients are affine in the private data, and for squares of records, agents release what
+    these add to the objective. Of every other convex model they release their data, or the weighted
+    sums through which the model reads them, and cvxpy solves the model as it is written: any atom,
+    any cone, boolean and integer variables. Takes ``coupling=`` as well as shared variables, and
+    constraints with private data. A run has one round.
 
     Parameters
     ----------
@@ -182,6 +192,16 @@ class OneShot(Algorithm[Server, Member]):
         bend in every direction that the noise acts in, the solution stays near the initial point if
         noise explains more than half of the release; see `dpcvx.algorithms.toward_start`. The
         result says when it does. Not with ``prior=`` or constraints with private data.
+    as_written : bool, optional
+        Whether the model is solved as it is written. If omitted, only where agents cannot release
+        what their data add to the objective.
+    scenarios : int
+        With ``as_written``: the cost is averaged over so many public draws of data that the release
+        is consistent with, where it is not affine in the data; 0 for the released data alone. Less
+        for large problems.
+    solver : str, optional
+        With ``as_written``: the solver that cvxpy is to use, such as ``cp.SCS``. If omitted,
+        Clarabel, and cvxpy's choice for mixed-integer problems.
 
     Raises
     ------
@@ -194,6 +214,9 @@ class OneShot(Algorithm[Server, Member]):
     sums: Literal["slopes", "moments"] = "slopes"
     # Plans with the default keep the noise that seeds gave them before there was a choice.
     shrink: bool = field(default=True, metadata={"later": True})
+    as_written: bool | None = field(default=None, metadata={"later": True})
+    scenarios: int = field(default=20, metadata={"later": True})
+    solver: str | None = field(default=None, metadata={"later": True})
 
     fixed_rounds: ClassVar[int | None] = 1
     # There is one iterate.
@@ -201,8 +224,19 @@ class OneShot(Algorithm[Server, Member]):
 
     def __post_init__(self) -> None:
         self.check_fields(
-            sharing=SHARING, max_colluders=integer(1), sums=choice("slopes", "moments"), shrink=FLAG
+            sharing=SHARING,
+            max_colluders=integer(1),
+            sums=choice("slopes", "moments"),
+            shrink=FLAG,
+            as_written=optional(FLAG),
+            scenarios=integer(0),
+            solver=optional(TEXT),
         )
+        if self.as_written and self.sharing is not None:
+            raise ModelError(
+                "dp.OneShot(as_written=True) needs the data of each agent, and sharing= hides them "
+                "in sums. Drop one of them."
+            )
         check_sharing(self.sharing, self.max_colluders)
         if self.sums == "moments" and self.sharing is None:
             raise ModelError(
@@ -228,6 +262,7 @@ class OneShot(Algorithm[Server, Member]):
             queries=(MomentsTerm,) if self.sums == "moments" else queries,
             coupled=None,
             limits=alone,
+            as_written=bool(self.as_written),
             secret=secrecy(self.sharing, self.max_colluders),
         )
 
@@ -292,6 +327,9 @@ class OneShot(Algorithm[Server, Member]):
         name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
+        if local.program.as_written:
+            size = local.program.form.data_size
+            return state, Left(None, oracle.release(ReleasedData(size)) if size else np.zeros(0))
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
         if isinstance(message, MomentsQuestion):
@@ -324,12 +362,36 @@ class OneShot(Algorithm[Server, Member]):
             return self._solved(
                 server, pool.total(replies), server.curvatures, [None] * len(replies)
             )
+        if program.model is not None:
+            return self._as_written(server, program.model, [reply.data for reply in replies])
         slope = np.zeros(size_of(program))
         for place, reply in zip(server.joint.places, replies, strict=True):
             slope[place] += reply.terms.slope
         bent = tuple(reply.terms.curvature for reply in replies)
         server, slope = self._toward_start(server, slope)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
+
+    def _as_written(self, server: Server, model: WrittenModel, left: Sequence[Array]) -> Server:
+        """Solve what users wrote, for what left."""
+        program = server.program
+        drawn = model.scenarios(left, self.scenarios)
+        tight = [
+            Tight(kept.agent, kept.columns, kept.tightened.at(left[kept.agent]))
+            for kept in program.kept
+        ]
+        decision = model.decide(model.restored(left), tight, drawn, self.solver)
+        server = replace(server, decision=decision, outcome=decision.outcome)
+        if decision.vectors is None:
+            return server
+        x = np.zeros(size_of(program))
+        for place, vector in zip(server.joint.places, decision.vectors, strict=True):
+            x[place] = vector
+        slack = {**decision.slack, **missed(program, decision.extra)}
+        return replace(server, x=with_slacks(program, x), missed=slack)
+
+    def decision(self, server: Server) -> Decision | None:
+        """Of the model as written."""
+        return server.decision
 
     def _toward_start(self, server: Server, slope: Array) -> tuple[Server, Array]:
         """What of a slope is followed."""
@@ -392,7 +454,12 @@ class OneShot(Algorithm[Server, Member]):
         return self.shrink
 
     def notes(self, server: Server) -> tuple[str, ...]:
-        """How much of what was released is followed, where that is not all."""
+        """How much of what was released is followed, where that is not all; and what was put in."""
+        if server.decision is not None and server.decision.repair:
+            return (
+                "the constraints admit no point for the data as they left, so the model was solved "
+                f"for {server.decision.repair}",
+            )
         part = followed(server.explained)
         if part == 1:
             return ()
@@ -415,9 +482,15 @@ class OneShot(Algorithm[Server, Member]):
         # Noise of a seed follows from it: plans that are as they were keep theirs.
         what = "" if self.sums == "slopes" else f", sums={self.sums!r}"
         what += "" if self.shrink else ", shrink=False"
+        if self.as_written:
+            what += f", as_written=True, scenarios={self.scenarios}"
+            what += "" if self.solver is None else f", solver={self.solver!r}"
         return f"OneShot(sharing={self.sharing!r}, max_colluders={self.max_colluders!r}{what})"
 
     def __str__(self) -> str:
+        if self.as_written:
+            mean = f", for the mean over {self.scenarios} scenarios" if self.scenarios > 1 else ""
+            return f"the server solves the model as written with released data{mean}"
         what = "second moments" if self.sums == "moments" else "slopes"
         how = "" if self.sharing is None else f", for a sum of {what} by secret sharing"
         return f"the server solves the whole problem once{how}"

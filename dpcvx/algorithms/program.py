@@ -1,6 +1,7 @@
 """A problem as plain arrays: what the plan is computed from and what workers are built with.
 
-Nothing here is private or belongs to cvxpy, so programs can be printed, pickled and sent.
+Nothing here is private, and what agents are sent does not belong to cvxpy: it can be printed,
+pickled and sent.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsolvableError
 from ..guard import understood
 from ..model.agent import Agent, not_dcp
 from ..model.canonical import ConeData, cone_data, public_copy
+from ..model.collapse import normal_form
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
@@ -34,6 +37,8 @@ from ..solvers.projector import Projector
 from ..solvers.separable import separable
 from ..solvers.tightened import Tightened
 from .toward_start import SlopeNoise
+from .weighted_sums import weighted_sums
+from .written_model import INTEGRAL, WrittenModel, relaxed, written_model
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -98,13 +103,22 @@ class LocalProgram:
     set_description: str
     limits: tuple[PrivateConstraint, ...] = ()
     kernel: str = ""
+    as_written: bool = False  # the server solves the model as it is written, with released data
+    # Then, the weighted sums through which alone the model reads the data, if they are fewer.
+    sums: sp.csr_array | None = None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the data leave with noise, whatever the gradient does with them."""
+        return bool(self.limits) or self.as_written
 
     @property
     def kind(self) -> Hashable:
         """Equal for agents that differ in names, slots and data only; for as long as they exist."""
         parts = (self.form, self.constraints, self.rest, self.exact, self.start, self.shared)
         same = (self.form.derived, *parts[1:], self.coupling, *self.limits)
-        return (*map(id, same), self.clip, self.asserted, self.kernel)
+        sums = () if self.sums is None else (self.sums.indices.tobytes(), self.sums.data.tobytes())
+        return (*map(id, same), *sums, self.clip, self.asserted, self.kernel)
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -205,6 +219,12 @@ class Program:
     kept: tuple[Kept, ...] = ()
     written: tuple[bytes | None, ...] = ()
     noise: SlopeNoise | None = None
+    model: WrittenModel | None = None  # what the server solves, where that is the model as written
+
+    @property
+    def limited(self) -> bool:
+        """Whether constraints contain private data, which the true data may break."""
+        return bool(self.kept) or (self.model is not None and self.model.limited)
 
     @property
     def kernel(self) -> str:
@@ -212,7 +232,17 @@ class Program:
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 
-def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
+@dataclass(frozen=True)
+class AsWritten:
+    """How a problem is solved as it is written."""
+
+    margins: bool  # whether constraints with private data are kept with margins
+    penalty: float | None  # else what a unit costs by which one may be missed
+
+
+def compile_problem(
+    problem: Declaration, *, proximal: bool = True, as_written: AsWritten | None = None
+) -> Program:
     """Compile every agent; reads public parameters, never private data.
 
     Agents whose models differ in names only are compiled once. Objectives are not compiled into
@@ -225,6 +255,8 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
     proximal : bool
         Whether steps are to minimize convex public terms without a Lipschitz gradient; see
         `parts_of`.
+    as_written : AsWritten, optional
+        For a server that solves the model as it is written, without a gradient of it.
 
     Raises
     ------
@@ -241,6 +273,10 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
     coupling = coupling_of(problem.equalities, problem.slacks)
     starts = {v.id: np.asarray(x) for v, x in problem.start.items()}
     models = [Model(*pair, slot, starts) for pair in problem.named.items()]
+    whole = None
+    if as_written is not None:
+        penalty = None if as_written.margins else as_written.penalty
+        whole = written_model(problem, with_limits=not as_written.margins, penalty=penalty)
     templates: dict[Hashable, LocalProgram] = {}
     agents: list[LocalProgram] = []
     for model in models:
@@ -248,13 +284,18 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
         if key is None or key not in templates:
             _require_convex_set(model.agent.public_constraints, model.name, model.agent)
             local = understood(
-                lambda model=model: compile_agent(model, coupling, proximal), model.name
+                lambda model=model: compile_agent(model, coupling, proximal, as_written),
+                model.name,
             )
             if key is not None:
                 templates[key] = local
         else:
             local = _like(templates[key], model, coupling)
         agents.append(local)
+    if whole is not None:
+        sums = [weighted_sums(agent) for agent in whole.agents]
+        pairs = zip(agents, sums, strict=True)
+        agents = [local if one is None else replace(local, sums=one) for local, one in pairs]
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
@@ -264,7 +305,7 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
         for limit in local.limits
     )
     written = tuple(model.written for model in models)
-    return Program(tuple(agents), size, held, coupling, kept, written)
+    return Program(tuple(agents), size, held, coupling, kept, written, model=whole)
 
 
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
@@ -308,7 +349,12 @@ def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
     return [found[kind] for kind in kinds]
 
 
-def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True) -> LocalProgram:
+def compile_agent(
+    model: Model,
+    coupling: Coupling | None,
+    proximal: bool = True,
+    as_written: AsWritten | None = None,
+) -> LocalProgram:
     """Compile one agent by itself; see `compile_problem`.
 
     Parameters
@@ -316,11 +362,16 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
     model : Model
     coupling : Coupling or None
     proximal : bool
+    as_written : AsWritten or None
     """
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
-    constraint_data = cone_data(None, constraints, variables, layout)
+    if as_written is None:
+        _require_real(agent, name)
+        constraint_data = cone_data(None, constraints, variables, layout)
+    else:
+        constraint_data = _relaxed_set(constraints, variables, layout)
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
         terms = agent.cost, layout, agent.private, name
@@ -330,7 +381,10 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
         term = public_copy(parts.rest, parts.rest.parameters())
         return parts.form, cone_data(term, constraints, variables, layout)
 
-    form, rest = sorted_out(proximal)
+    if as_written is None:
+        form, rest = sorted_out(proximal)
+    else:  # no gradient is asked for
+        form, rest = normal_form(cp.Constant(0.0), layout, agent.private, name), None
     if proximal and rest is not None and rest.A.nnz > _SOLVED and separable(rest) is None:
         form, rest = sorted_out(False)
     minimized = coupling is not None and not agent.private
@@ -343,7 +397,7 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
     if start.x is not None and rest is not None:
         inside = projector(start.x, ones, 1.0)
         if inside.x is None and inside.outcome is Outcome.INFEASIBLE:
-            raise ModelError(
+            raise UnsolvableError(
                 f"No point of the constraints of agent '{name}' lies in the domain of its "
                 "objective, such as the positive definite matrices of cp.log_det. Relax one of "
                 "them."
@@ -363,7 +417,7 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
         rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),
-        exact=_objective(agent, layout) if minimized else None,
+        exact=_objective(agent, layout) if minimized and as_written is None else None,
         shared=shared,
         slots=model.where[shared],
         start=start.x,
@@ -373,8 +427,10 @@ def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True
         limits=tuple(
             private_constraint(c, agent.private, f"Constraint {k} of agent '{name}'", name)
             for k, c in agent.limits
+            if as_written is None or as_written.margins
         ),
         kernel=best_kernel() if projector.by_newton else "",
+        as_written=as_written is not None,
     )
     vars(local)["blocks"] = blocks
     return local
@@ -387,11 +443,35 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
     def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
             return local.exact
+        if local.as_written:
+            return local.constraints
         return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
     found = once_per_kind(program.agents, exact)
     pairs = zip(program.agents, found, strict=True)
     return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
+
+
+def _require_real(agent: Agent, name: str) -> None:
+    """Refuse integral variables."""
+    for variable in agent.variables:
+        if any(variable.attributes[kind] for kind in INTEGRAL):
+            raise ModelError(
+                f"Variable '{variable.name()}' of agent '{name}' is boolean or integer, and local "
+                "steps are convex. Use dp.OneShot(), which solves the model as it is written for "
+                "released data, or relax the variable, for example to bounds=[0, 1]."
+            )
+
+
+def _relaxed_set(
+    constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable], layout: Layout
+) -> ConeData:
+    """The set of public constraints, with real numbers in place of integers."""
+    twins = {v.id: relaxed(v) for v in variables}
+    places = {id(v): twins[v.id] for v in variables}
+    pieces = tuple(replace(piece, variable=twins[piece.variable].id) for piece in layout.pieces)
+    trees = [constraint.tree_copy(dict(places)) for constraint in constraints]
+    return cone_data(None, trees, [twins[v.id] for v in variables], Layout(pieces))
 
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:

@@ -21,12 +21,13 @@ from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.steps import smooth_constant
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
+from ..model.adjacency import Within
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.asked import asked_of
 from ..plan.limits import with_margins
-from ..plan.request import KINDS
+from ..plan.request import KINDS, Choice, Request
 from ..privacy.accounting import check_delta
 from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
@@ -49,6 +50,10 @@ _LOST = 0.5
 TOWARD_PROXY = (
     "the released values of {} are moved towards their proxy (proxy=), at the level that fits "
     "them, as far as noise explains the distance (James and Stein)"
+)
+AS_WRITTEN = Choice(
+    "algorithm",
+    "one round: the server solves the model as it is written, for the data as they left",
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"
@@ -91,7 +96,9 @@ def choose(
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
     if noisy and request.delta is not None:
         check_delta(request.delta)
-    if any(agent.limits for agent in problem.agents):
+    if request.as_written is not None:
+        request, known = _as_written(problem, request, noisy)
+    elif any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
     elif not named:
         given = request
@@ -146,6 +153,8 @@ def _method(
     once = noisy and known.releasable and request.release != "each_step"
     if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known
+    if convex and noisy and substitutes(problem, request):
+        return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
         return _released(request), known
     chosen = _stepwise(problem, request, noisy and _summable(known.program))
@@ -261,6 +270,45 @@ def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
     return replace(request, algorithm=OneShot()).chosen(
         "algorithm", "one round: the server solves the whole problem for the data as they left"
     )
+
+
+def substitutes(problem: Declaration, request: Request) -> bool:
+    """Whether released data may stand in the model as it is written, where nothing else is asked.
+
+    One change of the data is bounded by itself, so that nothing has to be known of the model. Of
+    records it is as large as a record, and noise of that size hides them.
+
+    Parameters
+    ----------
+    problem : Declaration
+    request : Request
+    """
+    algorithm, noisy = request.algorithm, request.mechanism is not None
+    method = algorithm is None
+    if isinstance(algorithm, OneShot):
+        method = algorithm.sharing is None and algorithm.as_written is None
+    once = request.rounds in (None, 1) and request.release in (None, "once")
+    plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
+    small = all(isinstance(p.adjacency, Within) for agent in problem.agents for p in agent.private)
+    return (
+        method
+        and once
+        and plain
+        and request.observer == "everyone"
+        and (small or not noisy)
+        and all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
+    )
+
+
+def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:
+    """Where the server solves the model as it is written."""
+    if request.algorithm is None:
+        method = OneShot(as_written=True)
+        request = replace(request, algorithm=method).chosen(AS_WRITTEN.what, AS_WRITTEN.why)
+    if request.release is None and noisy:
+        why = "release once, before the first round: all that follows is public"
+        request = replace(request, release="once").chosen("release", why)
+    return request, study(problem, request.as_written)
 
 
 def _limited(request: Selection, noisy: bool) -> Selection:

@@ -111,6 +111,13 @@ def _given(values: Sequence[Array | None]) -> bool:
 def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
     """Per private object, its name and the standard deviation of the noise on its entries."""
     spread = _spread(agent)
+    if released.kind == "sums":
+        names = together([f"'{spec.name}'" for spec in released.private])
+        yield (
+            f"the {released.size} weighted sums that the model reads of {names}",
+            f"{spread:.3g} (standard deviation) per sum of {{}}",
+        )
+        return
     if not released.whole:
         covariance = released.slope_covariance(spread**2)
         assert covariance is not None

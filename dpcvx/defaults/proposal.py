@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from .._words import together
+from ..algorithms.one_shot import OneShot
+from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import Agents
 from ..plan.compiled import Compiled
@@ -17,7 +19,7 @@ from ..plan.terms import Terms
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Once, Publication
 from .calibration import calibrated, calibrated_with_limit, multipliers_of_turns
-from .choice import TOWARD_PROXY, choose
+from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import conditions
 from .facts import RunFacts
 from .forecast import bent, of_releases, of_steps
@@ -56,6 +58,24 @@ def planned(
     known : Compiled, optional
         The same problem, compiled before: for plans that differ in other things.
     """
+    given = request.algorithm
+    if request.constraints != "released":
+        try:
+            return _planned(kind, problem, request, known)
+        except UnsolvableError:
+            raise  # whatever the method
+        except (ModelError, PrivacyError):
+            if not substitutes(problem, request):
+                raise
+    if given is not None and not isinstance(given, OneShot):
+        return _planned(kind, problem, request, known)  # which refuses
+    method = replace(given or OneShot(), as_written=True)
+    plan = _planned(kind, problem, replace(request, algorithm=method), None)
+    return plan if given is not None else replace(plan, choices=(AS_WRITTEN, *plan.choices))
+
+
+def _planned(kind: type[P], problem: Declaration, request: Request, known: Compiled | None) -> P:
+    """See `planned`, for one way to solve the problem."""
     proposal = propose(problem, request, known)
     plan = make_terms(kind, problem, proposal.request, proposal.known)
     check_solvable(plan)

@@ -23,7 +23,7 @@ from ..solvers.projector import Projector
 from .data_shape import Stake
 from .response import LARGEST, Response
 from .stakes import NOTHING, AtStandIns
-from .statistics import informed, publication
+from .statistics import for_model, informed, publication
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -101,7 +101,9 @@ def published(
     for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
         known, noise = agent.sensitivity, agent.noise
         statistic = None
-        if known is not None and noise is not None:
+        if known is not None and noise is not None and agent.program.as_written:
+            statistic = for_model(agent, known, noise)
+        elif known is not None and noise is not None:
             statistic = publication(
                 known,
                 noise.mechanism.norm,
@@ -148,6 +150,9 @@ def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]
     if found.kind != "data" and None in proxies:
         return agent
     variance = noise.variance(found.sensitivity)
+    if agent.program.as_written:
+        estimated = informed(found, proxies, None, variance, noise.mechanism.norm)
+        return agent if estimated is None else replace(agent, publication=estimated)
     covariance = found.slope_covariance(variance)
     if covariance is None:
         return agent

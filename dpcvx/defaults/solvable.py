@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..algorithms.common_point import agents_apart
 from ..algorithms.joint import joint, with_directions
 from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
-from ..errors import ModelError
+from ..errors import ModelError, UnsolvableError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
@@ -35,7 +35,7 @@ def check_solvable(plan: Terms) -> None:
 
     Raises
     ------
-    ModelError
+    UnsolvableError
     """
     exact, noisy, once = plan.algorithm.requirements.exact, plan.noisy, plan.published
     if exact == "joint":
@@ -54,12 +54,12 @@ def check_sets(program: Program) -> None:
         return
     tied = " and the equalities in coupling=" if program.coupling is not None else ""
     if not names:
-        raise ModelError(
+        raise UnsolvableError(
             "The equalities in coupling= contradict each other: no values of the variables satisfy "
             "all of them. Solve cp.Problem(cp.Minimize(0), coupling) to find the conflict."
         )
     listed = " and ".join(f"'{name}'" for name in names)
-    raise ModelError(
+    raise UnsolvableError(
         f"The constraints of agents {listed}{tied} do not meet: no values of the variables satisfy "
         "all of them, so there is nothing to agree on. Loosen one of them; "
         "cp.Problem(cp.Minimize(0), constraints) with all of them helps to find the conflict."
@@ -82,7 +82,7 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
         moved += [whole.rows(k, J.T) for J in (() if known is None else known.jacobians)]
     data = with_directions(whole.data, program)
     if falls_forever(data, sp.csr_array(sp.vstack(moved))):
-        raise ModelError(
+        raise UnsolvableError(
             "The sum of the objectives has no lower bound: along some direction that all "
             "constraints allow without end it falls for ever, whatever the private data are. Bound "
             "the variables, for example x <= 10, or add a term that grows, such as "
@@ -109,11 +109,11 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
     D[local.shared] = 1.0
     answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
     if answer.outcome is Outcome.UNBOUNDED:
-        raise ModelError(_unbounded(agent.name, "has no minimizer"))
+        raise UnsolvableError(_unbounded(agent.name, "has no minimizer"))
     if noisy and known is not None and not _bounded(local).all():
         slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
         if not bounded_for_slopes(local.exact, local.shared, slope):
-            raise ModelError(
+            raise UnsolvableError(
                 _unbounded(agent.name, "has no minimizer for some values of the noise")
             )
 
@@ -129,7 +129,7 @@ def check_joint_minimizer(
     n = whole.data.n
     answer = ConicProgram(whole.data).solve(np.zeros(n), None, whole.start)
     if answer.outcome is Outcome.INFEASIBLE:
-        raise ModelError(
+        raise UnsolvableError(
             "No point satisfies the constraints of all agents together, so the problem has no "
             "solution. Look for agents whose sets do not meet in the variables that they share, "
             "and for coupling= equalities that no points of these sets satisfy."
@@ -155,7 +155,10 @@ def check_joint_minimizer(
         not program.kept or falls_forever(cone, sp.csr_array((0, n)))
     )
     if not everywhere or (falls and (noisy or not private)):
-        raise ModelError(
+        # Data that are brought back to signs or to positive semidefinite matrices may do.
+        free = all(spec.free for agent in agents for spec in agent.program.form.private)
+        refusal = UnsolvableError if free or not noisy else ModelError
+        raise refusal(
             f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
             "sets of its agents have a direction without end in common, along which no objective "
             "grows quadratically. Add bounds to the variables, such as "

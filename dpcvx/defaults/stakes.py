@@ -74,6 +74,7 @@ def at_stand_ins(
     """
     # Forces count in problems that are looked at as a whole.
     wanted = program.kept or size_of(program) <= LARGEST
+    wanted = wanted and program.model is None  # whose objectives nothing here knows
     values = _values(problem, sensitivities) if wanted and problem.is_dcp() else None
     if values is None:
         return NOTHING

@@ -15,6 +15,8 @@ from ..model.adjacency import Rows
 from ..model.matrices import without_zeros
 from ..model.prior import Expectation
 from ..model.spec import PrivateSpec
+from ..plan.agent_plan import AgentPlan
+from ..privacy.mechanism import Calibrated
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.estimates import (
     Entrywise,
@@ -123,12 +125,7 @@ def publication(
             f"agent '{owner}': {sensitivity.obstacle}. Leave it out of prior=."
         )
     if whole and informs:
-        raise PrivacyError(
-            f"prior= has values for data of agent '{owner}', whose constraints contain private "
-            "data. Their margins are proved for the data as they left, not for estimates of them. "
-            "Leave the agent's data out of prior=. As dp.Private(..., proxy=mean), public values "
-            "shape the noise to the constraints."
-        )
+        raise _in_margins(owner)
     if whole and not sensitivity.linear:
         raise PrivacyError(
             f"Constraints of agent '{owner}' contain private data, which have to leave by "
@@ -180,6 +177,48 @@ def publication(
     if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
         return shaped
     return found[best]
+
+
+def for_model(agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated) -> Publication:
+    """What leaves for a model that is solved as it is written: its data, or sums of them.
+
+    Entries that the model reads through one weighted sum alone leave as that sum: its noise is no
+    larger than that of one entry, whereas noise of all entries would add up in it.
+
+    Parameters
+    ----------
+    agent : AgentPlan
+        With what is publicly expected of its data.
+    sensitivity : Sensitivity
+    noise : Calibrated
+
+    Raises
+    ------
+    PrivacyError
+        If something is expected of data that constraints contain.
+    """
+    local, p = agent.program, noise.mechanism.norm
+    if local.limits and agent.expects:
+        raise _in_margins(local.name)
+    if local.sums is None or local.limits:
+        found = replace(whole_data(sensitivity, p, local.name), jacobian=None)
+    else:
+        J = sp.csr_array((0, 0))  # of no matter where no gradient is asked for
+        found = by_matrix(sensitivity, p, J, local.sums.toarray(), "sums")
+        found = replace(found, jacobian=None)
+    if not agent.expects:
+        return found
+    variance = noise.variance(found.sensitivity)
+    return informed(found, agent.expected, None, variance, p) or found
+
+
+def _in_margins(owner: str) -> PrivacyError:
+    return PrivacyError(
+        f"prior= has values for data of agent '{owner}', whose constraints contain private data. "
+        "Their margins are proved for the data as they left, not for estimates of them. Leave the "
+        "agent's data out of prior=. As dp.Private(..., proxy=mean), public values shape the noise "
+        "to the constraints."
+    )
 
 
 def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.csr_array:
@@ -313,8 +352,8 @@ def informed(
         Norm of the mechanism.
     """
     back = statistic.back
-    if back is None:
-        return None
+    if back is None:  # all components count alike
+        back = sp.eye_array(statistic.size, format="csr")
     deviation = math.sqrt(variance)
     if statistic.kind == "data":
         each = _by_object(statistic, expected, back, influence, deviation, p)

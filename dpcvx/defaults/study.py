@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..algorithms.program import AsWritten
 from ..model.declaration import Declaration
 from ..plan.compiled import Compiled, compiled
 from .response import Response
@@ -34,8 +35,14 @@ class Study(Compiled):
         return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 
-def study(problem: Declaration) -> Study:
+def study(problem: Declaration, as_written: AsWritten | None = None) -> Study:
     """Compile a problem and derive its sensitivities.
+
+    Parameters
+    ----------
+    problem : Declaration
+    as_written : AsWritten, optional
+        For a server that solves the model as it is written.
 
     Raises
     ------
@@ -44,4 +51,4 @@ def study(problem: Declaration) -> Study:
     PrivacyError
         If no sensitivity can be derived.
     """
-    return Study.of(compiled(problem))
+    return Study.of(compiled(problem, as_written))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
-from cvxpy.constraints.zero import Equality, Zero
 
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
 from .._words import together
@@ -19,7 +18,6 @@ from .asserted import Asserted
 from .atoms import linear
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
-from .private_constraints import equality
 from .spec import PrivateSpec
 
 Tree = cp.Minimize | cp.Maximize | cp.Constraint
@@ -30,8 +28,6 @@ _LENGTH = Kind(
 _NAME = optional(TEXT.because("such as name='north'"))
 _CLIP = optional(_LENGTH.because("the l2 norm that no record's contribution may exceed"))
 _REFUSED = {
-    "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
-    "integer": "the local steps are convex; relax it to a real variable",
     "complex": "model real and imaginary part as two real variables",
     "imag": "model the imaginary part as a real variable",
     "hermitian": "model real and imaginary part as two real variables",
@@ -78,7 +74,7 @@ class Agent:
     ModelError
         If objective, constraints or variables are of a kind that cannot be used.
     PrivacyError
-        If an equality outside ``recourse=``, or a bound of a variable, uses a private parameter.
+        If a bound of a variable, or a constraint without variables, uses a private parameter.
     """
 
     objective: cp.Minimize | cp.Maximize
@@ -223,11 +219,9 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
 
 
 def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
-    """Refuse private data in constraints of a kind that nothing keeps."""
+    """Refuse private data in constraints that no decision can keep."""
     for position, constraint in enumerate(constraints):
         used = understood(lambda c=constraint: private_in(c), label)
-        if used and isinstance(constraint, (Equality, Zero)):
-            raise equality(f"Constraint {position} of agent '{label}'", used[0].name())
         if used and not constraint.variables():
             raise PrivacyError(
                 f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' "

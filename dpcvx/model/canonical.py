@@ -215,6 +215,52 @@ def cone_data_at(
         yield _held(*_read_off(posed), variables, layout)
 
 
+def parameter_columns(
+    objective: cp.Expression,
+    constraints: Sequence[cp.Constraint],
+    parameters: Sequence[cp.Parameter],
+) -> sp.csr_array | None:
+    """What a problem reads of its parameters: M, where its cone program is affine in ``M d``.
+
+    Parameters
+    ----------
+    objective : cvxpy expression
+    constraints : sequence of cvxpy constraints
+    parameters : sequence of cvxpy.Parameter
+        All that the problem has.
+
+    Returns
+    -------
+    csr_array, shape (m, total size of the parameters), or None
+        None where cvxpy does not take the problem for affine in its parameters (DPP), or splits
+        them up.
+    """
+    problem: Any = cp.Problem(cp.Minimize(objective), [*constraints])
+    if not problem.is_dcp(dpp=True):
+        return None
+    for parameter in parameters:
+        parameter.value = np.full(parameter.shape, -1.0 if parameter.is_nonpos() else 1.0)
+    try:
+        data, _, _ = problem.get_problem_data(cp.CLARABEL)
+        compiled = data["param_prob"]
+    except (cp.SolverError, ArithmeticError, ValueError):
+        return None
+    finally:
+        for parameter in parameters:
+            parameter.value = None
+    parts = [compiled.q, compiled.reduced_A.reduced_mat]
+    if compiled.P is not None:
+        parts.append(compiled.reduced_P.reduced_mat)
+    rows, columns = sp.csc_array(sp.vstack([sp.csr_array(part) for part in parts])), []
+    for parameter in parameters:
+        first = compiled.param_id_to_col.get(parameter.id)
+        if first is None:
+            return None
+        columns.append(rows[:, first : first + parameter.size])
+    read = sp.csr_array(sp.hstack(columns))
+    return sp.csr_array(read[np.flatnonzero(np.diff(read.indptr))])
+
+
 def _held(
     data: dict[str, Any],
     columns: NDArray[np.intp],

@@ -48,7 +48,7 @@ class Declaration:
         As given. Slack variables of inequalities in ``coupling=`` are held by the only agent
         without private data; if there is not one such agent, by another agent at the end.
     equalities : tuple of cvxpy constraints
-        ``coupling=``, with a slack variable in every inequality.
+        The affine ones in ``coupling=``, with a slack variable in every inequality.
     slacks : tuple of cvxpy.Variable
     names : tuple of str
         Of the agents.
@@ -146,6 +146,11 @@ class Declaration:
             if any(piece.variable not in found for piece in agent.layout.pieces):
                 found.update({v.id: v for v in agent.variables})
         return list(found.values())
+
+    @property
+    def conic(self) -> list[tuple[int, cp.Constraint]]:
+        """Constraints in ``coupling=`` that are not affine, with their positions."""
+        return [(k, c) for k, c in enumerate(self.coupling) if not affine(c)]
 
     @property
     def constraints(self) -> list[cp.Constraint]:
@@ -264,13 +269,12 @@ class Declaration:
             )
         held = self.holders()
         for position, constraint in enumerate(coupling):
-            tied = isinstance(constraint, (Equality, Zero, Inequality))
-            tied = tied and constraint.expr.is_affine()
+            tied = isinstance(constraint, cp.Constraint) and constraint.is_dcp()
             if not tied or any(leaf.is_complex() for leaf in leaves_of(constraint)):
                 raise ModelError(
-                    f"Element {position} of coupling= must be an affine equality or inequality of "
-                    "real numbers, such as A @ x + B @ y == c or A @ x + B @ y <= c. Give other "
-                    "constraints to one agent: dp.Agent(objective, [constraint])."
+                    f"Element {position} of coupling= must be a convex constraint of real numbers, "
+                    "by cvxpy's rules (DCP), such as A @ x + B @ y == c, x + y <= c or "
+                    "cp.norm(cp.hstack([x, y])) <= 1."
                 )
             require_public(
                 constraint.parameters(),
@@ -295,6 +299,8 @@ class Declaration:
         equalities: list[cp.Constraint] = []
         slacks: list[cp.Variable] = []
         for position, constraint in enumerate(self.coupling):
+            if not affine(constraint):
+                continue
             if isinstance(constraint, Inequality):
                 s = cp.Variable(constraint.shape, name=f"{SLACK} {position}")
                 slacks.append(s)
@@ -325,7 +331,8 @@ class Declaration:
         if len(self.agents) == 1:
             return
         holders = self.holders()
-        coupled = {v.id for constraint in self.equalities for v in constraint.variables()}
+        ties = (*self.equalities, *self.coupling)
+        coupled = {v.id for constraint in ties for v in constraint.variables()}
         named: dict[str, set[int]] = {}
         for variable in self.variables():
             named.setdefault(variable.name(), set()).add(variable.id)
@@ -478,3 +485,14 @@ def matching(
             )
         found.append((matches[0], value))
     return found
+
+
+def affine(constraint: cp.Constraint) -> bool:
+    """Whether a constraint is an affine equality or inequality.
+
+    Parameters
+    ----------
+    constraint : cvxpy constraint
+    """
+    tied = isinstance(constraint, (Equality, Zero, Inequality))
+    return tied and bool(constraint.expr.is_affine())

@@ -22,7 +22,15 @@ from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within
 from .matrices import Data
-from .sealed import Sealed, not_numbers, read_only, real_data, seal, types_of
+from .sealed import (
+    Sealed,
+    not_numbers,
+    read_only,
+    real_array,
+    real_data,
+    seal,
+    types_of,
+)
 from .spec import UNREAL, PrivateSpec
 
 # Name of objects that have none.
@@ -117,6 +125,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         The data are a symmetric matrix, or a positive semidefinite one, such as the covariance P in
         ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
         one entry of the adjacency.
+    bounds : (float, float), optional
+        Numbers that no entry lies outside, such as ``bounds=(0, 1)`` for shares. Checked when the
+        data are read; data that were released once are brought back into them.
+    boolean : bool
+        All entries are 0 or 1, as in a mask; likewise.
+    simplex : bool
+        Each row, or the whole vector, is nonnegative and sums to 1; likewise.
     proxy : array_like or sparse matrix, optional
         Public values of the same kind and shape, such as nominal loads or last year's published
         figures: what ``problem.tune`` and its like try settings on. They must not be computed from
@@ -151,6 +166,9 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         nonpos: bool = False,
         symmetric: bool = False,
         PSD: bool = False,
+        bounds: Sequence[float] | None = None,
+        boolean: bool = False,
+        simplex: bool = False,
         proxy: ArrayLike | None = None,
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
@@ -178,8 +196,22 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         check_argument("dp.Private", "nonpos", nonpos, FLAG)
         check_argument("dp.Private", "symmetric", symmetric, FLAG)
         check_argument("dp.Private", "PSD", PSD, FLAG)
+        check_argument("dp.Private", "boolean", boolean, FLAG)
+        check_argument("dp.Private", "simplex", simplex, FLAG)
+        limits = _limits(bounds, label)
+        if sum((limits is not None, bool(boolean), bool(simplex), bool(symmetric or PSD))) > 1:
+            raise ModelError(
+                f"Private '{label}' takes one of bounds=, boolean=, simplex= and symmetric= or "
+                "PSD=, which say what its entries can be. Keep one."
+            )
+        if limits is not None:
+            nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
+        nonneg = nonneg or boolean or simplex
         if nonneg and nonpos:
-            raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
+            raise ModelError(
+                f"Private '{label}' cannot be nonneg and nonpos at once; keep one. Bounds, "
+                "boolean=True and simplex=True have a sign as well."
+            )
         if (symmetric or PSD) and (nonneg or nonpos or isinstance(adjacency, Rows)):
             other = "dp.Rows" if isinstance(adjacency, Rows) else "a sign"
             raise ModelError(
@@ -219,7 +251,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos), **kind)
         if kind:
             adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
-        self._adjacency = adjacency
+        self._adjacency, self._bounds = adjacency, limits
+        self._kind: Literal["real", "boolean", "simplex"] = (
+            "boolean" if boolean else "simplex" if simplex else "real"
+        )
         self._like: Data | None = None
         if proxy is not None:
             flat = self.spec.checked(public, "The values in proxy=")
@@ -236,7 +271,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         elif self.attributes["nonpos"]:
             sign = "nonpos"
         psd = bool(self.attributes["PSD"])
-        return PrivateSpec(self._called, self.shape, self.adjacency, sign, psd)
+        terms = self._called, self.shape, self.adjacency, sign, psd
+        return PrivateSpec(*terms, self._bounds, self._kind)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -309,6 +345,19 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     def __getstate__(self) -> dict[str, object]:
         # A copy has no data, so nothing was released from them.
         return {**self.__dict__, "_seal": None, "uses": Uses()}
+
+
+def _limits(bounds: object, label: str) -> tuple[float, float] | None:
+    """The declared bounds as two numbers."""
+    if bounds is None:
+        return None
+    pair = real_array(bounds)
+    if pair is None or pair.shape != (2,) or not pair[0] < pair[1]:
+        raise ModelError(
+            f"Private '{label}' has bounds={show(bounds)}; write two numbers, the smaller one "
+            "first, as in bounds=(0, 1). They hold for every entry."
+        )
+    return float(pair[0]), float(pair[1])
 
 
 def _same(one: object, other: object) -> bool:

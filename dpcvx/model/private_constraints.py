@@ -232,10 +232,11 @@ def equality(what: str, name: str) -> PrivacyError:
     """The refusal of an equality with private data."""
     return PrivacyError(
         f"{what} is an equality with private '{name}'. What is decided from noisy data cannot meet "
-        "it exactly. Write an inequality with a reserve that covers the rest, such as "
-        f"cp.sum(p) + reserve >= cp.sum({name}), and price the reserve in the objective. Or, if no "
-        "other agent uses the variables, leave it to dp.Agent(..., recourse=[constraint]), which "
-        "result.recourse(...) keeps."
+        "it exactly for the true data. Write constraints='released' in problem.plan(...), so that "
+        "it holds for the released data. Or write an inequality with a reserve that covers the "
+        f"rest, such as cp.sum(p) + reserve >= cp.sum({name}), and price the reserve in the "
+        "objective. Or, if no other agent uses the variables, leave it to dp.Agent(..., "
+        "recourse=[constraint]), which result.recourse(...) keeps."
     )
 
 

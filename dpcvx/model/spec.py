@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .adjacency import Adjacency, MirroredWithin, Rows
-from .matrices import BLOCK, Data, Identity
+from .matrices import BLOCK, Data, Identity, as_array
 
 UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
@@ -32,6 +32,8 @@ class PrivateSpec:
     adjacency: Adjacency
     sign: Literal["nonneg", "nonpos"] | None
     psd: bool = False
+    bounds: tuple[float, float] | None = None  # that no entry exceeds
+    kind: Literal["real", "boolean", "simplex"] = "real"  # entries 0 or 1; rows that sum to 1
 
     @property
     def symmetric(self) -> bool:
@@ -91,8 +93,31 @@ class PrivateSpec:
         i, j = np.triu_indices(self.shape[0])
         return array[i, j] * np.where(i != j, self.adjacency.mirror, 1.0)
 
+    @property
+    def free(self) -> bool:
+        """Whether every array of the shape is of the declared kind."""
+        return self.sign is None and not self.psd and self.bounds is None and self.kind == "real"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What no entry exceeds, by sign, bounds and kind."""
+        lower, upper = self.bounds or (-math.inf, math.inf)
+        return (
+            max(lower, 0.0) if self.sign == "nonneg" else lower,
+            min(upper, 0.0) if self.sign == "nonpos" else upper,
+        )
+
     def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The closest entries that have the declared sign, or are positive semidefinite."""
+        """The closest entries of the declared kind: sign, bounds, 0 and 1, rows that sum to 1.
+
+        Or of a positive semidefinite matrix.
+        """
+        if self.kind == "boolean":
+            return np.where(flat > 0.5, 1.0, 0.0)
+        if self.kind == "simplex":
+            return self.kept(_on_simplex(self.shaped(flat)))
+        if self.bounds is not None:
+            return np.clip(flat, *self.limits)
         if self.psd:
             values, vectors = np.linalg.eigh(self.shaped(flat))
             return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.T)
@@ -167,6 +192,19 @@ class PrivateSpec:
                 "have negative eigenvalues, which contradicts PSD=True. The convexity of the model "
                 "rests on it: declare symmetric=True instead, or fix the data."
             )
+        lower, upper = self.bounds or (-math.inf, math.inf)
+        if any((part < lower).any() or (part > upper).any() for part in parts):
+            return (
+                f"have entries outside bounds=({lower:g}, {upper:g}). Released data are brought "
+                "into these bounds: declare wider ones or fix the data."
+            )
+        if self.kind == "boolean" and any(((part != 0) & (part != 1)).any() for part in parts):
+            return "have entries other than 0 and 1, which contradicts boolean=True. Drop it."
+        if self.kind == "simplex" and not self._sums_to_one(array):
+            return (
+                "have negative entries, or rows that do not sum to 1, which contradicts "
+                "simplex=True. Drop it, or divide each row by its sum."
+            )
         side = {"nonneg": -1.0, "nonpos": 1.0, None: 0.0}[self.sign]
         if side and any((side * part > 0).any() for part in parts):
             return (
@@ -179,9 +217,24 @@ class PrivateSpec:
         largest = float(np.abs(array).max())
         return bool((np.abs(array - array.T) <= _ROUNDED * largest).all())
 
+    def _sums_to_one(self, array: Data) -> bool:
+        rows = np.atleast_2d(as_array(array))
+        sums = rows.sum(axis=1)
+        return bool((rows >= 0).all() and (np.abs(sums - 1) <= _ROUNDED * rows.shape[1]).all())
+
     def _semidefinite(self, array: NDArray[np.float64]) -> bool:
         values = np.linalg.eigvalsh((array + array.T) / 2)
         return bool(values[0] >= -_ROUNDED * np.abs(values).max())
+
+
+def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The closest array whose rows, or which as a vector, are nonnegative and sum to 1."""
+    rows = np.atleast_2d(array)
+    falling = -np.sort(-rows, axis=1)
+    level = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
+    last = np.count_nonzero(falling > level, axis=1) - 1
+    moved = rows - level[np.arange(len(rows)), last][:, np.newaxis]
+    return np.maximum(moved, 0.0).reshape(array.shape)
 
 
 def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:

@@ -275,6 +275,8 @@ def _check_method(offer: Offer, policy: Policy) -> None:
         raise refused("version", f"of {name}")
     if offer.program.limits:
         raise refused("method", "private data in constraints")
+    if offer.program.as_written is not needs.as_written:
+        raise refused("malformed", "a program of another method")
     if needs.exact is True and offer.program.exact is None:
         raise refused("malformed", "an objective that is not compiled")
     if not 1 <= offer.rounds <= _MOST_ROUNDS or not 1 <= offer.share <= COUNTED:
@@ -297,6 +299,9 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
         raise refused("data", which)
     if (spec.sign, spec.psd) != (own.sign, own.psd):
         raise refused("data", _otherwise(spec, own))
+    if (spec.bounds, spec.kind) != (own.bounds, own.kind):
+        which = f"'{own.name}' has other bounds=, boolean= or simplex= in the policy than here"
+        raise refused("data", which)
     if spec.adjacency.in_full != own.adjacency.in_full or type(spec.adjacency) is not type(
         own.adjacency
     ):
@@ -486,6 +491,11 @@ def _statistic(
         require_small(math.prod(asked.encode.shape), "entries of a statistic")
     if asked.kind == "data" and asked.encode is not None:
         raise refused("malformed", "a statistic for constraints with private data")
+    sums = offer.program.sums
+    if asked.kind == "sums" and (
+        sums is None or asked.encode is None or (sums != asked.encode).nnz > 0
+    ):
+        raise refused("malformed", "sums that the model does not read")
     found = restated(known, noise.mechanism.norm, offer.agent, asked)
     if asked.targets is None or asked.moves is None:
         return found

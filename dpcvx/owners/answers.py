@@ -9,6 +9,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm, Answer
 from ..algorithms.consensus import Broadcast, LocalCopy
+from ..algorithms.data_terms import DataTerms
 from ..algorithms.federated_gradient import Moved
 from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
@@ -145,7 +146,10 @@ def _replies(
             return _is_vector(said, residual.size)
         case (SecretSum(), Heard()), ():
             return True
-        case Question(sums=None), Left(terms=terms, data=None) if central:
+        case Question(sums=None), Left(terms=None, data=data) if central and local.as_written:
+            read = 0 if local.sums is None else local.sums.shape[0]
+            return _is_vector(data, local.form.data_size) or _is_vector(data, read)
+        case Question(sums=None), Left(terms=DataTerms() as terms, data=None) if central:
             return _is_vector(terms.slope, n) and terms.curvature.shape == (n, n)
         case Question(sums=SecretSum(), size=size), LeftInShares() if central:
             return _is_term(said.slope, size) and said.curvature.shape == (n, n)

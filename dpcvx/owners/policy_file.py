@@ -24,9 +24,8 @@ from .policy import METHODS, Held, Policy
 
 _KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
 _ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
-_DATA = {
-    "file", "shape", "within", "norm", "rows", "nonneg", "nonpos", "symmetric", "PSD",
-}  # fmt: skip
+_KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
+_DATA = {"file", "shape", "within", "norm", "rows", *_KINDS}
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -104,9 +103,7 @@ class _File:
                 adjacency: Within | Rows = Within(said["within"], **norm)
             else:
                 adjacency = Rows(**said["rows"])
-            attributes = {
-                key: said[key] for key in ("nonneg", "nonpos", "symmetric", "PSD") if key in said
-            }
+            attributes = {key: said[key] for key in _KINDS if key in said}
             private = Private(shape=tuple(shape), name=name, adjacency=adjacency, **attributes)
             (spec,) = specs_of([private], agent)
         except (DpcvxError, TypeError, ValueError) as error:

@@ -63,6 +63,9 @@ def require_well_formed(local: LocalProgram) -> None:
         _matrix(local.coupling, (local.coupling.shape[0], form.n), "coupling")
     for limit in local.limits:
         _limit(limit, local)
+    if local.sums is not None:
+        _require(local.as_written and local.sums.shape[0] > 0, "sums of data")
+        _matrix(local.sums, (local.sums.shape[0], form.data_size), "sums of data")
 
 
 def require_small(count: int, what: str) -> None:
@@ -154,6 +157,10 @@ def _specs(private: Sequence[PrivateSpec]) -> None:
         _require(mirrored or not spec.psd, "a semidefinite matrix")
         _require(bool(spec.shape) or not isinstance(spec.adjacency, Rows), "records")
         _require(not mirrored or spec.sign is None, "a sign")
+        lower, upper = spec.bounds or (0.0, 1.0)
+        _require(lower < upper, "bounds of data")
+        plain = spec.bounds is None and spec.kind == "real"
+        _require(plain or not mirrored, "a symmetric matrix")
 
 
 def _form(form: NormalForm) -> None:

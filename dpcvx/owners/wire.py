@@ -5,7 +5,7 @@ A frame is a header of 48 bytes, a tree and arrays, one after the other:
 ======  =====  ==========================================================================
 offset  bytes  what
 ======  =====  ==========================================================================
-0       4      ``dpx3``: the format and its version
+0       4      ``dpx4``: the format and its version
 4       4      length of the tree, unsigned, little-endian
 8       8      length of all arrays together, unsigned, little-endian
 16      32     BLAKE2b digest of the sixteen bytes before it, the tree and the arrays
@@ -51,7 +51,7 @@ from ..solvers.conic import Outcome
 from .records import KINDS, RECORDS, RULES
 from .refusal import refused
 
-MAGIC = b"dpx3"
+MAGIC = b"dpx4"
 _HEADER = struct.Struct("<4sIQ32s")
 # Nothing larger is read: bytes of a frame, and entries of an array of zeros.
 LARGEST = 1 << 30

@@ -22,6 +22,10 @@ WIDTH = 80
 _LABEL = 13
 # A delta of so many times one over the number of records is remarked upon.
 _FEW = 0.1
+_DATA_LEAVE = (
+    "The data leave once, with noise, and the model reads what left. So the declared adjacency "
+    "alone bounds what one change moves, whatever the model is."
+)
 # Agents or groups of like agents that are listed one by one.
 LISTED = 12
 
@@ -146,9 +150,13 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
     texts = once_per_kind(
         plan.agents, lambda agent: marked(_bounded(agent, entries), _names(agent))
     )
+    if plan.program.model is not None:
+        known, why = [], _DATA_LEAVE
+    else:
+        why = argument(known) if known else ""
     pairs = zip(plan.agents, texts, strict=True)
     bounds = [(agent.name, text, _names(agent)) for agent, text in pairs]
-    return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
+    return [*([row("sensitivity", why)] if why else []), *_by_agent(bounds)]
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
@@ -158,7 +166,10 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
     entry = entries[agent.name]
     derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
     bounded = "its constraints contain private data, which leave with noise"
-    if entry.sensitivity > 0 or not entry.releases:
+    if agent.program.as_written:
+        bounded = "its data leave with noise"
+        derived = ""
+    elif entry.sensitivity > 0 or not entry.releases:
         bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
     return f"{bounded}; noise: {entry.noise}{derived}"
 

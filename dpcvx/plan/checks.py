@@ -162,6 +162,13 @@ def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | No
 def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse a coupling that the method does not take, or a method that lacks one."""
     name, coupled = type(algorithm).__name__, algorithm.requirements.coupled
+    if problem.conic and not algorithm.requirements.as_written:
+        position = problem.conic[0][0]
+        raise ModelError(
+            f"Element {position} of coupling= is not affine, and dp.{name} keeps affine equalities "
+            "and inequalities. Write dp.OneShot(as_written=True), which solves the model as it is "
+            "written, or give the constraint to one agent: dp.Agent(objective, [constraint])."
+        )
     if problem.coupling and coupled is False:
         raise ModelError(
             f"dp.{name} lets agents agree on variables that they share, and takes no coupling= "

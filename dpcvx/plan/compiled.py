@@ -8,7 +8,7 @@ from typing import Self
 
 import cvxpy as cp
 
-from ..algorithms.program import Program, compile_problem, once_per_kind
+from ..algorithms.program import AsWritten, Program, compile_problem, once_per_kind
 from ..model.declaration import Declaration, Values
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
@@ -79,8 +79,14 @@ class Compiled:
         return replace(self, program=program, sensitivities={**self.sensitivities, **found})
 
 
-def compiled(problem: Declaration) -> Compiled:
+def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compiled:
     """Compile a problem and derive its sensitivities.
+
+    Parameters
+    ----------
+    problem : Declaration
+    as_written : AsWritten, optional
+        For a server that solves the model as it is written.
 
     Raises
     ------
@@ -89,5 +95,6 @@ def compiled(problem: Declaration) -> Compiled:
     PrivacyError
         If no sensitivity can be derived.
     """
-    parameters, program = problem.parameter_values(), compile_problem(problem)
+    parameters = problem.parameter_values()
+    program = compile_problem(problem, as_written=as_written)
     return Compiled(problem, program, sensitivities(program), parameters)

@@ -31,7 +31,7 @@ from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .guarantee import Guarantee, no_guarantee
 from .noise import budgeted, priced, truncated, with_noise
-from .released import released
+from .released import released, with_releases
 from .request import CompleteRequest, Noises, Request
 from .split import check_secret, split
 from .stated import make_guarantee
@@ -183,9 +183,11 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
     noisy = any(one is not None for one in asked.values())
     every = noisy or bool(needs.exact)
-    known = known or _compiled(problem, needs, every)
+    if known is not None and (known.program.model is None) is needs.as_written:
+        known = None  # compiled for methods of another kind
+    known = known or _compiled(problem, request, every)
     if not needs.minimizes(known.program):
-        known = _compiled(problem, needs, every, proximal=False)
+        known = _compiled(problem, request, every, proximal=False)
     if isinstance(request, CompleteRequest):
         known = known.clipped(request.clips)
     program = with_objectives(problem, known.program) if needs.exact else known.program
@@ -215,10 +217,11 @@ def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any
 
 
 def _compiled(
-    problem: Declaration, needs: Requirements, every: bool, proximal: bool = True
+    problem: Declaration, request: Request, every: bool, proximal: bool = True
 ) -> Compiled:
-    parameters = problem.parameter_values()
-    program = compile_problem(problem, proximal=proximal)
+    assert request.algorithm is not None
+    parameters, needs = problem.parameter_values(), request.algorithm.requirements
+    program = compile_problem(problem, proximal=proximal, as_written=request.as_written)
     found = sensitivities(program, every=every)
     if needs.exact:
         program = with_objectives(problem, program)
@@ -271,6 +274,8 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
 def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
     """With what is released once, and with margins for the noise in it."""
     program, agents = draft.program, released(draft.agents, request.once, request.estimates)
+    if program.model is not None:
+        program = replace(program, model=with_releases(program.model, agents))
     if program.kept:
         assert request.violation_probability is not None
         program = limits.with_margins(
@@ -297,6 +302,8 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
     if draft.program.kept and request.violation_probability is not None:
         promise = limits.promise(request.violation_probability, request.slack_penalty)
         guarantee = replace(guarantee, kept=promise)
+    if request.constraints == "released":
+        guarantee = replace(guarantee, kept=limits.FOR_RELEASED)
     if last is not None and amplification is not None:
         guarantee = last_iterate.guaranteed(guarantee, agents, last, amplification)
     return replace(draft, agents=agents), guarantee

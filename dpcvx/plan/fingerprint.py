@@ -50,6 +50,8 @@ def fingerprint_of(
     noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
     kept = (request.violation_probability, request.slack_penalty)
+    if request.constraints != "true":
+        kept = (*kept, request.constraints)
     for part in (
         terms,
         kept,
@@ -64,7 +66,14 @@ def fingerprint_of(
     for local, agent, plan, written in each:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [
-            (s.shape, labeled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
+            (
+                s.shape,
+                labeled(s.adjacency),
+                s.sign,
+                *(["PSD"] if s.psd else []),
+                *([] if s.bounds is None else [s.bounds]),
+                *([] if s.kind == "real" else [s.kind]),
+            )
             for s in local.form.private
         ]
         chosen = local.clip is not None if agent.clip_norm is None else agent.clip_norm
@@ -83,6 +92,8 @@ def fingerprint_of(
     digest.update(digest_of(starts))
     try:
         digest.update(digest_of(problem.equalities, places))
+        for _, constraint in problem.conic:
+            digest.update(digest_of(constraint, places))
     except Opaque:
         assert program.coupling is not None
         parts = [sp.csr_array(program.coupling.of(local.layout)) for local in program.agents]

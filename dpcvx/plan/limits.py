@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from cvxpy.constraints.zero import Equality, Zero
 
-from .._arguments import Kind, check_argument, finite, optional, positive_finite
+from .._arguments import Kind, check_argument, choice, finite, optional, positive_finite
 from .._words import number, together
 from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
+from ..model.agent import private_in
 from ..model.declaration import Declaration
-from ..model.private_constraints import check_readable
+from ..model.private_constraints import check_readable, equality
 from ..sensitivity.release_once import Publication
 from .agent_plan import Agents
 from .margins import Spread, spread_of, tightened
@@ -23,6 +25,10 @@ _VIOLATION = Kind(
     lambda value: finite(value) and 0 <= float(value) < 1,  # type: ignore[arg-type]
     "at least 0 and below 1: the probability with which the true data may break a constraint. "
     "Write for example violation_probability=0.01",
+)
+_FOR = choice("true", "released").because(
+    "for which data constraints with private data hold: the true data, with "
+    "violation_probability=, or the released data"
 )
 _PRICE = Kind(
     positive_finite,
@@ -40,6 +46,16 @@ def first_limit(problem: Declaration) -> str | None:
     for name, agent in problem.named.items():
         for position, _ in agent.limits:
             return f"Constraint {position} of agent '{name}'"
+    return None
+
+
+def _first_equality(problem: Declaration) -> PrivacyError | None:
+    """The refusal of the first equality with private data; None if there is none."""
+    for name, agent in problem.named.items():
+        for position, constraint in agent.limits:
+            if isinstance(constraint, (Equality, Zero)):
+                what = f"Constraint {position} of agent '{name}'"
+                return equality(what, private_in(constraint)[0].name())
     return None
 
 
@@ -70,6 +86,8 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
     violation, price, delta = request.violation_probability, request.slack_penalty, request.delta
     check_given(violation, price)
     what = first_limit(problem)
+    if _check_released(request, what):
+        return
     if what is None or not noisy:
         if violation is not None or price is not None:
             why = "no constraint contains private data" if what is None else "there is no noise"
@@ -78,11 +96,14 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
                 f"{given}= is about constraints with private data, kept for noisy ones, and {why}. "
                 f"Leave out {given}=."
             )
+    elif (equal := _first_equality(problem)) is not None:
+        raise equal
     elif violation is None:
         raise PrivacyError(
             f"{what} contains private data, and a decision from noisy data can break it. Say how "
             "often that may happen: problem.plan(..., violation_probability=0.01) keeps all such "
-            "constraints for the true data, except with probability 0.01."
+            "constraints for the true data, except with probability 0.01. Or write "
+            "constraints='released' to have them hold for the released data only."
         )
     elif request.release == "each_step":
         raise PrivacyError(
@@ -113,6 +134,30 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
             for private in agent.private:
                 if private.id in used:
                     check_readable(private.spec, f"Constraint {position} of agent '{name}'")
+
+
+def _check_released(request: Request, what: str | None) -> bool:
+    """Whether constraints with private data are to hold for released data only."""
+    check_argument("", "constraints", request.constraints, _FOR)
+    if request.constraints != "released":
+        return False
+    if what is None:
+        raise PrivacyError(
+            "constraints='released' is about constraints with private data, and there are none. "
+            "Leave it out."
+        )
+    if request.violation_probability is not None:
+        raise PrivacyError(
+            "constraints='released' keeps constraints for the released data, and "
+            "violation_probability= for the true data. Leave one of them out."
+        )
+    method = request.algorithm
+    if method is not None and not method.requirements.as_written:
+        raise ModelError(
+            "constraints='released' needs a server that solves the model for released data: leave "
+            "the method to the plan, or write dp.OneShot()."
+        )
+    return True
 
 
 def with_margins(
@@ -192,6 +237,13 @@ def _margins(kept: Kept) -> str:
             "multiply"
         )
     return f"{constraint.what}: {together(parts)}"
+
+
+# Of constraints='released'.
+FOR_RELEASED = (
+    "constraints with private data hold for the released data only: the true data may break them, "
+    "by about as much as the noise moves them"
+)
 
 
 def promise(violation: float, price: float | None) -> str:

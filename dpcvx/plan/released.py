@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..algorithms.written_model import WrittenModel
 from ..errors import PrivacyError
 from ..sensitivity.release_once import Once, Publication, restated
 from .agent_plan import AgentPlan, Agents
@@ -37,10 +39,12 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
         return agent
     if once is None:
         idle = known.constant and all(J.nnz == 0 for J in known.jacobians)
-        if agent.program.limits or not idle:
+        if agent.program.hands_over or not idle:
             raise PrivacyError(f"Agent '{agent.name}' has no statistic to release once.")
         return agent
     found = restated(known, noise.mechanism.norm, agent.name, once)
+    if agent.program.as_written and isinstance(found, Publication):
+        found = replace(found, jacobian=None)  # what the noise does is no matter of slopes
     if agent.program.limits and (not isinstance(found, Publication) or not found.whole):
         raise PrivacyError(
             f"Agent '{agent.name}' has private data in constraints, and releases {once.kind}: "
@@ -54,3 +58,26 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
             )
         found = replace(found, estimates=estimates)
     return replace(agent, publication=found)
+
+
+def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
+    """Return the model with what agents release, and the noise in it.
+
+    Parameters
+    ----------
+    model : WrittenModel
+    agents : tuple of AgentPlan
+        With their publications.
+    """
+    published = [agent.publication for agent in agents]
+    return replace(
+        model,
+        published=tuple(one if isinstance(one, Publication) else None for one in published),
+        deviations=tuple(
+            0.0
+            if agent.noise is None or agent.publication is None
+            else math.sqrt(agent.noise.variance(agent.publication.sensitivity))
+            for agent in agents
+        ),
+        laplace=tuple(a.noise is not None and a.noise.mechanism.norm == 1 for a in agents),
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..algorithms.base import Algorithm
+from ..algorithms.program import AsWritten
 from ..algorithms.toward_start import SlopeNoise
 from ..model.agent import Agent
 from ..model.prior import Expectations, Prior
@@ -20,6 +21,7 @@ Asked = Mechanism | str | None
 Mechanisms = Asked | Mapping[Agent | str, Asked]
 Release = Literal["each_step", "once"]
 Observer = Literal["everyone", "last_iterate"]
+Constraints = Literal["true", "released"]
 AUTO = "auto"
 KINDS = ("gaussian", "laplace")
 Estimates = tuple[tuple[slice, Estimate], ...]
@@ -62,8 +64,16 @@ class Request:
         None  # probability that constraints with private data are broken
     )
     slack_penalty: float | None = None  # what a unit of that costs
+    constraints: Constraints = "true"  # for which data constraints with private data hold
     prior: Mapping[Private | str, Prior] | None = None  # as given
     expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
+
+    @property
+    def as_written(self) -> AsWritten | None:
+        """How the method solves the model as it is written; None if it does not."""
+        if self.algorithm is None or not self.algorithm.requirements.as_written:
+            return None
+        return AsWritten(self.violation_probability is not None, self.slack_penalty)
 
     @property
     def chooses_noise(self) -> bool:

@@ -169,8 +169,8 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.mechanism.norm)
     scale, noise = _noise(chosen, agent, bound.value)
-    limited = bool(agent.program.limits)
-    if own and (bound.value > 0 or limited):
+    leaves = bound.value > 0 or agent.program.hands_over
+    if own and leaves:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
     return AgentGuarantee(
         agent=agent.name,
@@ -183,8 +183,8 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
         certificate="asserted" if _claims(agent) else known.certificate,
         scale=scale,
         noise=noise,
-        releases=count if bound.value > 0 or limited else 0,
-        independent=() if limited else known.independent,
+        releases=count if leaves else 0,
+        independent=() if agent.program.hands_over else known.independent,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from .executors.base import Executor
 from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
-from .solution import Iterate, Solution
+from .solution import Iterate, Solution, released_of
 from .sums import total
 from .watch import Watch
 from .worker import Reply, Report, make_worker
@@ -104,19 +105,20 @@ def drive(
             watch.stop()
 
     def solution(answers: Sequence[Answer], which: Literal["average", "last"]) -> Solution:
-        return Solution(program, tuple(getattr(answer, which) for answer in answers), start)
+        vectors = tuple(getattr(answer, which) for answer in answers)
+        return Solution(program, vectors, start, decision)
 
-    answers = [report.answer for report in reports]
+    answers, decision = [report.answer for report in reports], algorithm.decision(server)
     average, last = solution(answers, "average"), solution(answers, "last")
     tail = weighted = average
     past[t] = answers
     if rounds // 2 in past and t > rounds // 2:
         half = rounds // 2
         parts = _once([past[half], answers], lambda own: _since(own[0], half, own[1], t))
-        tail = Solution(program, parts, start)
+        tail = replace(last, vectors=parts)
     if len(past) > 1:
         parts = _once([*past.values()], lambda own: _rising([*past], own))
-        weighted = Solution(program, parts, start)
+        weighted = replace(last, vectors=parts)
     reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
     points = _points(program, past)
     size = float(np.abs(points[-1]).max(initial=0.0))
@@ -143,6 +145,7 @@ def drive(
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
         constraint_slack=algorithm.constraint_slack(server),
+        released={} if decision is None else released_of(program, decision),
         notes=algorithm.notes(server),
         problem=plan.problem,
     )

@@ -137,6 +137,8 @@ def _answering(
     """The oracle of an agent whose data left."""
     surrogate = facts.form.bind(publication.restore(released))
     data = None
-    if isinstance(publication, Publication) and publication.whole:
+    if isinstance(publication, Publication) and publication.kind == "sums":
+        data = released  # all that the model reads of them
+    elif isinstance(publication, Publication) and publication.whole:
         data = publication.unlimited(released)
     return PublicOracle(facts, surrogate, account, releases, data)

@@ -155,6 +155,10 @@ class Result:
         data, by what they are called, such as "Constraint 0 of agent 'grid'": one number per row,
         or per cone, in which data occur. What is promised is kept for constraints loosened by that
         much.
+    released : dict of str to ndarray
+        Where the data left once and the model was solved as it is written: the released data by the
+        name of the private object, of the declared kind. They are public: solve other models with
+        them, draw them, change public parameters, at no privacy cost. Empty elsewhere.
     notes : tuple of str
         How the run continued its ledger, where it did, and what the method says of its answer.
     problem : Problem or None
@@ -180,6 +184,7 @@ class Result:
     owners: bool = False
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
     constraint_slack: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    released: Mapping[str, Array] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     problem: Declaration | None = field(default=None, repr=False)
 
@@ -434,7 +439,7 @@ def _reported_rows(result: Result) -> list[str]:
 
 def _every(result: Result) -> str:
     """What a point keeps for certain: whether it keeps others depends on private data."""
-    which = "every public constraint" if result.raw.program.kept else "every constraint"
+    which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
 
@@ -463,7 +468,7 @@ def _feasibility_rows(result: Result) -> list[str]:
     """How far constraints are violated, by what is returned and by the agents' last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
-    which = "public constraints" if result.raw.program.kept else "constraints"
+    which = "public constraints" if result.raw.program.limited else "constraints"
     return [
         row("feasibility", _values_kept(result, every)),
         row("", _kept(result.max_iterate_violation, "the last iterates", f"every agent's {which}")),

@@ -6,16 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import show
+from .._arguments import POSITIVE, check_argument, integer, show
 from .._words import plural
 from ..algorithms.common_point import shared_mean
 from ..algorithms.program import Program
+from ..algorithms.written_model import Decision
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 
@@ -33,11 +34,14 @@ class Solution:
         One per agent.
     start : mapping
         Whole variables (by cvxpy id) at the public start, for entries that nobody holds.
+    decision : Decision or None
+        Where one problem was solved for released data: its dual values.
     """
 
     program: Program = field(repr=False)
     vectors: tuple[Array, ...] = field(repr=False)
     start: Mapping[int, Array] = field(repr=False)
+    decision: Decision | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         entries = sum(x.size for x in self.vectors)
@@ -162,19 +166,89 @@ class Solution:
         """
         return {name: self[name] for name in self.keys()}
 
-    def dual(self, constraint: cp.Constraint) -> NoReturn:
-        """Refused: a run has no dual values of constraints. ``constraint.dual_value`` is None.
+    @frameless
+    def dual(self, constraint: cp.Constraint) -> Any:
+        """The dual value of a constraint: its price for the released data.
+
+        A function of what was released, so that it costs no privacy. Prices of linear programs are
+        steps: see `dual_stability`.
+
+        Parameters
+        ----------
+        constraint : cvxpy constraint
+            Of an agent, or of ``coupling=``.
+
+        Returns
+        -------
+        ndarray or list of ndarray
+            As ``constraint.dual_value`` in cvxpy.
 
         Raises
         ------
         PrivacyError
-            Always.
+            If the run did not solve one problem for released data.
+        ModelError
+            If that problem did not have the constraint as it stands, or was mixed-integer.
         """
-        raise PrivacyError(
-            "A run has no dual values, so constraint.dual_value is None. Agents solve perturbed "
-            "problems: the prices of those say nothing reliable about yours, and exact ones would "
-            "reveal private data. For tests, solve the problem with public data in cvxpy."
-        )
+        return self._priced(constraint).duals[constraint.id]
+
+    @frameless
+    def dual_stability(
+        self, constraint: cp.Constraint, *, draws: int = 20, tolerance: float = 0.01
+    ) -> Array:
+        """In what share of simulated releases a dual value stays as it is.
+
+        The problem is solved again for data around the released ones, with noise of the same law.
+        Nothing private is read, so it costs no privacy; draws are public and always the same.
+
+        Parameters
+        ----------
+        constraint : cvxpy constraint
+        draws : int
+        tolerance : float
+            Relative, beside a thousandth of the largest dual value of the constraint.
+
+        Returns
+        -------
+        ndarray, of the shape of the dual value
+            Shares between 0 and 1.
+
+        Raises
+        ------
+        PrivacyError, ModelError
+            As `dual` does.
+        """
+        check_argument("solution.dual_stability", "draws", draws, integer(1))
+        check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)
+        decision, model = self._priced(constraint), self.program.model
+        value = np.asarray(decision.duals[constraint.id], dtype=float)
+        near = tolerance * np.maximum(np.abs(value), 1e-3 * np.abs(value).max(initial=0.0))
+        assert model is not None
+        stays = np.zeros(value.shape)
+        for data in model.redrawn(decision.data, draws):
+            other = model.decide(data).duals.get(constraint.id)
+            if other is not None:
+                stays += np.abs(np.asarray(other, dtype=float) - value) <= near
+        return stays / draws
+
+    def _priced(self, constraint: cp.Constraint) -> Decision:
+        """The decision that has a dual value of this constraint."""
+        decision = self.decision
+        if decision is None or decision.vectors is None:
+            raise PrivacyError(
+                "This run has no dual values, so constraint.dual_value is None. Write "
+                "problem.plan(dp.OneShot(as_written=True), ...), which solves one problem for "
+                "released data and has its prices. Noisy steps have none that say anything, and "
+                "exact prices would reveal private data."
+            )
+        number = constraint.id if isinstance(constraint, cp.Constraint) else None
+        if number not in decision.duals:
+            raise ModelError(
+                "solution.dual(constraint) takes a constraint of an agent or of coupling= that was "
+                "solved as it stands. Mixed-integer problems and constraints with margins have no "
+                "dual values. Pass the Python object that you gave to dp.Agent or dp.Problem."
+            )
+        return decision
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
         """cvxpy id and name of a variable that some agent holds."""
@@ -281,11 +355,33 @@ def assign(
 ) -> None:
     """Set ``variable.value`` of the problem's variables; None, as in cvxpy, without a solution.
 
-    Dual values of an earlier solve in cvxpy belong to other values: they become None.
+    Dual values of an earlier solve in cvxpy belong to other values: they become those of the
+    problem that was solved for released data, and None where there was none.
     """
     for variable in variables:
         # save_value stores without the attribute checks, which rounding can fail.
         variable.save_value(None if solution is None else solution[variable])
+    decision = None if solution is None else solution.decision
     for constraint in constraints:
         for dual in constraint.dual_variables:
             dual.save_value(None)
+        if decision is not None and decision.duals.get(constraint.id) is not None:
+            constraint.save_dual_value(decision.duals[constraint.id])
+
+
+def released_of(program: Program, decision: Decision) -> dict[str, Array]:
+    """The released data by the names of the private objects; empty without noise.
+
+    Parameters
+    ----------
+    program : Program
+    decision : Decision
+    """
+    model = program.model
+    if model is None or not any(model.published):
+        return {}
+    return {
+        spec.name: spec.shaped(part)
+        for agent, flat in zip(model.agents, decision.data, strict=True)
+        for spec, part in zip(agent.specs, agent.split(flat), strict=True)
+    }

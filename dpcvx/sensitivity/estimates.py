@@ -61,6 +61,10 @@ class Estimate(Protocol):
         """From what left, shape (r,)."""
         ...
 
+    def remaining(self, released: Array) -> Array | float:
+        """Standard deviation that is expected to be left of the noise, over its own."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Entrywise:
@@ -101,6 +105,10 @@ class Entrywise:
             move = away / (1 + (spread / self.deviation) ** 2)
         most = LIMIT * self.deviation
         return released - np.clip(move, -most, most)
+
+    def remaining(self, released: Array) -> Array | float:
+        """The same whatever left."""
+        return np.sqrt(self.left)
 
 
 def _laplace(away: Array, spread: Array, deviation: float) -> Array:
@@ -181,10 +189,20 @@ class JamesStein:
 
     def __call__(self, released: Array) -> Array:
         """See the module."""
-        away = (released - self._level(released) * self.mean) / self.deviation
+        return released - self._part(released) * self._away(released)
+
+    def remaining(self, released: Array) -> Array | float:
+        """Of a normal prior that fits the release."""
+        return math.sqrt(1 - self._part(released))
+
+    def _away(self, released: Array) -> Array:
+        return released - self._level(released) * self.mean
+
+    def _part(self, released: Array) -> float:
+        """Of the way to the target."""
+        away = self._away(released) / self.deviation
         squares = float(away @ away)
-        part = min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
-        return released - part * self.deviation * away
+        return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
 
     def _level(self, released: Array) -> float:
         """By what the mean is multiplied."""

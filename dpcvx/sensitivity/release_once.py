@@ -18,6 +18,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
+from .._words import together
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import product, without_zeros
@@ -48,10 +49,11 @@ class Publication:
     Attributes
     ----------
     private : tuple of PrivateSpec
-    kind : {"data", "shaped data", "slope", "shaped slope"}
+    kind : {"data", "shaped data", "slope", "shaped slope", "sums"}
         The data themselves, each object in units of its own sensitivity; a statistic that tells
-        them all, see `dpcvx.defaults.data_shape`; the slope J d, its components weighted; or
-        another statistic that tells the slope, see `dpcvx.defaults.shape`.
+        them all, see `dpcvx.defaults.data_shape`; the slope J d, its components weighted; another
+        statistic that tells the slope, see `dpcvx.defaults.shape`; or weighted sums of entries,
+        through which alone a model reads them, see `dpcvx.algorithms.weighted_sums`.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float
@@ -65,7 +67,7 @@ class Publication:
     """
 
     private: tuple[PrivateSpec, ...]
-    kind: Literal["data", "shaped data", "slope", "shaped slope"]
+    kind: Literal["data", "shaped data", "slope", "shaped slope", "sums"]
     encode: sp.csr_array
     sensitivity: float
     jacobian: sp.csr_array | None
@@ -126,17 +128,49 @@ class Publication:
         """Surrogate data: one flat array per private object, brought to what was declared of it.
 
         Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope, shaped or
-        not, has the right image under J, but signs of its own.
+        not, has the right image under J, but signs of its own. Data of sums have their limits.
         """
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
         if self.estimates:
             released = released.copy()
         for place, estimate in self.estimates:
             released[place] = estimate(released[place])
+        if self.kind == "sums":
+            return np.split(self._apart(released), ends)
         if not self.whole:
             return np.split(_least_norm(self.encode, released), ends)
         parts = np.split(self.unlimited(released), ends)
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
+
+    def around(self, released: Array, noise: Array) -> list[Array]:
+        """Surrogate data as of `restore`, with noise next to them that estimates leave over.
+
+        Parameters
+        ----------
+        released : ndarray, shape (s,)
+        noise : ndarray, shape (s,)
+            As large as that in the release.
+        """
+        estimated, left = released.copy(), noise.copy()
+        for place, estimate in self.estimates:
+            left[place] = estimate.remaining(released[place]) * noise[place]
+            estimated[place] = estimate(released[place])
+        return replace(self, estimates=()).restore(estimated + left)
+
+    def _apart(self, sums: Array) -> Array:
+        """Data within their limits whose weighted sums are closest to these.
+
+        Each entry is in one sum at most. All entries of a sum move along their weights from 0, as
+        far as their limits allow.
+        """
+        pairs = [spec.limits for spec in self.private for _ in range(spec.size)]
+        lower, upper = np.array(pairs).T
+        flat = np.clip(np.zeros(lower.size), lower, upper)
+        for k, value in enumerate(sums):
+            row = self.encode[[k]]
+            entries, weights = row.indices, row.data
+            flat[entries] = _with_sum(weights, value, lower[entries], upper[entries])
+        return flat
 
     @property
     def decode(self) -> sp.csr_array:
@@ -198,6 +232,9 @@ class Publication:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
             return f"scale {_range(scale / self.weights)} per component of the slope J d"
+        if self.kind == "sums":
+            names = together([f"'{spec.name}'" for spec in self.private])
+            return f"scale {scale:.6g} per weighted sum of {names}; the model reads {self.size}"
         if self.kind == "shaped slope":
             covariance = self.slope_covariance(scale * scale)
             assert covariance is not None
@@ -228,7 +265,7 @@ class Once:
 
     Attributes
     ----------
-    kind : {"data", "slope", "shaped slope", "second moments"}
+    kind : {"data", "slope", "shaped slope", "sums", "second moments"}
     weights : ndarray or None
         Of the components of a slope.
     encode : csr_array or None
@@ -241,7 +278,7 @@ class Once:
         whether the level of its target is fitted.
     """
 
-    kind: Literal["data", "slope", "shaped slope", "second moments"]
+    kind: Literal["data", "slope", "shaped slope", "sums", "second moments"]
     weights: Array | None
     encode: sp.csr_array | None
     targets: Array | None = None
@@ -254,7 +291,7 @@ class Once:
             return Once("second moments", None, None)
         kind = statistic.kind
         weights = statistic.weights if kind == "slope" else None
-        encode = statistic.encode if kind in ("shaped data", "shaped slope") else None
+        encode = statistic.encode if kind in ("shaped data", "shaped slope", "sums") else None
         return Once("data" if kind == "shaped data" else kind, weights, encode)
 
 
@@ -268,7 +305,7 @@ def by_matrix(
     p: int,
     J: sp.csr_array,
     encode: Array,
-    kind: Literal["shaped data", "shaped slope"] = "shaped slope",
+    kind: Literal["shaped data", "shaped slope", "sums"] = "shaped slope",
 ) -> Publication:
     """Any linear statistic of the data, with what one change does to it."""
     ends = np.cumsum([spec.size for spec in sensitivity.private])[:-1]
@@ -319,6 +356,8 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
             found = weighted(sensitivity, p, J, how)
         elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
             found = by_matrix(sensitivity, p, J, how)
+        elif kind == "sums" and how.shape[1:] == J.shape[1:] and _apart(how):
+            found = by_matrix(sensitivity, p, J, how, "sums")
         elif kind == "data" and how.shape[1:] == J.shape[1:]:
             if _tells_all(how):
                 found = by_matrix(sensitivity, p, J, how, "shaped data")
@@ -328,6 +367,31 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
             "of its data does to that."
         )
     return found
+
+
+def _apart(matrix: Array) -> bool:
+    """Whether every row sums entries, and no entry is in two sums."""
+    used = matrix != 0
+    return bool(used.any(axis=1).all() and (used.sum(axis=0) <= 1).all())
+
+
+def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array:
+    """The entries ``clip(t w, lower, upper)`` whose weighted sum is closest to a value."""
+
+    def entries(t: float) -> Array:
+        return np.clip(t * weights, lower, upper)
+
+    if np.isinf(lower).all() and np.isinf(upper).all():
+        return entries(value / float(weights @ weights))
+    low, high = -1.0, 1.0
+    while weights @ entries(low) > value and low > -LARGEST:
+        low *= 2
+    while weights @ entries(high) < value and high < LARGEST:
+        high *= 2
+    for _ in range(200):  # the sum does not fall with t
+        middle = (low + high) / 2
+        low, high = (middle, high) if weights @ entries(middle) < value else (low, middle)
+    return entries(high)
 
 
 def left_inverse(matrix: Array) -> Array:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from ..errors import ModelError
+from ..errors import UnsolvableError
 from ..model.canonical import ConeData, Cones
 from ..model.matrices import without_zeros
 from .closed_forms import ROUNDING, Box, ClosedForm, Simplex, slack_of_rounding
@@ -124,9 +124,9 @@ def connected(data: ConeData, n: int) -> ConeData:
     return replace(_restricted(data, np.sort(columns)), n=n)
 
 
-def empty_set(owner: str) -> ModelError:
+def empty_set(owner: str) -> UnsolvableError:
     """The error for a constraint set without points."""
-    return ModelError(
+    return UnsolvableError(
         f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
         "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
     )

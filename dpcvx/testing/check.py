@@ -384,7 +384,7 @@ def _independent(
 ) -> bool:
     """Whether the plan says that the gradient does not depend on the data; held against it."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
-    if sensitivity is None or sensitivity.l2 > 0 or local.limits:
+    if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
     one, two = (read_for_gradients(local.form, sources) for sources in (own, other))
     gap = gradient_gap(local.form, sensitivity, one, two, 2)

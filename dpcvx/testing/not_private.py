@@ -7,7 +7,7 @@ functions live outside the package's first level so that a program that uses the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import cvxpy as cp
@@ -94,7 +94,9 @@ def objective(
         )
     parts = zip(problem.agents, agents, _sources(problem, data), solution.vectors, strict=True)
     return sum(
-        local.form.bind(read_for_gradients(local.form, theirs)).value(x)
+        _as_written(agent, local, theirs, solution)
+        if local.as_written
+        else local.form.bind(read_for_gradients(local.form, theirs)).value(x)
         + (_rest(agent, local, solution) if local.rest else 0)
         for agent, local, theirs, x in parts
     )
@@ -217,6 +219,18 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
         return 0
     rows = read_as_they_are(private.spec, source_for(private, data))
     return int(adjacency.too_long(rows.reshape((rows.shape[0], -1))).sum())
+
+
+def _as_written(
+    agent: Agent, local: LocalProgram, sources: Iterable[Sealed], solution: Solution
+) -> float:
+    """The value of an objective that was not compiled."""
+    values = read(local.form.private, sources)
+    constants = constants_of(agent.specs(local.name), values)
+    constants |= {id(v): cp.Constant(solution.of(local.name, v)) for v in agent.cost.variables()}
+    with np.errstate(all="ignore"):
+        value = agent.cost.tree_copy(constants).value
+    return math.nan if value is None else float(np.asarray(value).item())
 
 
 def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:

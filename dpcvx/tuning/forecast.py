@@ -25,7 +25,13 @@ from .search import Timed, gap_on
 _SEED = 2_000_000
 # What is compiled and solved in a second of the processor, at least: variables and data entries.
 _PER_SECOND = 5000
+_FOR_RELEASED = (
+    "Not simulated: constraints with private data hold for released data, and what it costs to "
+    "break them for the true data is not in the objective."
+)
 _UNRANKED = "Errors at which the ranking changes: not simulated; call plan.forecast(time_limit=60)."
+# Runs that quartiles are taken of, at least; slow plans have no more.
+_FEWEST = 6
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -108,8 +114,12 @@ class Forecast:
                 f"About {_percent(share)} of the initial suboptimality remains (predicted on the "
                 f"public proxy data; half of the runs: {_percent(less)} to {_percent(more)})."
             )
-        start = "breaks a private constraint" if math.isinf(self.start) else f"has {self.start:.2g}"
-        proxy = "breaks one" if math.isinf(self.proxy) else f"has {self.proxy:.2g}"
+        start = (
+            "breaks a private constraint, or has no finite objective"
+            if math.isinf(self.start)
+            else f"has {self.start:.2g}"
+        )
+        proxy = "as well" if math.isinf(self.proxy) else f"has {self.proxy:.2g}"
         yield (
             f"Gap {_figure(gap)} ({_figure(low)} to {_figure(high)}); the initial point {start}, "
             f"the optimum for the proxy {proxy}."
@@ -164,6 +174,8 @@ def forecast(
     values = _proxies(plan, given)
     if not plan.noisy or values is None or not _convex(plan.problem):
         return Forecast(remarks=plan.remarks)
+    if plan.program.model is not None and plan.program.model.limited:
+        return Forecast(remarks=plan.remarks, unsimulated=_FOR_RELEASED)
     size = sum(a.program.n + a.program.form.data_size for a in plan.agents)
     if size > _PER_SECOND * seconds:
         return not_simulated(plan.warnings)
@@ -183,18 +195,20 @@ def _forecast(
     expected = {agent.name: agent.expected for agent in plan.agents}
     copies = Copies(plan.problem, values, "plan.forecast", expected=expected)
     began = clock()
+    last = until + (until - began)  # for the fewest runs that quartiles are taken of
 
-    def gap_of(copy: Copy, k: int) -> float:
-        if clock() > until:
+    def gap_of(copy: Copy, k: int, end: float = until) -> float:
+        if clock() > end:
             raise OutOfTime
-        return gap_on(plan, copy, _SEED + k, Timed(until, clock))
+        return gap_on(plan, copy, _SEED + k, Timed(end, clock))
 
     gaps: list[float] = []
-    for k in range(COUNT):
-        gaps.append(gap_of(copies(k), k))
-        if began + (clock() - began) * COUNT / (k + 1) > until + (until - began):
+    while len(gaps) < COUNT and (len(gaps) < _FEWEST or clock() < until):
+        k = len(gaps)
+        gaps.append(gap_of(copies(k), k, last))
+        if began + (clock() - began) * _FEWEST / (k + 1) > last:
             raise OutOfTime  # far too slow to end in time
-    starts = [copies(k).start for k in range(COUNT)]
+    starts = [copies(k).start for k in range(len(gaps))]
     shares = tuple(
         gap / start for gap, start in zip(gaps, starts, strict=True) if 0 < start < math.inf
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import cvxpy as cp
@@ -13,8 +13,8 @@ import numpy as np
 from cvxpy.error import SolverError
 
 from ..algorithms.common_point import common_point
-from ..algorithms.program import compile_problem
-from ..errors import ModelError
+from ..algorithms.program import AsWritten, Program, compile_problem
+from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
 from ..model.private import Private
@@ -87,7 +87,7 @@ class Judge:
         self._central = not_private.joint_problem(problem, proxy, recourse=recourse)
         self._variables = problem.variables()
         self.optimum = self._solved(verb) if self._central.is_dcp() else None
-        self.program = program = compile_problem(problem) if other is None else other.program
+        self.program = program = _compiled(problem) if other is None else other.program
         self.best = None if self.optimum is None else self._held()
         self._own = not_private.own_programs(problem, program, proxy) if recourse else None
         starts = tuple(local.start for local in program.agents)
@@ -182,6 +182,14 @@ class Judge:
         )
 
 
+def _compiled(problem: Declaration) -> Program:
+    """Sets, starts, and constraints with private data as far as these can be kept with margins."""
+    for as_written in (None, AsWritten(margins=True, penalty=None)):
+        with suppress(ModelError, PrivacyError):
+            return compile_problem(problem, as_written=as_written)
+    return compile_problem(problem, as_written=AsWritten(margins=False, penalty=None))
+
+
 def _common(solution: Solution) -> Solution | None:
     """Where all agree and every public constraint holds; None if there is no such point."""
     if not solution.finite:
@@ -195,7 +203,7 @@ def _solve(problem: cp.Problem) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
         try:
-            problem.solve(solver=cp.CLARABEL)
+            problem.solve(solver=None if problem.is_mixed_integer() else cp.CLARABEL)
         except SolverError:
             return None
     return problem.status

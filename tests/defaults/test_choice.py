@@ -261,7 +261,7 @@ def users(of):
 
 def test_private_weights_of_functions_with_coupling_are_told_what_to_write():
     with pytest.raises(dp.ModelError, match="'need0' multiplies a function") as refusal:
-        users(lambda x: (cp.log(1 + x), [])).solve(**BUDGET)
+        users(lambda x: (cp.log(1 + x), [])).solve(release="each_step", **BUDGET)
     for part in ("agent 'user 0'", "u = cp.Variable(2, bounds=[...])", "u <= f(x)", "maximized"):
         assert part in str(refusal.value)
 

@@ -64,12 +64,15 @@ def test_inequalities_may_hold_private_data():
     assert north.public_constraints == [north.constraints[0]]
 
 
-def test_equalities_with_private_data_are_refused():
+@pytest.mark.parametrize("given", [{}, {"violation_probability": 0.1}])
+def test_equalities_with_private_data_are_refused_for_the_true_data(given):
     d = load()
+    problem = dp.Problem([agent("north", constraints=[x >= 0, x == d])])
     with pytest.raises(dp.PrivacyError) as caught:
-        agent("north", constraints=[x >= 0, x == d])
+        problem.plan(epsilon=1.0, delta=1e-6, **given)
     text = str(caught.value)
-    for part in ("Constraint 1", "'north'", "'load'", "reserve >= cp.sum(load)"):
+    parts = ("Constraint 1", "'north'", "'load'", "reserve >= cp.sum(load)", "'released'")
+    for part in (*parts, "dp.Agent(..., recourse=[constraint])"):
         assert part in text
 
 
@@ -91,8 +94,6 @@ def test_an_agent_has_variables():
 @pytest.mark.parametrize(
     ("attributes", "remedy"),
     [
-        ({"boolean": True}, r"relax it to bounds=\[0, 1\]"),
-        ({"integer": True}, "relax it to a real variable"),
         ({"complex": True}, "two real variables"),
         ({"imag": True}, "as a real variable"),
         ({"hermitian": True}, "two real variables"),
@@ -107,6 +108,14 @@ def test_attributes_that_do_not_fit_are_refused(attributes, remedy):
     message = rf"Variable 'Z' of agent 'north' has the attribute {name}.*{remedy}"
     with pytest.raises(dp.ModelError, match=message):
         agent("north", cp.sum_squares(cp.abs(Z)))
+
+
+@pytest.mark.parametrize("kind", ["boolean", "integer"])
+def test_local_steps_take_no_integers(kind):
+    z = cp.Variable(2, name="z", bounds=None if kind == "boolean" else [0, 3], **{kind: True})
+    problem = dp.Problem([agent("north", cp.sum_squares(z - load()))])
+    with pytest.raises(dp.ModelError, match=r"'z' of agent 'north'.*dp\.OneShot\(\)"):
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("attribute", ["nonneg", "nonpos", "PSD", "NSD", "symmetric"])

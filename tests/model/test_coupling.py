@@ -369,25 +369,37 @@ def test_one_constraint_alone_or_another_thing_is_refused(coupling, kind):
     refused(dp.ModelError, expected, coupling)
 
 
-NO_EQUALITIES = {
-    "convex inequality": lambda x, y: cp.square(x) <= y,
-    "cone": lambda x, y: cp.SOC(x[0], y),
+NOT_CONVEX = {
     "square": lambda x, y: cp.square(x) == y,
     "norm": lambda x, y: cp.norm(x) == y[0],
     "product": lambda x, y: cp.multiply(x, y) == 1,
+    "concave inequality": lambda x, y: cp.square(x) >= y,
     "bool": lambda x, y: True,
     "expression": lambda x, y: x - y,
     "text": lambda x, y: "x == y",
 }
+CONIC = {
+    "convex inequality": lambda x, y: cp.square(x) <= y,
+    "cone": lambda x, y: cp.SOC(x[0], y),
+}
 
 
-@pytest.mark.parametrize("case", NO_EQUALITIES)
-def test_what_is_no_affine_equality_is_refused(case):
+@pytest.mark.parametrize("case", NOT_CONVEX)
+def test_what_is_no_convex_constraint_is_refused(case):
     def coupling(x, y):
-        return [x == y, NO_EQUALITIES[case](x, y)]
+        return [x == y, NOT_CONVEX[case](x, y)]
 
-    expected = ["Element 1 of coupling= must be an affine equality", "A @ x + B @ y == c"]
-    refused(dp.ModelError, [*expected, "dp.Agent(objective, [constraint])"], coupling)
+    expected = ["Element 1 of coupling= must be a convex constraint", "A @ x + B @ y == c"]
+    refused(dp.ModelError, expected, coupling)
+
+
+@pytest.mark.parametrize("case", CONIC)
+def test_methods_that_keep_affine_couplings_refuse_others(case):
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    agents = [dp.Agent(cp.Minimize(cp.sum_squares(v)), name=v.name()) for v in (x, y)]
+    problem = dp.Problem(agents, coupling=[x == y, CONIC[case](x, y)])
+    with pytest.raises(dp.ModelError, match=r"Element 1 of coupling= is not affine.*as_written"):
+        problem.plan(dp.ResourceADMM(), mechanism=None)
 
 
 def test_a_private_parameter_in_a_coupling_is_refused():

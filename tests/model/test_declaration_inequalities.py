@@ -154,10 +154,11 @@ def test_private_data_stay_out_of_inequalities():
         dp.Problem(problem.agents[:3], coupling=[sum(xs) <= limit])
 
 
-def test_what_is_not_affine_is_refused():
+def test_what_is_not_affine_gets_no_slack():
     problem, xs = charging()
-    with pytest.raises(dp.ModelError, match="Element 0 .* affine equality or inequality"):
-        dp.Problem(problem.agents[:3], coupling=[cp.norm(xs[0]) <= cp.sum(xs[1])])
+    tied = dp.Problem(problem.agents[:3], coupling=[cp.norm(xs[0]) <= cp.sum(xs[1]), sum(xs) <= 1])
+    assert [position for position, _ in tied.conic] == [0]
+    assert len(tied.slacks) == len(tied.equalities) == 1
 
 
 def test_an_agent_of_the_same_name_is_refused():

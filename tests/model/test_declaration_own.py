@@ -106,9 +106,3 @@ def test_a_private_object_belongs_to_one_agent_there_as_well():
 def test_two_objects_of_one_name_could_not_be_told_apart():
     with pytest.raises(dp.ModelError, match="Two private objects are called 'load'"):
         pair(lambda gen, tie, d: [gen <= d[0]], private("load"))
-
-
-def test_equalities_that_hold_private_data_are_told_of_own():
-    x, d = cp.Variable(name="x"), private()
-    with pytest.raises(dp.PrivacyError, match=r"dp\.Agent\(\.\.\., recourse=\[constraint\]\)"):
-        dp.Agent(cp.Minimize(cp.square(x)), [x == d[0]])

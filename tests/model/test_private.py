@@ -614,3 +614,57 @@ def test_runs_cannot_change_what_a_plan_fixes(name):
         TypeError, match=rf"no argument {name}=\. A plan .*plan\(\.\.\., {name}=\.\."
     ):
         dp.Problem([agent]).plan().run(**{name: 2})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "fault"),
+    [
+        ({"bounds": (0, 1)}, [0.5, 1.5], r"outside bounds=\(0, 1\)"),
+        ({"boolean": True}, [0.0, 0.5], "other than 0 and 1"),
+        ({"simplex": True}, [0.5, 0.6], "do not sum to 1"),
+        ({"simplex": True}, [1.5, -0.5], "negative entries"),
+    ],
+)
+def test_data_are_of_the_declared_kind(kind, values, fault):
+    with pytest.raises(dp.DataError, match=fault) as caught:
+        dp.Private(values, name="d", adjacency=dp.Within(0.1), **kind)
+    assert "1.5" not in str(caught.value) and "0.6" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ({"bounds": (1, 0)}, "smaller one first"),
+        ({"bounds": 3.0}, "two numbers"),
+        ({"bounds": (0, 1), "boolean": True}, "Keep one"),
+        ({"simplex": True, "PSD": True}, "Keep one"),
+        ({"boolean": 1}, "boolean=1"),
+        ({"bounds": (0, 1), "nonpos": True}, "nonneg and nonpos at once"),
+    ],
+)
+def test_kinds_that_contradict_each_other_are_refused(kind, said):
+    with pytest.raises(dp.ModelError, match=said):
+        dp.Private(shape=(2, 2), name="d", adjacency=dp.Within(0.1), **kind)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_admissible_point_is_the_closest(seed):
+    """Against cvxpy's projection onto the same set."""
+    draws = np.random.default_rng(seed)
+    far = draws.normal(size=(3, 4)) * 2
+    shape = {
+        "bounds": lambda X: [X >= -0.5, X <= 1],
+        "simplex": lambda X: [X >= 0, cp.sum(X, axis=1) == 1],
+    }
+    for name, limits in shape.items():
+        kind = {"bounds": (-0.5, 1.0)} if name == "bounds" else {"simplex": True}
+        spec = dp.Private(shape=(3, 4), name="d", adjacency=dp.Within(0.1), **kind).spec
+        X = cp.Variable((3, 4))
+        cp.Problem(cp.Minimize(cp.sum_squares(X - far)), limits(X)).solve(cp.CLARABEL)
+        assert spec.shaped(spec.admissible(spec.kept(far))) == pytest.approx(X.value, abs=1e-5)
+
+
+def test_the_sign_of_bounds_is_known_to_cvxpy():
+    bounded = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1), bounds=(0.5, 2))
+    assert bounded.is_nonneg() and not bounded.is_nonpos()
+    assert (cp.Variable() * cp.sum(bounded)).is_dcp()

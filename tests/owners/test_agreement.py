@@ -428,3 +428,43 @@ def test_a_refusal_shows_both_changes_and_says_so_once(setting):
     said = str(session.refusal)
     assert said.count("protects other changes") == 1
     assert "the offer says 'one entry changes by at most 0.005', the policy 'one entry" in said
+
+
+def sums_of_loads():
+    """Two owners whose loads a model reads through two sums each."""
+    flow, agents = cp.Variable(2, name="flow"), []
+    for k in range(2):
+        loads = dp.Private(
+            np.arange(6.0), name=f"loads {k}", adjacency=dp.Within(0.1), bounds=(0, 9)
+        )
+        areas = np.kron(np.eye(2), np.ones((1, 3))) @ loads
+        agents.append(dp.Agent(cp.Minimize(cp.norm(areas - flow)), name=f"owner {k}"))
+    return dp.Problem(agents).plan(**BUDGET)
+
+
+def test_an_owner_releases_sums_that_its_program_names(tmp_path):
+    offer, policy = offered(sums_of_loads(), tmp_path)
+    assert offer.once.kind == "sums" and offer.once.encode.shape == (2, 6)
+    assert agree(offer, policy) is not None
+
+    one_entry = offer.once.encode.copy()
+    one_entry.data[1:] = 0.0
+    written = replace(offer.algorithm, as_written=False)
+    changes = {
+        "malformed": [
+            lambda o: replace(o, once=replace(o.once, encode=one_entry)),
+            lambda o: resealed(o, sums=None),
+            lambda o: resealed(o, as_written=False, sums=None),
+            lambda o: replace(o, algorithm=written),
+        ],
+        "data": [
+            lambda o: with_spec(o, bounds=None),
+            lambda o: with_spec(o, bounds=(0.0, 5.0)),
+        ],
+    }
+    for code, many in changes.items():
+        for change in many:
+            with pytest.raises(dp.RefusedError) as refusal:
+                agree(change(offer), policy)
+            assert refusal.value.code == code
+    assert charges(policy) == (0, 0)

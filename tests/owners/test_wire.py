@@ -194,7 +194,7 @@ def test_frames_in_a_long_file_are_not_copied():
 
 def test_depth_is_limited_before_it_ends_the_process():
     deep = "[" * 100_000 + "]" * 100_000
-    front = HEADER.pack(b"dpx3", len(deep), 0, b"")[:16]
+    front = HEADER.pack(b"dpx4", len(deep), 0, b"")[:16]
     seal = hashlib.blake2b(front + deep.encode(), digest_size=32).digest()
     nested = ()
     for _ in range(100):
@@ -254,6 +254,7 @@ FORMATS = {
     b"dpx1": "86107a35cdd9474c7ab46292ee2982ba",
     b"dpx2": "7d1f77b0fcab43b9a97909a7dfa9f6db",
     b"dpx3": "2de14cd6bafb6a568c435cebafca8a2c",
+    b"dpx4": "f9e0734d4dd6ec60b8e230eed6d79f3f",
 }
 UNIONS = (typing.Union, type(int | str))
 

@@ -135,8 +135,10 @@ METHODS |= {
     "resource ADMM, exact": Method(EXACTLY, EXACTLY, 3000, ["dispatch"]),
     "resource ADMM, once": Method(SHARED, SHARED, 3000, ["dispatch"], "once"),
 }
+WRITTEN = dp.OneShot(as_written=True)
 METHODS |= {
     "central": Method(dp.OneShot(), dp.OneShot(), 1, [*AFFINE, "household tariff", "dispatch"]),
+    "central, as written": Method(WRITTEN, WRITTEN, 1, ["power line", "dispatch"], "once"),
     "central, once": Method(dp.OneShot(), dp.OneShot(), 1, ["covariance", "sensors"], "once"),
 }
 SUMMED = dp.FederatedGradient(0.02)

@@ -1,0 +1,525 @@
+"""The problem as its users wrote it, solved by cvxpy with released data in place of private ones.
+
+Data that left once with noise are public, and so is every function of them: whatever cvxpy solves
+may follow. No gradient is asked for, so the model may use every atom and cone, and mixed-integer
+variables. It has to be convex in its variables for all declared data, by cvxpy's rules for
+parameters of declared sign; that is checked before any data are read.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.constraints.nonpos import Inequality
+from cvxpy.constraints.zero import Equality
+from cvxpy.error import SolverError
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ..errors import ModelError
+from ..guard import understood
+from ..model.agent import Agent, private_in
+from ..model.canonical import ConeData, public_copy
+from ..model.declaration import Declaration, affine
+from ..model.layout import Layout
+from ..model.matrices import as_array
+from ..model.spec import PrivateSpec
+from ..privacy.randomness import Randomness, source_for, uniform
+from ..solvers.conic import Outcome
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+_OUTCOMES = {
+    cp.OPTIMAL: Outcome.SOLVED,
+    cp.OPTIMAL_INACCURATE: Outcome.INACCURATE,
+    cp.INFEASIBLE: Outcome.INFEASIBLE,
+    cp.INFEASIBLE_INACCURATE: Outcome.INFEASIBLE,
+    cp.UNBOUNDED: Outcome.UNBOUNDED,
+    cp.UNBOUNDED_INACCURATE: Outcome.UNBOUNDED,
+}
+_SOLVED = (Outcome.SOLVED, Outcome.INACCURATE)
+# Attributes of variables that no convex solver keeps.
+INTEGRAL = ("boolean", "integer")
+# Variables and data of all scenarios together, beyond which fewer scenarios are drawn.
+_MOST = 100_000
+# Of the public draws that scenarios follow from.
+_SEED = 0
+
+
+class Statistic(Protocol):
+    """What leaves in place of an agent's data; `Publication` of room sensitivity is one."""
+
+    @property
+    def encode(self) -> sp.csr_array:
+        """From the data to the statistic."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether it tells the data themselves."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        ...
+
+    def restore(self, released: Array) -> list[Array]:
+        """Surrogate data of the declared kind, by private object."""
+        ...
+
+    def around(self, released: Array, noise: Array) -> list[Array]:
+        """The same, with noise next to them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenAgent:
+    """One agent's part, over copies of the variables, with a parameter for each private object."""
+
+    name: str
+    layout: Layout
+    cost: cp.Expression
+    constraints: tuple[cp.Constraint, ...]  # without those that are kept with margins
+    ids: tuple[int, ...]  # of these constraints, as users hold them
+    called: tuple[str, ...]  # what messages call them; empty for those without private data
+    data: tuple[cp.Parameter, ...]
+    specs: tuple[PrivateSpec, ...]
+    proxies: tuple[Array | None, ...]  # public values of the private objects, flat
+
+    @property
+    def bends(self) -> bool:
+        """Whether the cost is not known to be affine in the data, for fixed variables."""
+        places: dict[int, Any] = {id(p): free(p) for p in self.data}
+        places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in self.cost.variables()}
+        with np.errstate(all="ignore"):
+            return bool(self.data) and not self.cost.tree_copy(places).is_affine()
+
+    def split(self, flat: Array) -> list[Array]:
+        """One flat array per private object."""
+        ends = np.cumsum([spec.size for spec in self.specs])
+        return np.split(flat, ends)[: len(self.specs)]
+
+    def places(self, flat: Array) -> dict[int, Any]:
+        """What stands in place of each parameter, by its Python id."""
+        values: dict[int, Any] = {}
+        for p, spec, part in zip(self.data, self.specs, self.split(flat), strict=True):
+            value: Any = cp.Constant(spec.shaped(part))
+            values[id(p)] = cp.psd_wrap(value) if spec.psd else value
+        return values
+
+    def held(self, variables: Mapping[int, cp.Variable], values: Mapping[int, Any]) -> Array:
+        """The agent's vector in a solution; 0 where nothing depends on an entry."""
+        parts = [np.zeros(0)]
+        for piece in self.layout.pieces:
+            variable = variables[piece.variable]
+            value, flat = values.get(variable.id), np.zeros(piece.size)
+            if value is not None:  # inside its attributes, which solvers miss by rounding
+                value = variable.project(np.reshape(as_array(value), variable.shape, order="F"))
+                flat = np.asarray(as_array(value), dtype=float).ravel(order="F")
+            parts.append(flat[piece.entries])
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Tight:
+    """A constraint with margins, as rows over some entries of an agent's vector."""
+
+    agent: int
+    columns: Index
+    data: ConeData
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What was decided for released data."""
+
+    outcome: Outcome
+    vectors: tuple[Array, ...] | None = None  # by agent; None if there is no solution
+    duals: Mapping[int, Any] = field(default_factory=dict)  # by the id of the user's constraint
+    extra: Array = field(default_factory=lambda: np.zeros(0))  # auxiliary entries of margins
+    slack: Mapping[str, Array] = field(default_factory=dict)  # by which constraints are missed
+    data: tuple[Array, ...] = ()  # what was put in, by agent
+    repair: str = ""  # what that was, where the constraints admit no point for what left
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenModel:
+    """All agents' objectives and constraints, and the coupling; see the module."""
+
+    agents: tuple[WrittenAgent, ...]
+    coupling: tuple[cp.Constraint, ...]
+    coupling_ids: tuple[int, ...]
+    variables: Mapping[int, cp.Variable]  # copies, by the id of the user's variable
+    penalty: float | None = None  # of a unit by which a constraint with private data is missed
+    published: tuple[Statistic | None, ...] = ()  # what each agent releases; () without noise
+    deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of that
+    laplace: tuple[bool, ...] = ()  # whether that noise is Laplace noise, or else normal
+
+    @property
+    def limited(self) -> bool:
+        """Whether a constraint with private data is solved as it stands, for released data."""
+        return any(what for agent in self.agents for what in agent.called)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some variable is boolean or integer."""
+        return any(v.attributes[kind] for v in self.variables.values() for kind in INTEGRAL)
+
+    def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
+        """Data of the declared kind that are closest to what left, by agent."""
+        return self._put_together(released, None)
+
+    def scenarios(self, released: Sequence[Array], count: int) -> list[tuple[Array, ...]]:
+        """Data that what left is consistent with, in pairs on both sides of it.
+
+        Draws are the same for all plans, so that what is decided follows from what was released.
+        """
+        size = sum(a.layout.size + sum(spec.size for spec in a.specs) for a in self.agents)
+        pairs = min(count, _MOST // max(size, 1)) // 2
+        if not self.published or not any(agent.bends for agent in self.agents):
+            return []
+        draws = source_for(_SEED, (0,)).at(0, 0)
+        drawn: list[tuple[Array, ...]] = []
+        sizes = [
+            left.size if one is None else one.size
+            for one, left in zip(self.published, released, strict=True)
+        ]
+        for _ in range(pairs):
+            noise = [self._noise(k, size, draws) for k, size in enumerate(sizes)]
+            drawn.append(self._put_together(released, noise))
+            drawn.append(self._put_together(released, [-each for each in noise]))
+        return drawn
+
+    def redrawn(self, data: Sequence[Array], count: int) -> Iterator[tuple[Array, ...]]:
+        """Data that would be restored, were these the true ones; draws are always the same.
+
+        Parameters
+        ----------
+        data : sequence of ndarray
+            By agent, as restored.
+        count : int
+        """
+        draws = source_for(_SEED, (1,)).at(0, 0)
+        for _ in range(count):
+            left = []
+            for k, (one, own) in enumerate(zip(self.published, data, strict=True)):
+                if one is None:
+                    left.append(own)
+                    continue
+                released = one.encode @ own + self._noise(k, one.size, draws)
+                left.append(np.concatenate([np.zeros(0), *one.restore(released)]))
+            yield tuple(left)
+
+    def _noise(self, k: int, size: int, draws: Randomness) -> Array:
+        """As large as that in what an agent releases; it is released nowhere."""
+        u = uniform(size, draws) + 2.0**-54
+        if not self.laplace[k]:
+            return self.deviations[k] * ndtri(u)
+        away = np.abs(u - 0.5)
+        return self.deviations[k] / math.sqrt(2) * np.sign(0.5 - u) * np.log1p(-2 * away)
+
+    def _put_together(
+        self, released: Sequence[Array], noise: Sequence[Array] | None
+    ) -> tuple[Array, ...]:
+        if not self.published:
+            return tuple(released)
+        found = []
+        for k, (one, left) in enumerate(zip(self.published, released, strict=True)):
+            if one is None:
+                found.append(left)
+                continue
+            statistic = one.encode @ left if one.whole else left
+            more = np.zeros(one.size) if noise is None else noise[k]
+            found.append(np.concatenate(one.around(statistic, more)))
+        return tuple(found)
+
+    def decide(
+        self,
+        data: Sequence[Array],
+        tight: Sequence[Tight] = (),
+        scenarios: Sequence[Sequence[Array]] = (),
+        solver: str | None = None,
+    ) -> Decision:
+        """Solve the problem for public data.
+
+        Parameters
+        ----------
+        data : sequence of ndarray
+            By agent, its private objects one after the other.
+        tight : sequence of Tight
+            Constraints with margins.
+        scenarios : sequence of sequence of ndarray
+            Other data, over which the cost is averaged.
+        solver : str, optional
+            For cvxpy; Clarabel if omitted, and cvxpy's choice for mixed-integer problems.
+        """
+        first = self._decided(data, tight, scenarios, solver)
+        if first.vectors is None and scenarios:
+            first = self._decided(data, tight, (), solver)
+        if first.vectors is not None or first.outcome is Outcome.UNBOUNDED:
+            return first
+        for repair in (self._nearest, self._proxies):
+            other = repair(data)
+            again = None if other is None else self._decided(other[0], tight, (), solver)
+            if other is not None and again is not None and again.vectors is not None:
+                return replace(again, repair=other[1])
+        return first
+
+    def _decided(
+        self,
+        data: Sequence[Array],
+        tight: Sequence[Tight],
+        scenarios: Sequence[Sequence[Array]],
+        solver: str | None,
+    ) -> Decision:
+        cost = self._cost([data, *scenarios])
+        constraints: list[cp.Constraint] = []
+        slacks: dict[str, cp.Variable] = {}
+        for agent, values in zip(self.agents, data, strict=True):
+            places = agent.places(values)
+            for constraint, what in zip(agent.constraints, agent.called, strict=True):
+                copy = constraint.tree_copy(dict(places))
+                if what and self.penalty is not None and isinstance(copy, (Equality, Inequality)):
+                    left, right = copy.args
+                    slack = slacks[what] = cp.Variable(copy.shape)
+                    equal = isinstance(copy, Equality)
+                    copy = left - right == slack if equal else left - right <= slack
+                    missed = cp.abs(slack) if equal else cp.pos(slack)
+                    cost = cost + self.penalty * cp.sum(missed)
+                constraints.append(copy)
+        rows: list[cp.Constraint] = []
+        extras: list[cp.Variable] = []
+        for one in tight:
+            y: Any = self._vector(self.agents[one.agent])[one.columns]
+            if one.data.q.size > one.data.n:
+                extras.append(cp.Variable(one.data.q.size - one.data.n))
+                y = cp.hstack([y, extras[-1]])
+            rows += _rows_of(one.data, y)
+            cost = cost + one.data.q @ y
+        constraints += [constraint.copy() for constraint in self.coupling]
+        problem = cp.Problem(cp.Minimize(cost), [*constraints, *rows])
+        outcome, values = self._ended(problem, solver)
+        if outcome not in _SOLVED:
+            return Decision(outcome)
+        vectors = tuple(agent.held(self.variables, values) for agent in self.agents)
+        if not all(np.isfinite(x).all() for x in vectors):
+            return Decision(Outcome.FAILED)
+        ids = [*(number for agent in self.agents for number in agent.ids), *self.coupling_ids]
+        duals: dict[int, Any] = {}
+        if not self.mixed:
+            pairs = zip(ids, constraints, strict=True)
+            duals = {number: constraint.dual_value for number, constraint in pairs}
+        extra = np.concatenate([np.zeros(0), *(values[one.id] for one in extras)])
+        slack = {what: np.ravel(values[one.id]) for what, one in slacks.items()}
+        return Decision(outcome, vectors, duals, extra, slack, tuple(data))
+
+    def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
+        """The mean over several data of the sum of all agents' costs."""
+        total: Any = cp.Constant(0.0)
+        for k, agent in enumerate(self.agents):
+            several = points if agent.data and len(points) > 1 else points[:1]
+            terms = [agent.cost.tree_copy(agent.places(point[k])) for point in several]
+            total = total + sum(terms) / len(terms)
+        return total
+
+    def _ended(self, problem: cp.Problem, solver: str | None) -> tuple[Outcome, Mapping[int, Any]]:
+        """Solve: how it ended, and values by the ids of variables.
+
+        Not by the variables' own values, which runs in other threads set as well.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells
+            # Clarabel takes every cone; SCIPY prints nothing and takes mixed-integer linear ones.
+            for chosen in [solver] if solver else [cp.SCIPY, None] if self.mixed else [cp.CLARABEL]:
+                try:
+                    problem.solve(solver=chosen)
+                    break
+                except (SolverError, ArithmeticError, ValueError):
+                    continue
+            else:
+                return Outcome.FAILED, {}
+        values = {} if problem.solution is None else problem.solution.primal_vars
+        return _OUTCOMES.get(problem.status, Outcome.FAILED), values
+
+    def _vector(self, agent: WrittenAgent) -> cp.Expression:
+        """The agent's vector, over the variables."""
+        pieces = agent.layout.pieces
+        return cp.hstack([cp.vec(self.variables[p.variable], order="F")[p.entries] for p in pieces])
+
+    def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
+        """The closest data for which constraints admit a point, if these are convex in both."""
+        far: Any = cp.Constant(0.0)
+        constraints = [*self.coupling]
+        places: list[list[cp.Variable]] = []
+        for agent, values in zip(self.agents, data, strict=True):
+            places.append([free(p) for p in agent.data])
+            each = zip(places[-1], agent.specs, agent.split(values), strict=True)
+            for d, spec, part in each:
+                radius = spec.adjacency.radius
+                far = far + cp.sum_squares((d - spec.shaped(part)) / radius)
+            put = {id(p): d for p, d in zip(agent.data, places[-1], strict=True)}
+            constraints += [c.tree_copy(dict(put)) for c in agent.constraints]
+        if not all(c.is_dcp() for c in constraints):
+            return None
+        outcome, found = self._ended(cp.Problem(cp.Minimize(far), constraints), None)
+        if outcome not in _SOLVED:
+            return None
+        moved = []
+        for agent, variables in zip(self.agents, places, strict=True):
+            pairs = zip(agent.specs, variables, strict=True)
+            parts = [spec.admissible(spec.kept(np.asarray(found[d.id]))) for spec, d in pairs]
+            moved.append(np.concatenate([np.zeros(0), *parts]))
+        return moved, "the closest data for which they do"
+
+    def _proxies(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
+        """The public proxy data, if there are any."""
+        if any(value is None for agent in self.agents for value in agent.proxies):
+            return None
+        parts = [[v for v in agent.proxies if v is not None] for agent in self.agents]
+        return [np.concatenate([np.zeros(0), *own]) for own in parts], "the public proxy data"
+
+
+def written_model(
+    problem: Declaration, *, with_limits: bool, penalty: float | None
+) -> WrittenModel:
+    """Copy a problem, with public parameters at their values; reads no private data.
+
+    Parameters
+    ----------
+    problem : Declaration
+    with_limits : bool
+        Whether constraints with private data are among those that are solved as they stand.
+    penalty : float or None
+        What a unit costs by which one of these may be missed.
+
+    Raises
+    ------
+    ModelError
+        If a public parameter has no value.
+    """
+    variables = {v.id: _copied(v) for v in (*problem.variables(), *problem.slacks)}
+    places = {id(v): variables[v.id] for v in (*problem.variables(), *problem.slacks)}
+    agents = tuple(
+        understood(lambda name=name, agent=agent: _written(name, agent, places, with_limits), name)
+        for name, agent in problem.named.items()
+    )
+    conic = [constraint for _, constraint in problem.conic]
+    coupling = tuple(_put(c, places) for c in (*problem.equalities, *conic))
+    tied = [constraint for constraint in problem.coupling if affine(constraint)]
+    ids = tuple(constraint.id for constraint in (*tied, *conic))
+    return WrittenModel(agents, coupling, ids, variables, penalty)
+
+
+def _written(
+    name: str, agent: Agent, variables: Mapping[int, cp.Variable], with_limits: bool
+) -> WrittenAgent:
+    data = tuple(_stand_in(private) for private in agent.private)
+    pairs = zip(agent.private, data, strict=True)
+    places: dict[int, Any] = {**variables, **{id(private): p for private, p in pairs}}
+    chosen = [
+        (k, c, bool(private_in(c)))
+        for k, c in enumerate(agent.constraints)
+        if with_limits or not private_in(c)
+    ]
+    specs = tuple(agent.specs(name)[private] for private in agent.private)
+    return WrittenAgent(
+        name=name,
+        layout=agent.layout,
+        cost=_put(agent.cost, places),
+        constraints=tuple(_put(c, places) for _, c, _ in chosen),
+        ids=tuple(c.id for _, c, _ in chosen),
+        called=tuple(f"Constraint {k} of agent '{name}'" if own else "" for k, _, own in chosen),
+        data=data,
+        specs=specs,
+        proxies=tuple(
+            None if p.proxy is None else spec.kept(as_array(p.proxy))
+            for p, spec in zip(agent.private, specs, strict=True)
+        ),
+    )
+
+
+def _put(tree: Any, places: Mapping[int, Any]) -> Any:
+    """A copy of a tree with other leaves, and the values of public parameters."""
+    public = [p for p in tree.parameters() if id(p) not in places]
+    return public_copy(tree, public).tree_copy(dict(places))
+
+
+def _copied(variable: cp.Variable) -> cp.Variable:
+    """A variable with the same attributes: solving sets no value that users see."""
+    return cp.Variable(variable.shape, name=variable.name(), **_kinds_of(variable))
+
+
+def relaxed(variable: cp.Variable) -> cp.Variable:
+    """A copy with real numbers in place of integers."""
+    kinds = _kinds_of(variable)
+    kinds.pop("integer", None)
+    if kinds.pop("boolean", False):
+        kinds["bounds"] = [0.0, 1.0]
+    return cp.Variable(variable.shape, name=variable.name(), **kinds)
+
+
+def _kinds_of(variable: cp.Variable) -> dict[str, Any]:
+    """Attributes that are set, with the values of public parameters in bounds."""
+    kinds = {k: a for k, a in variable.attributes.items() if a is not None and a is not False}
+    if "bounds" in kinds:
+        bounds = [b.value if isinstance(b, cp.Expression) else b for b in kinds["bounds"]]
+        kinds["bounds"] = bounds
+    return kinds
+
+
+# What cvxpy's convexity rules look at.
+_KINDS = ("nonneg", "nonpos", "symmetric", "PSD")
+
+
+def _stand_in(private: cp.Parameter) -> cp.Parameter:
+    """A public parameter of the same kind."""
+    kinds = {kind: True for kind in _KINDS if private.attributes[kind]}
+    return cp.Parameter(private.shape, name=private.name(), **kinds)
+
+
+def free(parameter: cp.Parameter) -> cp.Variable:
+    """A variable of the same kind."""
+    kinds: dict[str, Any] = {kind: True for kind in _KINDS if parameter.attributes[kind]}
+    return cp.Variable(parameter.shape, **kinds)
+
+
+def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
+    """``b - A y`` in the cones of a program."""
+    slack = data.b - data.A @ y
+    found: list[cp.Constraint] = []
+    first = 0
+    for kind, size in _grouped(data):
+        part = slack[first : first + size]
+        first += size
+        if kind == "zero":
+            found.append(part == 0)
+        elif kind == "nonneg":
+            found.append(part >= 0)
+        elif kind == "soc":
+            found.append(cp.SOC(part[0], part[1:]))
+        elif kind == "exp":
+            found.append(cp.ExpCone(part[0], part[1], part[2]))
+        else:  # margins are known for none of these
+            raise ModelError(
+                f"A constraint with private data is compiled into a cone of kind {kind}, for which "
+                "no margin is known. Write linear inequalities and norms."
+            )
+    return found
+
+
+def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:
+    """Cones in order, with all equalities and all inequalities as one."""
+    if data.cones.zero:
+        yield "zero", data.cones.zero
+    if data.cones.nonneg:
+        yield "nonneg", data.cones.nonneg
+    yield from (block for block in data.cones.blocks() if block[0] not in ("zero", "nonneg"))

@@ -1,0 +1,293 @@
+"""The model as it is written, solved for released data."""
+
+import pickle
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.program import AsWritten, compile_problem
+from dpcvx.run.result import Status
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+VALUES = np.array([0.4, 1.2, 0.9, 0.2])
+
+
+def market(epsilon=1.0, radius=0.05, proxy=None, values=VALUES, **kind):
+    """One buyer's utility of four goods; no gradient is bounded without a set around the data."""
+    x = cp.Variable(4, nonneg=True, name="x")
+    v = dp.Private(values, adjacency=dp.Within(radius), name="v", nonneg=True, proxy=proxy, **kind)
+    supply = cp.sum(x) <= 1
+    agent = dp.Agent(cp.Maximize(cp.sum(cp.multiply(v, cp.sqrt(x)))), [supply], name="buyer")
+    return dp.Problem([agent]), x, supply
+
+
+def table(**given):
+    """Two private totals of a table, which noise sets apart."""
+    X = cp.Variable((2, 2), nonneg=True, name="X")
+    rows = dp.Private([3.0, 5.0], adjacency=dp.Within(1.0), name="rows", **given)
+    columns = dp.Private([4.0, 4.0], adjacency=dp.Within(1.0), name="columns", **given)
+    totals = [cp.sum(X, axis=1) == rows, cp.sum(X, axis=0) == columns]
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X)), totals, name="table")]), X
+
+
+def test_a_default_plan_solves_the_model_as_it_is_written():
+    problem, x, _ = market()
+    plan = problem.plan(**BUDGET)
+    assert plan.algorithm.as_written and plan.release == "once" and plan.rounds == 1
+    assert "the server solves the model as written" in str(plan)
+    (agent,) = plan.guarantee.agents
+    assert agent.releases == 1 and agent.independent == ()
+    result = plan.run(seed=0)
+    best = VALUES**2 / (VALUES @ VALUES)  # of square roots, by Cauchy and Schwarz
+    assert result.status is Status.COMPLETED and result[x] == pytest.approx(best, abs=0.3)
+
+
+def test_a_named_method_is_kept():
+    problem, _, _ = market()
+    assert problem.plan(dp.OneShot(), **BUDGET).algorithm.as_written is True
+    with pytest.raises(dp.ModelError, match="no finite gradient"):  # at the root of zero
+        problem.plan(dp.LinearizedADMM(), mechanism=None)
+
+
+def test_without_noise_it_is_the_optimum_with_its_prices():
+    problem, x, supply = market()
+    result = problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    central = dp.not_private.joint_problem(problem)
+    central.solve(cp.CLARABEL)
+    best, price = x.value, supply.dual_value
+    assert result[x] == pytest.approx(best, abs=1e-6)
+    assert result.solution.dual(supply) == pytest.approx(price, rel=1e-5)
+    assert result.released == {}
+
+
+def test_records_are_not_released_by_default():
+    """Noise that hides a record hides everything that one tells."""
+    w, rows = cp.Variable(2, name="w"), np.array([[0.6, 0.0], [0.0, -0.8], [0.5, 0.5]])
+    X = dp.Private(rows, adjacency=dp.Rows(1.0), name="X")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.huber(X @ w - 1))), [cp.norm(w) <= 1])])
+    assert not getattr(problem.plan(**BUDGET).algorithm, "as_written", False)
+    plan = problem.plan(dp.OneShot(as_written=True), **BUDGET)
+    assert plan.agents[0].publication.sensitivity == pytest.approx(1.0)
+
+
+def test_released_data_are_public_and_of_the_declared_kind():
+    shares = np.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
+    kinds = {
+        "mask": (np.array([1.0, 0, 1, 1]), {"boolean": True}),
+        "shares": (shares, {"simplex": True}),
+        "levels": (np.array([0.5, 0.1]), {"bounds": (0.1, 0.6)}),
+        "cov": (np.diag([0.1, 0.2]), {"PSD": True}),
+    }
+    x, data = cp.Variable(4, name="x"), {}
+    for name, (values, kind) in kinds.items():
+        data[name] = dp.Private(values, adjacency=dp.Within(1.0), name=name, **kind)
+    cost = cp.sum(cp.exp(cp.multiply(data["mask"], x))) + cp.norm(data["shares"] @ x[:3])
+    cost += cp.quad_form(x[:2], data["cov"]) + data["levels"] @ cp.square(x[:2] - 1)
+    result = dp.Problem([dp.Agent(cp.Minimize(cost), name="all")]).solve(**BUDGET, seed=3)
+    released = result.released
+    assert set(released["mask"]) <= {0.0, 1.0}
+    assert released["shares"].sum(axis=1) == pytest.approx([1, 1]) and (shares >= 0).all()
+    assert released["levels"].min() >= 0.1 and released["levels"].max() <= 0.6
+    assert np.linalg.eigvalsh(released["cov"]).min() >= -1e-12
+    for name, (values, _) in kinds.items():
+        assert released[name].shape == values.shape
+        assert name == "mask" or not np.array_equal(released[name], values)
+
+
+def test_the_solution_follows_from_released_data_alone():
+    """Whoever has them solves the same problem, and others, at no cost."""
+    problem, x, supply = market()
+    result = problem.plan(dp.OneShot(as_written=True, scenarios=0), **BUDGET).run(seed=2)
+    price = result.solution.dual(supply)
+    again = dp.not_private.joint_problem(problem, {"v": result.released["v"]})
+    again.solve(cp.CLARABEL)
+    assert result[x] == pytest.approx(x.value, abs=1e-6)
+    assert price == pytest.approx(supply.dual_value, rel=1e-5)
+
+
+def test_prices_and_how_often_they_stay():
+    problem, _, supply = market()
+    plan = problem.plan(epsilon=1e4, delta=1e-6)
+    solution = plan.run(seed=0).solution
+    assert supply.dual_value == pytest.approx(solution.dual(supply))
+    assert solution.dual_stability(supply, draws=4) == pytest.approx(1.0)
+    loud = problem.plan(epsilon=0.1, delta=1e-6).run(seed=0).solution
+    assert loud.dual_stability(supply, draws=4) < 1
+
+
+def test_prices_are_refused_elsewhere():
+    y = cp.Variable(2, name="y")
+    limit = cp.sum(y) == 1
+    public = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(y)), [limit], name="a")])
+    steps = public.plan(dp.LinearizedADMM(), mechanism=None, rounds=3).run()
+    with pytest.raises(dp.PrivacyError, match=r"dp\.OneShot\(as_written=True\)"):
+        steps.solution.dual(limit)
+    problem, _, _ = market()
+    solved = problem.plan(**BUDGET).run(seed=0)
+    with pytest.raises(dp.ModelError, match="a constraint of an agent or of coupling="):
+        solved.solution.dual(cp.Variable() == 1)
+
+
+def test_an_equality_holds_for_released_data_if_the_call_says_so():
+    problem, X = table(nonneg=True)
+    with pytest.raises(dp.PrivacyError, match="constraints='released'"):
+        problem.plan(**BUDGET)
+    plan = problem.plan(constraints="released", epsilon=1e4, delta=1e-6)
+    assert "hold for the released data only" in plan.guarantee.kept
+    result = plan.run(seed=1)
+    totals = np.array([*result[X].sum(axis=1), *result[X].sum(axis=0)])
+    assert totals == pytest.approx([3, 5, 4, 4], abs=0.05)
+    assert "every public constraint" in str(result)
+
+
+def test_without_a_point_the_closest_data_are_solved_for():
+    """Totals of rows and of columns have to agree, and noise moves them apart."""
+    problem, X = table()
+    result = problem.plan(constraints="released", epsilon=2.0, delta=1e-6).run(seed=1)
+    assert result.status is Status.COMPLETED
+    assert any("closest data" in note for note in result.notes)
+    rows, columns = result.released["rows"], result.released["columns"]
+    assert rows.sum() == pytest.approx(columns.sum(), rel=1e-5)
+    assert result[X].sum(axis=1) == pytest.approx(rows, abs=1e-4)
+
+
+def test_without_closest_data_the_proxy_is_solved_for():
+    x = cp.Variable(2, nonneg=True, name="x")
+    d = dp.Private(np.ones(2), adjacency=dp.Within(1.0), name="d", proxy=np.full(2, 2.0))
+    limit = d @ x == -cp.sum(x) + 1  # no point if all of d is below -1; not convex in both
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.exp(x))), [limit, x <= 5], name="a")
+    model = compile_problem(
+        dp.Problem([agent]), as_written=AsWritten(margins=False, penalty=None)
+    ).model
+    decision = model.decide([np.array([-3.0, -2.0])])
+    assert decision.vectors is not None and decision.repair == "the public proxy data"
+    assert decision.data[0] == pytest.approx([2.0, 2.0])
+
+
+def test_a_penalty_lets_released_constraints_be_missed():
+    problem, X = table(nonneg=True)
+    plan = problem.plan(constraints="released", slack_penalty=0.5, **BUDGET)
+    result = plan.run(seed=0)
+    missed = result.constraint_slack
+    assert set(missed) == {f"Constraint {k} of agent 'table'" for k in (0, 1)}
+    rows = result.released["rows"]
+    assert result[X].sum(axis=1) - rows == pytest.approx(
+        missed["Constraint 0 of agent 'table'"], abs=1e-5
+    )
+    assert max(np.abs(by).max() for by in missed.values()) > 0.1
+
+
+def test_what_constraints_for_released_data_do_not_go_with():
+    problem, _ = table()
+    with pytest.raises(dp.PrivacyError, match="Leave one of them out"):
+        problem.plan(constraints="released", violation_probability=0.1, **BUDGET)
+    with pytest.raises(dp.ModelError, match="leave the method to the plan"):
+        problem.plan(dp.ADMM(), constraints="released", **BUDGET)
+    with pytest.raises(dp.PrivacyError, match="there are none"):
+        market()[0].plan(constraints="released", **BUDGET)
+    with pytest.raises(dp.ModelError, match="'true' or 'released'|\"true\" or \"released\""):
+        problem.plan(constraints="both", **BUDGET)
+
+
+def test_margins_keep_true_data_beside_any_objective():
+    """The objective has no bounded gradient; the linear constraint has margins as everywhere."""
+    x = cp.Variable(3, nonneg=True, name="x")
+    need = dp.Private(np.array([1.0, 0.5, 0.8]), adjacency=dp.Within(0.05), name="need")
+    worth = dp.Private(np.ones(3), adjacency=dp.Within(0.05), name="worth", nonneg=True)
+    cost = cp.sum(x) - cp.sum(cp.log(1 + cp.multiply(worth, x)))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [x >= need], name="a")])
+    method = dp.OneShot(as_written=True, scenarios=0)
+    plan = problem.plan(method, violation_probability=0.1, **BUDGET)
+    assert problem.plan(violation_probability=0.1, **BUDGET).algorithm.as_written
+    assert len(plan.program.kept) == 1
+    broken = [
+        dp.not_private.violation(problem, plan.run(seed=seed).solution) > 1e-6 for seed in range(40)
+    ]
+    assert sum(broken) <= 10  # of 40 runs at 0.1 each, exceeded with probability 5e-4 at most
+
+
+def test_couplings_may_be_cones():
+    xs = [cp.Variable(2, nonneg=True, name=f"x{k}") for k in range(2)]
+    agents = [
+        dp.Agent(
+            cp.Maximize(
+                dp.Private(np.ones(2), adjacency=dp.Within(0.01), name=f"c{k}", nonneg=True)
+                @ cp.sqrt(x)
+            ),
+            name=f"a{k}",
+        )
+        for k, x in enumerate(xs)
+    ]
+    problem = dp.Problem(agents, coupling=[cp.norm(cp.hstack(xs)) <= 1, xs[0] <= 0.6])
+    result = problem.solve(epsilon=1e4, delta=1e-6, seed=0)
+    whole = np.concatenate([result[x] for x in xs])
+    assert np.linalg.norm(whole) == pytest.approx(1, abs=1e-4) and whole[:2].max() <= 0.6 + 1e-6
+
+
+def test_variables_keep_the_values_that_users_see():
+    problem, x, _ = market(proxy=np.full(4, 0.7))
+    x.value = np.arange(4.0)
+    plan = problem.plan(**BUDGET)
+    assert "Gap" in str(plan.forecast(60))
+    assert x.value == pytest.approx(np.arange(4.0))
+
+
+def test_a_plan_travels():
+    problem, _, _ = market()
+    plan = problem.plan(**BUDGET)
+    given = {"data": {"v": VALUES}, "seed": 5}
+    here = plan.run(**given)
+    there = pickle.loads(pickle.dumps(plan)).run(**given)
+    assert np.array_equal(here.solution.vectors[0], there.solution.vectors[0])
+    parallel = plan.run(**given, executor=dp.Processes())
+    assert np.array_equal(here.solution.vectors[0], parallel.solution.vectors[0])
+
+
+def test_replays_recompute_the_decision(tmp_path):
+    problem, x, supply = market()
+    plan = problem.plan(**BUDGET)
+    result = plan.run(ledger=tmp_path / "spent.jsonl")
+    again = plan.replay(tmp_path / "spent.jsonl")
+    assert np.array_equal(result[x], again[x])
+    assert np.array_equal(result.released["v"], again.released["v"])
+    assert result.solution.dual(supply) == again.solution.dual(supply)
+
+
+@pytest.mark.parametrize("scenarios", [0, 20])
+def test_check_sensitivity_takes_the_same_road(scenarios):
+    problem, _, _ = market()
+    plan = problem.plan(dp.OneShot(as_written=True, scenarios=scenarios), **BUDGET)
+    check = dp.check_sensitivity(plan, seed=1)
+    assert check.passed
+    assert check.agents[0].releases == 1
+
+
+def test_a_run_in_steps_has_no_noise_for_data():
+    problem, _, _ = market()
+    with pytest.raises(dp.PrivacyError, match="release='once'"):
+        problem.plan(dp.OneShot(as_written=True), release="each_step", **BUDGET).run(seed=0)
+
+
+def test_scenarios_answer_for_what_the_data_may_be():
+    """Too little costs twenty times as much as too much: one buys more than what was released."""
+    d = dp.Private(np.full(8, 9.0), adjacency=dp.Within(1.0), name="d")
+    q = cp.Variable(8, name="q")
+    cost = cp.sum(cp.pos(q - d)) + 20 * cp.sum(cp.pos(d - q))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), name="a")])
+
+    def mean_cost(scenarios):
+        plan = problem.plan(dp.OneShot(as_written=True, scenarios=scenarios), **BUDGET)
+        bought = [plan.run(seed=seed)[q] for seed in range(15)]
+        costs = [np.maximum(b - 9, 0) + 20 * np.maximum(9 - b, 0) for b in bought]
+        return np.mean(costs)
+
+    assert mean_cost(20) < 0.7 * mean_cost(0)
+
+
+def test_models_that_read_the_data_affinely_have_no_scenarios():
+    x, d = cp.Variable(2, name="x"), dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="d")
+    problem = dp.Problem([dp.Agent(cp.Minimize(d @ x + cp.norm(x - 1)), [cp.norm1(x) <= 3])])
+    plan = problem.plan(dp.OneShot(as_written=True), **BUDGET)
+    assert plan.program.model.scenarios([np.ones(2)], 20) == []
