@@ -1,0 +1,421 @@
+"""Models as users write them, most of which no gradient step takes: for `test_written_models`.
+
+Each is a function that returns a `Case`. Data are made with fixed seeds; proxies are flat public
+guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+import dpcvx as dp
+
+MODELS: dict[str, Callable[[], Case]] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, how it is planned, and how its answer is judged."""
+
+    problem: dp.Problem
+    given: dict[str, Any] = field(default_factory=dict)  # next to the budget
+    price: float = 0.0  # of a unit by which the true data break a constraint, in the judgment
+    follow: Sequence[cp.Variable] = ()  # variables that are decided again with the true data
+
+
+def model(build: Callable[[], Case]) -> Callable[[], Case]:
+    """List a model."""
+    MODELS[build.__name__] = build
+    return build
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def private(values: Any, radius: float, name: str, proxy: Any, norm: Any = "entry", **kind: Any):
+    proxy = np.broadcast_to(np.asarray(proxy, dtype=float), np.shape(values))
+    adjacency = dp.Within(radius, norm)
+    return dp.Private(np.asarray(values), adjacency=adjacency, name=name, proxy=proxy, **kind)
+
+
+def alone(objective: Any, constraints: Sequence[Any] = (), **case: Any) -> Case:
+    return Case(dp.Problem([dp.Agent(objective, list(constraints), name="all")]), **case)
+
+
+RELEASED = {"constraints": "released"}
+
+
+# Operations: inventory, markets, assignment, transport.
+
+
+@model
+def newsvendor() -> Case:
+    d = private(rng().uniform(20, 60, 30), 1, "demand", 40, nonneg=True)
+    q = cp.Variable(nonneg=True, name="q")
+    return alone(cp.Minimize(2 * q - 5 * cp.sum(cp.minimum(q, d)) / 30))
+
+
+@model
+def inventory() -> Case:
+    d = private(rng().uniform(20, 60, 12), 2, "demand", 40)
+    order = cp.Variable(12, name="order", nonneg=True)
+    stock = 30 + cp.cumsum(order) - cp.cumsum(d)
+    cost = cp.sum(order) + cp.sum(cp.pos(stock)) + 5 * cp.sum(cp.neg(stock))
+    return alone(cp.Minimize(cost), [order <= 80])
+
+
+@model
+def inventory_with_states() -> Case:
+    d = private(rng().uniform(20, 60, 12), 2, "demand", 40)
+    order, stock = cp.Variable(12, nonneg=True, name="order"), cp.Variable(13, name="stock")
+    cost = cp.sum(order) + cp.sum(cp.pos(stock)) + 5 * cp.sum(cp.neg(stock))
+    balance = stock[1:] == stock[:-1] + order - d
+    return alone(cp.Minimize(cost), [stock[0] == 30, balance], given=RELEASED, follow=[stock])
+
+
+@model
+def fisher_market() -> Case:
+    agents, goods = [], []
+    for k in range(4):
+        x = cp.Variable(5, nonneg=True, name=f"x{k}")
+        v = private(rng(k).uniform(0, 2, 5), 0.1, f"value {k}", 1, nonneg=True)
+        agents.append(dp.Agent(cp.Maximize((1 + k) * cp.log(v @ x)), name=f"buyer {k}"))
+        goods.append(x)
+    return Case(dp.Problem(agents, coupling=[sum(goods) <= 1]))
+
+
+@model
+def fair_shares() -> Case:
+    agents, shares = [], []
+    least = cp.Variable(name="least")
+    for k in range(3):
+        x = cp.Variable(3, nonneg=True, name=f"x{k}")
+        v = private(rng(k).uniform(0, 1, 3), 0.05, f"value {k}", 0.5, nonneg=True)
+        agents.append(dp.Agent(cp.Maximize(least / 3), [least <= v @ x, x <= 1], name=f"a{k}"))
+        shares.append(x)
+    problem = dp.Problem(agents, coupling=[sum(shares) <= 1])
+    return Case(problem, given=RELEASED, follow=[least])
+
+
+@model
+def assignment() -> Case:
+    agents, xs = [], []
+    for k in range(6):
+        x = cp.Variable(6, boolean=True, name=f"x{k}")
+        c = private(rng(k).uniform(0, 1, 6), 0.05, f"worth {k}", 0.5)
+        agents.append(dp.Agent(cp.Maximize(c @ x), [cp.sum(x) == 1], name=f"a{k}"))
+        xs.append(x)
+    return Case(dp.Problem(agents, coupling=[sum(xs) <= 1]))
+
+
+@model
+def knapsack() -> Case:
+    x = cp.Variable(5, boolean=True, name="x")
+    c = private(rng().uniform(0, 1, 5), 0.1, "worth", 0.5)
+    return alone(cp.Maximize(c @ x), [cp.sum(x) <= 2])
+
+
+@model
+def whole_lots() -> Case:
+    d = private([7.3, 4.1, 9.8], 0.1, "need", 6, nonneg=True)
+    n = cp.Variable(3, integer=True, name="lots")
+    return alone(cp.Minimize(cp.sum(n) + 10 * cp.sum(cp.pos(d - 2 * n))), [n >= 0, n <= 10])
+
+
+@model
+def facilities() -> Case:
+    c = private(rng().uniform(1, 5, (3, 6)), 0.1, "cost", 3, nonneg=True)
+    built = cp.Variable(3, boolean=True, name="built")
+    x = cp.Variable((3, 6), nonneg=True, name="x")
+    allowed = cp.reshape(built, (3, 1), order="F") @ np.ones((1, 6))
+    cost = cp.sum(cp.multiply(c, x)) + 4 * cp.sum(built)
+    return alone(cp.Minimize(cost), [cp.sum(x, axis=0) == 1, x <= allowed])
+
+
+@model
+def matrix_scaling() -> Case:
+    K, rows = rng().uniform(1, 2, (5, 6)), rng(1).uniform(20, 60, 5)
+    columns = rng(2).uniform(0.5, 1.5, 6)
+    columns *= rows.sum() / columns.sum()
+    a, b = (
+        private(rows, 1, "rows", 40, nonneg=True),
+        private(columns, 1, "columns", 33, nonneg=True),
+    )
+    X = cp.Variable((5, 6), name="X", nonneg=True)
+    near = cp.Minimize(cp.sum(cp.kl_div(X, K * rows.sum() / K.sum())))
+    totals = [cp.sum(X, axis=1) == a, cp.sum(X, axis=0) == b]
+    return alone(near, totals, given=RELEASED, price=10.0)
+
+
+# Networks and power.
+
+
+@model
+def max_flow() -> Case:
+    arcs = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (3, 5), (4, 5), (2, 3), (1, 4)]
+    B = np.zeros((6, len(arcs)))
+    for j, (a, b) in enumerate(arcs):
+        B[a, j], B[b, j] = -1, 1
+    ends = np.array([-1.0, 0, 0, 0, 0, 1])
+    c = private(rng().uniform(2, 6, len(arcs)), 0.1, "capacity", 4, nonneg=True)
+    f, v = cp.Variable(len(arcs), nonneg=True, name="f"), cp.Variable(name="v")
+    return alone(cp.Maximize(v), [B @ f == ends * v, f <= c], given=RELEASED, price=2.0)
+
+
+@model
+def water_network() -> Case:
+    d = private([2.0, 1, 3], 0.1, "demand", 2)
+    q, A = cp.Variable(4, name="q"), np.array([[1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, 1]])
+    cost = cp.Minimize(cp.sum(cp.power(cp.abs(q), 3)))
+    given = {"violation_probability": 0.1, "slack_penalty": 100.0}
+    return alone(cost, [A @ q >= d, cp.abs(q) <= 10], given=given, price=100.0)
+
+
+@model
+def bus_balances() -> Case:
+    """A direct-current power flow with one balance per bus, and its private load in it."""
+    ends = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3)]
+    A = np.zeros((4, 5))
+    for j, (a, b) in enumerate(ends):
+        A[a, j], A[b, j] = 1, -1
+    load = private([0.9, 1.4, 0.8, 1.1], 0.01, "load", 1, nonneg=True)
+    p, angle = cp.Variable(2, nonneg=True, name="p"), cp.Variable(4, name="angle")
+    shed, spill = (cp.Variable(4, nonneg=True, name=name) for name in ("shed", "spill"))
+    G = np.array([[1.0, 0], [0, 0], [0, 1], [0, 0]])
+    flow = A.T @ angle
+    cost = p[0] + 2 * p[1] + cp.sum_squares(p) / 10 + 20 * cp.sum(shed + spill)
+    balance = G @ p + shed - spill - A @ flow == load
+    limits = [balance, p <= 3, angle[0] == 0, cp.abs(flow) <= 1.2]
+    return alone(cp.Minimize(cost), limits, given=RELEASED, follow=[shed, spill, angle])
+
+
+@model
+def rates_by_weight() -> Case:
+    R = (rng().random((6, 8)) < 0.4).astype(float)
+    R[0] = 1
+    w = private(rng(1).uniform(1, 5, 8), 0.2, "weight", 3, nonneg=True)
+    x = cp.Variable(8, nonneg=True, name="x")
+    return alone(cp.Maximize(w @ cp.log(x)), [R @ x <= 10])
+
+
+@model
+def water_filling() -> Case:
+    g = private(rng().uniform(0.2, 3, 8), 0.1, "gain", 1, nonneg=True)
+    x = cp.Variable(8, nonneg=True, name="x")
+    return alone(cp.Maximize(cp.sum(cp.log1p(cp.multiply(g, x)))), [cp.sum(x) <= 4])
+
+
+# Finance.
+
+
+@model
+def desks_with_one_risk_limit() -> Case:
+    agents, ws = [], []
+    for k in range(3):
+        w = cp.Variable(4, name=f"w{k}", nonneg=True)
+        mu = private(rng(k).normal(0.05, 0.03, 4), 0.01, f"mu{k}", 0.05)
+        agents.append(dp.Agent(cp.Maximize(mu @ w), [cp.sum(w) <= 1], name=f"desk {k}"))
+        ws.append(w)
+    return Case(dp.Problem(agents, coupling=[cp.norm(cp.hstack(ws)) <= 1]))
+
+
+@model
+def factor_portfolio() -> Case:
+    F = private(rng().normal(size=(12, 3)) * 0.2, 0.02, "F", 0.05)
+    mu, x = rng(1).uniform(0, 0.1, 12), cp.Variable(12, name="x", nonneg=True)
+    risk = cp.sum_squares(F.T @ x) + 0.01 * cp.sum_squares(x)
+    return alone(cp.Minimize(5 * risk - mu @ x), [cp.sum(x) == 1])
+
+
+@model
+def covariance_portfolio() -> Case:
+    B = rng().normal(size=(6, 6)) * 0.2
+    S = private(B @ B.T + 0.05 * np.eye(6), 0.01, "S", 0.3 * np.eye(6), PSD=True)
+    mu, x = rng(1).uniform(0, 0.2, 6), cp.Variable(6, name="x", nonneg=True)
+    return alone(cp.Minimize(cp.quad_form(x, S) - mu @ x), [cp.sum(x) == 1])
+
+
+@model
+def log_growth() -> Case:
+    R = private(1 + rng().normal(0.03, 0.2, (20, 4)), 0.02, "R", 1.03, nonneg=True)
+    x = cp.Variable(4, nonneg=True, name="x")
+    return alone(cp.Maximize(cp.sum(cp.log(R @ x)) / 20), [cp.sum(x) == 1])
+
+
+@model
+def value_at_risk() -> Case:
+    R = private(rng().normal(0.03, 0.2, (30, 4)), 0.01, "R", 0.03)
+    x, a = cp.Variable(4, nonneg=True, name="x"), cp.Variable(name="a")
+    cost = a + cp.sum(cp.pos(-R @ x - a)) / (30 * 0.2)
+    return alone(cp.Minimize(cost), [cp.sum(x) == 1], follow=[a])
+
+
+@model
+def price_times_quantity() -> Case:
+    a = private(rng().uniform(1, 3, 6), 0.1, "price", 2, nonneg=True)
+    b = private(rng(1).uniform(1, 3, 6), 0.1, "units", 2, nonneg=True)
+    x = cp.Variable(6, nonneg=True, name="x")
+    return alone(cp.Minimize(cp.multiply(a, b) @ x + cp.sum_squares(x - 5)), [x <= 10])
+
+
+# Statistics and learning.
+
+
+@model
+def denoising() -> Case:
+    y = private(np.cumsum(rng().normal(size=30)) / 2, 0.3, "y", 0)
+    x = cp.Variable(30, name="x")
+    return alone(cp.Minimize(cp.sum(cp.huber(x - y)) + 2 * cp.tv(x)))
+
+
+@model
+def quantile_regression() -> Case:
+    X, w = rng().normal(size=(60, 2)), cp.Variable(2, name="w")
+    y = private(X @ [1, 2] + rng(1).normal(size=60) * 0.3, 0.3, "y", 0)
+    return alone(cp.Minimize(cp.sum(0.5 * cp.abs(y - X @ w) + 0.4 * (y - X @ w)) / 60))
+
+
+@model
+def norms_of_residuals() -> Case:
+    A, x = rng(2).normal(size=(15, 4)), cp.Variable(4, name="x")
+    b = private(rng().normal(size=15), 0.1, "b", 0)
+    return alone(cp.Minimize(cp.norm(A @ x - b, 1) + cp.norm(x, 2)))
+
+
+@model
+def design_of_experiments() -> Case:
+    V, w = rng().normal(size=(10, 3)), cp.Variable(10, nonneg=True, name="w")
+    s = private(rng(1).uniform(0.5, 4, 10), 0.1, "precision", 2, nonneg=True)
+    told = sum(w[i] * s[i] * np.outer(V[i], V[i]) for i in range(10))
+    return alone(cp.Maximize(cp.log_det(told)), [cp.sum(w) == 1])
+
+
+@model
+def sparse_precision() -> Case:
+    B = rng().normal(size=(4, 30))
+    S = private(B @ B.T / 30, 0.01, "S", np.eye(4), PSD=True)
+    X = cp.Variable((4, 4), PSD=True, name="X")
+    return alone(cp.Minimize(cp.trace(S @ X) - cp.log_det(X) + 0.1 * cp.sum(cp.abs(X))))
+
+
+@model
+def nearest_correlation() -> Case:
+    C = private(np.corrcoef(rng().normal(size=(4, 6))), 0.02, "C", np.eye(4), symmetric=True)
+    X = cp.Variable((4, 4), PSD=True, name="X")
+    return alone(cp.Minimize(cp.norm(X - C, "fro")), [cp.diag(X) == 1])
+
+
+@model
+def most_entropy() -> Case:
+    F, p0 = rng().normal(size=(2, 8)), rng(1).dirichlet(np.ones(8))
+    m, x = private(F @ p0, 0.02, "moments", F @ np.full(8, 1 / 8)), cp.Variable(8, nonneg=True)
+    given = {**RELEASED, "slack_penalty": 10.0}
+    limits = [cp.sum(x) == 1, F @ x == m]
+    return alone(cp.Maximize(cp.sum(cp.entr(x))), limits, given=given, price=10.0)
+
+
+@model
+def nearest_shares() -> Case:
+    p = private(rng().dirichlet(np.ones(6)), 0.02, "p", 1 / 6, simplex=True)
+    q = cp.Variable(6, nonneg=True, name="q")
+    near = cp.Minimize(cp.sum(cp.rel_entr(q, p + 0.01)))
+    return alone(near, [cp.sum(q) == 1, q[0] + q[1] >= 0.5])
+
+
+@model
+def robust_mean_loss() -> Case:
+    R = private(rng().normal(0.05, 0.2, (25, 3)), 0.02, "R", 0.05)
+    x = cp.Variable(3, nonneg=True, name="x")
+    return alone(cp.Minimize(cp.norm(R @ x, 2) / 5 - cp.sum(R @ x) / 25), [cp.sum(x) == 1])
+
+
+# Geometry, control, and programs in exponential form.
+
+
+@model
+def meeting_place() -> Case:
+    x, agents = cp.Variable(2, name="x"), []
+    for k, place in enumerate(rng().normal(size=(15, 2)) * 3):
+        d = private(place, 0.3, f"place {k}", 0, norm=2)
+        agents.append(dp.Agent(cp.Minimize(cp.norm(x - d)), name=f"a{k}"))
+    return Case(dp.Problem(agents))
+
+
+@model
+def smallest_ball() -> Case:
+    x, r, agents = cp.Variable(2, name="x"), cp.Variable(name="r"), []
+    for k, place in enumerate(rng().normal(size=(15, 2)) * 3):
+        d = private(place, 0.3, f"place {k}", 0, norm=2)
+        agents.append(dp.Agent(cp.Minimize(r / 15), [cp.norm(x - d) <= r], name=f"a{k}"))
+    return Case(dp.Problem(agents), given=RELEASED, follow=[r])
+
+
+@model
+def inner_circle() -> Case:
+    A = rng(1).normal(size=(8, 2))
+    b, x = private(rng().uniform(1, 2, 8), 0.02, "b", 1.5), cp.Variable(2, name="x")
+    r = cp.Variable(name="r", nonneg=True)
+    limits = [A @ x + np.linalg.norm(A, axis=1) * r <= b]
+    return alone(cp.Maximize(r), limits, given={"violation_probability": 0.1}, price=10.0)
+
+
+@model
+def largest_eigenvalue() -> Case:
+    A = rng().normal(size=(5, 5))
+    S = private(A + A.T, 0.05, "S", np.zeros((5, 5)), symmetric=True)
+    t = cp.Variable(5, name="t")
+    return alone(cp.Minimize(cp.lambda_max(S + cp.diag(t)) + 0.3 * cp.norm1(t)))
+
+
+@model
+def tracking() -> Case:
+    r = private(np.sin(np.arange(15) / 3), 0.05, "target", 0)
+    x, u = cp.Variable(16, name="x"), cp.Variable(15, name="u")
+    cost = cp.norm(x[1:] - r, "inf") + 0.1 * cp.sum_squares(u)
+    return alone(cp.Minimize(cost), [x[0] == 0, x[1:] == x[:-1] + u, cp.abs(u) <= 0.5])
+
+
+@model
+def exponents() -> Case:
+    A, b = private(rng().normal(size=(8, 3)), 0.05, "A", 0), rng(1).normal(size=8)
+    x = cp.Variable(3, name="x")
+    cost = cp.log_sum_exp(A @ x + b) + 0.1 * cp.sum_squares(x)
+    return alone(cp.Minimize(cost), [cp.abs(x) <= 3])
+
+
+@model
+def posynomial_limit() -> Case:
+    A, x = rng(1).uniform(0, 1, (4, 3)), cp.Variable(3, name="x")
+    b = private(rng().normal(size=4), 0.05, "b", 0)
+    limits = [cp.log_sum_exp(A @ x + b) <= 2, cp.abs(x) <= 3]
+    return alone(cp.Minimize(-cp.sum(x)), limits, given=RELEASED, price=10.0)
+
+
+@model
+def ratio_of_squares() -> Case:
+    c = private(rng().uniform(1, 4, 5), 0.1, "capacity", 2, bounds=(0.5, 10))
+    x, t = cp.Variable(5, name="x"), rng(1).uniform(1, 3, 5)
+    ratios = sum(cp.quad_over_lin(x[i], c[i]) for i in range(5))
+    return alone(cp.Minimize(ratios + cp.sum_squares(x - t)))
+
+
+@model
+def inverse_and_power() -> Case:
+    a = private(rng().uniform(0.5, 2, 4), 0.05, "a", 1, nonneg=True)
+    x = cp.Variable(4, nonneg=True, name="x")
+    cost = cp.sum(cp.power(x, 1.5)) + cp.sum(cp.multiply(a, cp.inv_pos(x)))
+    return alone(cp.Minimize(cost))
+
+
+@model
+def three_area_sums() -> Case:
+    d = private(rng().uniform(0, 2, 60), 0.5, "loads", 1, nonneg=True)
+    p, S = cp.Variable(3, nonneg=True, name="p"), np.kron(np.eye(3), np.ones((1, 20)))
+    cost = cp.sum(cp.power(p, 3)) / 100 + 5 * cp.sum(cp.abs(S @ d - p))
+    return alone(cp.Minimize(cost), [p <= 100])
