@@ -6,6 +6,7 @@ own, read a `Case` and `Zones`, declare `variables`, and put `zone_constraints`,
 is slow to import. All quantities are in per unit unless a name says otherwise.
 """
 
+from .ac import AcCheck, Flow, ac_check, newton
 from .case import Case, read_case
 from .errors import CaseError, CaseWarning
 from .hidden import adjacency
@@ -36,10 +37,12 @@ from .tables import Table, result_tables, voltage_angles, write_tables
 from .zones import Zones, read_zones
 
 __all__ = [
+    "AcCheck",
     "Case",
     "CaseError",
     "CaseWarning",
     "Central",
+    "Flow",
     "Outcome",
     "PowerFlow",
     "Relaxation",
@@ -48,6 +51,7 @@ __all__ = [
     "Table",
     "Variables",
     "Zones",
+    "ac_check",
     "adjacency",
     "angle_mismatch",
     "assess",
@@ -60,6 +64,7 @@ __all__ = [
     "measure",
     "network_digest",
     "network_state",
+    "newton",
     "optimum",
     "power_flow",
     "read_case",

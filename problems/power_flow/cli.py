@@ -19,6 +19,7 @@ import dpcvx as dp
 from .. import pictures
 from ..commands import MOST, sentence
 from ..files import check_folder
+from .ac import checked
 from .errors import CaseWarning
 from .measured import Run, as_json, breaks, gaps, measure, optimum
 from .options import parser
@@ -194,12 +195,14 @@ def _central(options: argparse.Namespace) -> int:
     )
     started = time.perf_counter()
     solved = central(study.case, options.objective, options.load_scale)
+    check = checked(study.case, solved.state, study.load_scale * study.case.load, "true")
     if not options.quiet:
         print(f"{study.case.name}: central solve with all loads in one place, no privacy")
         bound = f", {BOUND}" if solved.status == "optimal" else ""
         unit = objective_unit(study)[0]
         print(f"status {solved.status}, objective {solved.value:.8g} {unit}{bound}")
         print(relaxation(study.case, solved.state))
+        print(check.short)
         _note_equivalents(study)
     if options.json:
         _write_json(
@@ -210,6 +213,7 @@ def _central(options: argparse.Namespace) -> int:
                 "objective": solved.value,
                 "objective_is": BOUND if solved.status == "optimal" else None,
                 "relaxation": asdict(relaxation(study.case, solved.state)),
+                "ac_check": check.as_dict(),
                 "consensus_residual": 0.0,
                 "max_violation": max(violations(study.case, solved.state).values()),
                 "rounds": 0,

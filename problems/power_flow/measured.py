@@ -136,6 +136,7 @@ def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[s
             zone.name: {"mw": zone.active, "mvar": zone.reactive} for zone in outcome.zones
         },
         "relaxation": asdict(outcome.relaxation),
+        "ac_check": outcome.ac.as_dict(),
         "optimum": best,
         "optimum_is": None if best is None else BOUND,
         "runs": len(runs),

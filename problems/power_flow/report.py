@@ -16,6 +16,7 @@ from scipy.sparse.linalg import splu
 
 import dpcvx as dp
 
+from .ac import AcCheck, ac_check, served_loads
 from .case import Case
 from .model import cost_scale
 from .physics import ENDS, flow_maps, incidence
@@ -50,12 +51,7 @@ def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, 
         Bus id to (MW, MVAr): generation minus load, shunts and outgoing flows. Negative where
         load is not served.
     """
-    count = len(case.bus.id)
-    generators = incidence(case.gen.bus, count)
-    start, end = incidence(case.branch.from_bus, count), incidence(case.branch.to_bus, count)
-    active = generators @ state.pg - case.bus.gs * state.w - start @ state.pf - end @ state.pt
-    reactive = generators @ state.qg + case.bus.bs * state.w - start @ state.qf - end @ state.qt
-    surplus = case.base_mva * (np.column_stack((active, reactive)) - load)
+    surplus = case.base_mva * (served_loads(case, state) - load)
     return {
         int(bus): (float(p), float(q)) for bus, (p, q) in zip(case.bus.id, surplus, strict=True)
     }
@@ -332,7 +328,10 @@ class Outcome:
         Apparent power of all loads together in MVA, of which shares are taken; the base power of a
         network without load.
     relaxation : Relaxation
-        How far the point is from an AC power flow; that alone needs no loads.
+        How far the point is from an AC power flow; that needs no loads.
+    ac : AcCheck
+        What an AC power flow from the point's set points does, at loads that are public or follow
+        from released values.
     """
 
     objective: float
@@ -340,6 +339,7 @@ class Outcome:
     zones: tuple[ZoneImbalance, ...]
     load: float
     relaxation: Relaxation
+    ac: AcCheck
 
 
 def assess(study: PowerFlow, result: dp.Result) -> Outcome:
@@ -367,7 +367,12 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
     whole = float(np.hypot(*study.load_scale * case.load.sum(axis=0))) or 1.0
     _, factor = objective_unit(study)
     return Outcome(
-        value / factor, surplus, tuple(zones), case.base_mva * whole, relaxation(case, state)
+        value / factor,
+        surplus,
+        tuple(zones),
+        case.base_mva * whole,
+        relaxation(case, state),
+        ac_check(study, result),
     )
 
 
@@ -409,7 +414,7 @@ def table(study: PowerFlow, outcome: Outcome) -> str:
         f"  missing or too much: {_shown(active)} of {load[0]:.4g} MW, {_shown(reactive)} of "
         f"{load[1]:.4g} MVAr"
     )
-    lines.append(str(outcome.relaxation))
+    lines += [str(outcome.relaxation), outcome.ac.short]
     return "\n".join(lines)
 
 

@@ -1,0 +1,458 @@
+"""Whether set points are an AC power flow: Newton's method in polar coordinates, and what it finds.
+
+`newton` takes set points and loads and solves the equations of the network. `ac_check` does so with
+the set points of a run, and measures what the network then does to its limits. Every generator bus
+keeps its voltage and active power, but for one slack bus in every connected part, which also takes
+up what the losses come to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
+
+import dpcvx as dp
+
+from .case import Case
+from .physics import incidence
+from .solution import State, network_state
+from .study import PowerFlow
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Complexes = NDArray[np.complex128]
+Loads = Literal["public", "served", "true"]
+
+# Per unit: where Newton's method ends, and the most steps and halvings of a step on the way.
+_EXACT = 1e-10
+_STEPS, _HALVINGS = 40, 12
+# Per unit and relative: below this a limit holds up to the accuracy of the solver.
+_HELD = 1e-4
+_LEAST_VOLTAGE = 0.1
+_WHOSE: dict[Loads, str] = {
+    "public": "public loads",
+    "served": "the loads that the released point serves",
+    "true": "the true loads (not private)",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """An AC power flow.
+
+    Attributes
+    ----------
+    voltage : ndarray of complex, shape (buses,)
+        In per unit; the angle of a slack bus is 0.
+    injected : ndarray of complex, shape (buses,)
+        Power that the network takes at each bus, shunts included, in per unit.
+    start, end : ndarray of complex, shape (branches,)
+        Power that enters the branches at their from and to end, in per unit.
+    slack : ndarray of int
+        Positions of the slack buses.
+    mismatch : float
+        Largest difference from a set point, in per unit.
+    steps : int
+    """
+
+    voltage: Complexes
+    injected: Complexes
+    start: Complexes
+    end: Complexes
+    slack: Ints
+    mismatch: float
+    steps: int
+
+    @property
+    def converged(self) -> bool:
+        """Whether the equations hold."""
+        return self.mismatch <= _EXACT
+
+
+@dataclass(frozen=True)
+class _Admittances:
+    """Currents into buses and branch ends as maps of the voltages."""
+
+    bus: sp.csr_array
+    start: sp.csr_array
+    end: sp.csr_array
+
+
+def _admittances(case: Case) -> _Admittances:
+    branch, count = case.branch, len(case.bus.id)
+    series = 1 / (branch.r + 1j * branch.x)
+    charged = series + 0.5j * branch.b
+    turns = branch.tap * np.exp(1j * branch.shift)
+    starts, ends = incidence(branch.from_bus, count), incidence(branch.to_bus, count)
+
+    def rows(near: Complexes, far: Complexes) -> sp.csr_array:
+        return sp.csr_array(sp.diags_array(near) @ starts.T + sp.diags_array(far) @ ends.T)
+
+    start = rows(charged / np.abs(turns) ** 2, -series / np.conj(turns))
+    end = rows(-series / turns, charged)
+    shunts = sp.diags_array(case.bus.gs + 1j * case.bus.bs)
+    return _Admittances(sp.csr_array(starts @ start + ends @ end + shunts), start, end)
+
+
+def slack_buses(case: Case) -> Ints:
+    """Bus with the most generation in every connected part, the first one where none has any.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    ndarray of int
+        Positions.
+    """
+    count = len(case.bus.id)
+    most = np.zeros(count)
+    np.add.at(most, case.gen.bus, np.where(np.isfinite(case.gen.pmax), case.gen.pmax, 0.0))
+    generates = np.zeros(count, dtype=np.bool_)
+    generates[case.gen.bus] = True
+    ends = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
+    parts, part = connected_components(ends, directed=False)
+    order = np.lexsort((-most, ~generates))
+    return np.array([order[part[order] == label][0] for label in range(parts)], dtype=np.int64)
+
+
+def newton(
+    case: Case,
+    injected: Complexes,
+    magnitude: Floats,
+    held: NDArray[np.bool_] | None = None,
+    slack: Ints | None = None,
+) -> Flow:
+    """Solve the equations of AC power flow.
+
+    Parameters
+    ----------
+    case : Case
+    injected : ndarray of complex, shape (buses,)
+        Generation minus load in per unit; not used at slack buses, and of buses that hold their
+        voltage only the active part.
+    magnitude : ndarray, shape (buses,)
+        Voltage in per unit of the buses that hold it, and where the others start.
+    held : ndarray of bool, shape (buses,), optional
+        Buses that hold their voltage: those with generators if omitted.
+    slack : ndarray of int, optional
+        One bus of every connected part; see `slack_buses`.
+
+    Returns
+    -------
+    Flow
+        Its `converged` says whether there is one.
+    """
+    count = len(case.bus.id)
+    slack = slack_buses(case) if slack is None else slack
+    if held is None:
+        held = np.zeros(count, dtype=np.bool_)
+        held[case.gen.bus] = True
+    free_angle = np.setdiff1d(np.arange(count), slack)
+    free_size = np.setdiff1d(np.flatnonzero(~held), slack)
+    maps = _admittances(case)
+    angle, size = np.zeros(count), np.maximum(magnitude, _LEAST_VOLTAGE)
+
+    def missing(voltage: Complexes) -> Floats:
+        away = voltage * np.conj(maps.bus @ voltage) - injected
+        return np.concatenate((away.real[free_angle], away.imag[free_size]))
+
+    voltage = size * np.exp(1j * angle)
+    error, steps = missing(voltage), 0
+    while _worst(error) > _EXACT and steps < _STEPS:
+        steps += 1
+        try:
+            step = splu(_jacobian(maps.bus, voltage, free_angle, free_size)).solve(-error)
+        except RuntimeError:  # singular
+            break
+        for halving in range(_HALVINGS):
+            share = 0.5**halving
+            turned, sized = angle.copy(), size.copy()
+            turned[free_angle] += share * step[: len(free_angle)]
+            sized[free_size] += share * step[len(free_angle) :]
+            trial = sized * np.exp(1j * turned)
+            after = missing(trial)
+            if np.isfinite(after).all() and np.linalg.norm(after) < np.linalg.norm(error):
+                break
+        else:
+            break
+        angle, size, voltage, error = turned, sized, trial, after
+    return Flow(
+        voltage=voltage,
+        injected=voltage * np.conj(maps.bus @ voltage),
+        start=voltage[case.branch.from_bus] * np.conj(maps.start @ voltage),
+        end=voltage[case.branch.to_bus] * np.conj(maps.end @ voltage),
+        slack=slack,
+        mismatch=_worst(error),
+        steps=steps,
+    )
+
+
+def _jacobian(
+    admittance: sp.csr_array, voltage: Complexes, free_angle: Ints, free_size: Ints
+) -> sp.csc_array:
+    """Derivatives of active and reactive power by angles and magnitudes."""
+    current = admittance @ voltage
+    across = sp.diags_array(voltage)
+    unit = sp.diags_array(voltage / np.abs(voltage))
+    by_angle = sp.csr_array(
+        1j * across @ (sp.diags_array(np.conj(current)) - np.conj(admittance @ across))
+    )
+    by_size = sp.csr_array(
+        across @ np.conj(admittance @ unit) + sp.diags_array(np.conj(current)) @ unit
+    )
+    rows = (free_angle, free_size)
+    parts = [
+        [sp.csr_array(part(by)[at][:, columns]) for by, columns in columns_of]
+        for at, part, columns_of in (
+            (rows[0], np.real, ((by_angle, free_angle), (by_size, free_size))),
+            (rows[1], np.imag, ((by_angle, free_angle), (by_size, free_size))),
+        )
+    ]
+    return sp.csc_array(sp.block_array(parts))
+
+
+def _worst(values: Floats) -> float:
+    return float(np.max(np.abs(values), initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class AcCheck:
+    """What an AC power flow from the set points of a point does to the limits of the network.
+
+    Attributes
+    ----------
+    loads : {"public", "served", "true"}
+        At which loads: public ones; those that the released point serves, which follow from
+        released values; or the true ones, and then nothing here is private.
+    flow : Flow
+    slack_error : float
+        Active power that the slack buses generate beyond their set points, in MW.
+    slack_outside : float
+        Active power by which they are outside of their limits, in MW.
+    overloads : int
+        Branches above 100 % of their limit.
+    loading : float
+        Largest loading of a branch in percent of its limit; 0 if there is no limit.
+    voltages : int
+        Buses whose voltage is outside of its limits.
+    voltage : float
+        By how much at most, in per unit.
+    reactive : int
+        Buses whose generators cannot give the reactive power together.
+    reactive_power : float
+        By how much at most, in MVAr.
+    losses, expected : float
+        Losses of branches in MW, of the AC power flow and of the point.
+    """
+
+    loads: Loads
+    flow: Flow
+    slack_error: float
+    slack_outside: float
+    overloads: int
+    loading: float
+    voltages: int
+    voltage: float
+    reactive: int
+    reactive_power: float
+    losses: float
+    expected: float
+
+    @property
+    def within(self) -> bool:
+        """Whether there is an AC power flow, and it keeps all limits."""
+        broken = self.overloads or self.voltages or self.reactive or self.slack_outside
+        return self.flow.converged and not broken
+
+    @property
+    def short(self) -> str:
+        """One line."""
+        head = f"AC check at {_WHOSE[self.loads]}: "
+        if not self.flow.converged:
+            return f"{head}no AC power flow found from these set points"
+        slack = f"slack buses {self.slack_error:+.3g} MW"
+        if self.within:
+            return f"{head}all limits kept, {slack}"
+        parts = [
+            (self.overloads, "overload", f"up to {self.loading:.4g} %"),
+            (self.voltages, "voltage outside its limits", f"by up to {self.voltage:.2g} p.u."),
+            (self.reactive, "bus beyond reactive limits", f"up to {self.reactive_power:.3g} MVAr"),
+        ]
+        told = [f"{_counted(count, what)} ({most})" for count, what, most in parts if count]
+        if self.slack_outside:
+            slack += f", {self.slack_outside:.3g} MW beyond limits"
+        return head + ", ".join([*told, slack])
+
+    def __str__(self) -> str:
+        lines = [
+            f"AC power flow from the set points, at {_WHOSE[self.loads]}",
+            f"  Newton's method   {'converged' if self.flow.converged else 'DID NOT CONVERGE'} "
+            f"after {self.flow.steps} steps, mismatch {self.flow.mismatch:.1e} per unit",
+        ]
+        if self.flow.converged:
+            lines += [
+                f"  slack buses       {self.slack_error:+.4g} MW beyond their set points, "
+                f"{self.slack_outside:.4g} MW beyond their limits",
+                f"  overloads         {self.overloads} branches, largest loading "
+                f"{self.loading:.4g} %",
+                f"  voltages          {self.voltages} buses outside, by up to {self.voltage:.2g} "
+                "p.u.",
+                f"  reactive limits   {self.reactive} buses beyond, by up to "
+                f"{self.reactive_power:.4g} MVAr",
+                f"  losses            {self.losses:.5g} MW; in the relaxation {self.expected:.5g}",
+            ]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, object]:
+        """The numbers, for a file."""
+        return {
+            "loads": _WHOSE[self.loads],
+            "converged": self.flow.converged,
+            "slack_error_mw": self.slack_error,
+            "slack_outside_mw": self.slack_outside,
+            "overloads": self.overloads,
+            "largest_loading_percent": self.loading,
+            "voltages_outside": self.voltages,
+            "voltage_outside_pu": self.voltage,
+            "reactive_outside": self.reactive,
+            "reactive_outside_mvar": self.reactive_power,
+            "losses_mw": self.losses,
+            "relaxation_losses_mw": self.expected,
+        }
+
+
+def _counted(count: int, what: str) -> str:
+    """A number and a noun, which may have words behind it."""
+    if count != 1:
+        noun, _, rest = what.partition(" ")
+        what = f"{noun}{'es' if noun.endswith('s') else 's'} {rest}".replace(" its ", " their ")
+    return f"{count} {what.strip()}"
+
+
+def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = None) -> AcCheck:
+    """Solve the AC power flow from the set points of a run, and hold it against the limits.
+
+    Set points are the active power of generators and the voltages of their buses. Where loads are
+    private, they are those that the returned point serves: what is generated there, less shunts
+    and flows. All of that follows from released values, so the check is post-processing.
+
+    Parameters
+    ----------
+    study : PowerFlow
+        Its variables must hold the values of the run.
+    result : dp.Result
+    loads : module, optional
+        Pass ``dp.not_private`` to check at the true loads instead. The outcome is then not private,
+        and says so.
+
+    Raises
+    ------
+    dp.ModelError
+        `loads` is something else, or the run has no point.
+    """
+    if loads is not None and loads is not dp.not_private:
+        raise dp.ModelError(
+            "loads= takes dp.not_private alone, for the true loads. Leave it out to check at loads "
+            "that are public or follow from released values."
+        )
+    if not result.status.solved:
+        raise dp.ModelError(
+            f"The run ended as {result.status.name.lower()}, so there are no set points to check."
+        )
+    case, state = study.case, network_state(study.case, study.zones, study.variables)
+    if loads is not None:
+        return checked(case, state, study.load_scale * case.load, "true")
+    if any(agent.private for agent in study.problem.agents):
+        return checked(case, state, served_loads(case, state), "served")
+    return checked(case, state, study.load_scale * case.load, "public")
+
+
+def served_loads(case: Case, state: State) -> Floats:
+    """Loads that a point serves: generation less shunts and flows that leave.
+
+    Parameters
+    ----------
+    case : Case
+    state : State
+
+    Returns
+    -------
+    ndarray, shape (buses, 2)
+        Columns P and Q in per unit.
+    """
+    count = len(case.bus.id)
+    generators = incidence(case.gen.bus, count)
+    start, end = incidence(case.branch.from_bus, count), incidence(case.branch.to_bus, count)
+    active = generators @ state.pg - case.bus.gs * state.w - start @ state.pf - end @ state.pt
+    reactive = generators @ state.qg + case.bus.bs * state.w - start @ state.qf - end @ state.qt
+    return np.column_stack((active, reactive))
+
+
+def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
+    """Check the set points of a point at given loads.
+
+    Parameters
+    ----------
+    case : Case
+    state : State
+    load : ndarray, shape (buses, 2)
+        In per unit.
+    loads : {"public", "served", "true"}
+        What they are.
+    """
+    bus, gen, branch, base = case.bus, case.gen, case.branch, case.base_mva
+    generators = incidence(gen.bus, len(bus.id))
+    demand = load[:, 0] + 1j * load[:, 1]
+    planned = generators @ state.pg
+    size = np.sqrt(np.maximum(state.w, _LEAST_VOLTAGE**2))
+    flow = newton(case, generators @ (state.pg + 1j * state.qg) - demand, size)
+    made = flow.injected + demand
+    magnitude = np.abs(flow.voltage)
+    outside = np.maximum(bus.vmin - magnitude, magnitude - bus.vmax)
+    where = np.unique(gen.bus)
+    reactive = _outside(made.imag[where], *_together(generators, gen.qmin, gen.qmax, where))
+    active = _outside(made.real[flow.slack], *_together(generators, gen.pmin, gen.pmax, flow.slack))
+    apparent = np.maximum(np.abs(flow.start), np.abs(flow.end)) / branch.rate
+    ends = magnitude[branch.from_bus], magnitude[branch.to_bus]
+    current = np.maximum(np.abs(flow.start) / ends[0], np.abs(flow.end) / ends[1]) / branch.current
+    loading = np.maximum(apparent, current)
+    return AcCheck(
+        loads=loads,
+        flow=flow,
+        slack_error=base * float(np.sum((made.real - planned)[flow.slack])),
+        slack_outside=base * float(np.sum(active[active > _HELD])),
+        overloads=int(np.sum(loading > 1 + _HELD)),
+        loading=100 * float(loading.max(initial=0.0)),
+        voltages=int(np.sum(outside > _HELD)),
+        voltage=float(np.max(outside, initial=0.0)),
+        reactive=int(np.sum(reactive > _HELD)),
+        reactive_power=base * float(np.max(reactive, initial=0.0)),
+        losses=base * float(np.sum(flow.start.real + flow.end.real)),
+        expected=base * float(np.sum(state.pf + state.pt)),
+    )
+
+
+def _together(
+    generators: sp.csr_array, low: Floats, high: Floats, buses: Ints
+) -> tuple[Floats, Floats]:
+    """Limits of all generators of each of these buses together."""
+    bounds = []
+    for bound in (low, high):
+        finite = np.isfinite(bound)
+        total = generators @ np.where(finite, bound, 0.0)
+        unlimited = generators @ (~finite).astype(np.float64) > 0
+        bounds.append(np.where(unlimited, np.copysign(np.inf, (-1, 1)[len(bounds)]), total)[buses])
+    return bounds[0], bounds[1]
+
+
+def _outside(values: Floats, low: Floats, high: Floats) -> Floats:
+    return np.maximum(np.maximum(low - values, values - high), 0.0)

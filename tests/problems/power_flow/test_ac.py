@@ -1,0 +1,186 @@
+"""The AC power flow is pandapower's, and the check says which limits it breaks at which loads."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from problems.power_flow.ac import ac_check, checked, newton, served_loads, slack_buses
+from problems.power_flow.case import read_case
+from problems.power_flow.physics import incidence
+from problems.power_flow.report import assess, relaxation, table
+from problems.power_flow.solution import central, network_state
+from problems.power_flow.study import power_flow
+
+NETWORKS = (
+    "case4gs case5 case6ww case9 case14 case24_ieee_rts case30 case_ieee30 case33bw case39 case57 "
+    "case118"
+).split()
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandapower and pandas
+@pytest.mark.parametrize("name", NETWORKS)
+def test_voltages_are_those_of_pandapower(name: str):
+    networks = pytest.importorskip("pandapower.networks")
+    import pandapower
+
+    net = getattr(networks, name)()
+    for table_name in ("load", "sgen"):
+        net[table_name]["controllable"] = False
+    pandapower.runpp(net, trafo_model="pi", tolerance_mva=1e-10, numba=False)
+    case = read_case(net)
+    count = len(case.bus.id)
+    place = {int(bus) - 1: at for at, bus in enumerate(case.bus.id)}
+    made, magnitude = -(case.load[:, 0] + 1j * case.load[:, 1]), np.ones(count)
+    held = np.zeros(count, dtype=bool)
+    for elements in (net.gen, net.ext_grid):
+        for bus, size in zip(elements.bus, elements.vm_pu, strict=True):
+            magnitude[place[bus]], held[place[bus]] = size, True
+    for bus, power in zip(net.gen.bus, net.gen.p_mw, strict=True):
+        made[place[bus]] += power / case.base_mva
+    slack = np.array([place[bus] for bus in net.ext_grid.bus])
+    flow = newton(case, made, magnitude, held, slack)
+    assert flow.converged
+    at = case.bus.id - 1
+    np.testing.assert_allclose(np.abs(flow.voltage), net.res_bus.vm_pu[at], rtol=0, atol=1e-8)
+    angle = np.degrees(np.angle(flow.voltage))
+    away = angle - net.res_bus.va_degree[at].to_numpy()
+    assert np.ptp(away) < 1e-6
+    np.testing.assert_allclose(
+        case.base_mva * (flow.injected[slack] - made[slack]).real,
+        net.res_ext_grid.p_mw,
+        atol=1e-6,
+    )
+
+
+def test_a_solution_of_the_equations_is_found_again():
+    case, rng = read_case(118), np.random.default_rng(0)
+    count = len(case.bus.id)
+    voltage = rng.uniform(0.95, 1.05, count) * np.exp(1j * rng.uniform(-0.05, 0.05, count))
+    start, end = case.branch.from_bus, case.branch.to_bus
+    series, turns = 1 / (case.branch.r + 1j * case.branch.x), case.branch.tap
+    turns = turns * np.exp(1j * case.branch.shift)
+    # Ohm's law branch by branch, behind an ideal transformer.
+    behind = voltage[start] / turns
+    through = series * (behind - voltage[end])
+    into = (through + 0.5j * case.branch.b * behind) / np.conj(turns)
+    out = -through + 0.5j * case.branch.b * voltage[end]
+    injected = voltage * np.conj((case.bus.gs + 1j * case.bus.bs) * voltage)
+    np.add.at(injected, start, voltage[start] * np.conj(into))
+    np.add.at(injected, end, voltage[end] * np.conj(out))
+    flow = newton(case, injected, np.abs(voltage))
+    assert flow.converged and len(flow.slack) == 1
+    turn = voltage[flow.slack[0]] / np.abs(voltage[flow.slack[0]])
+    np.testing.assert_allclose(flow.voltage, voltage / turn, atol=1e-9)
+    np.testing.assert_allclose(flow.start, voltage[start] * np.conj(into), atol=1e-8)
+    np.testing.assert_allclose(flow.end, voltage[end] * np.conj(out), atol=1e-8)
+
+
+def test_every_part_has_a_slack_bus_with_generation():
+    case = read_case(14)
+    assert case.bus.id[slack_buses(case)].tolist() == [1]
+    cut = np.isin(case.bus.id[case.branch.from_bus], (1, 2)) & (case.bus.id[case.branch.to_bus] > 2)
+    apart = {name: value[~cut] for name, value in vars(case.branch).items() if name != "of_branch"}
+    parts = replace(case, branch=replace(case.branch, **apart))
+    slack = case.bus.id[slack_buses(parts)].tolist()
+    assert len(slack) == 2 and 1 in slack and set(slack) <= set(case.bus.id[case.gen.bus].tolist())
+
+
+def test_loads_beyond_all_power_have_no_flow():
+    case = read_case(14)
+    state = central(case, "cost").state
+    check = checked(case, state, 20 * case.load, "true")
+    assert not check.flow.converged and not check.within
+    assert "no AC power flow found" in check.short
+    assert "DID NOT CONVERGE" in str(check)
+
+
+# Case, then what an AC power flow from the relaxation's optimum breaks.
+FOUND = [
+    ("3", 1, 0, 0),
+    ("14", 0, 0, 1),
+    ("118", 3, 2, 14),
+]
+
+
+@pytest.mark.parametrize(("case", "overloads", "voltages", "reactive"), FOUND)
+def test_the_optimum_of_the_relaxation_breaks_limits(case, overloads, voltages, reactive):
+    network = read_case(case)
+    state = central(network, "cost").state
+    check = checked(network, state, network.load, "public")
+    assert (check.overloads, check.voltages, check.reactive) == (overloads, voltages, reactive)
+    # What leaves the slack bus is what loads, shunts and branches take.
+    made = network.base_mva * check.flow.injected.sum().real
+    shunts = network.base_mva * (network.bus.gs @ np.abs(check.flow.voltage) ** 2)
+    assert made == pytest.approx(check.losses + shunts, abs=1e-6)
+    generated = incidence(network.gen.bus, len(network.bus.id)) @ state.pg
+    assert check.slack_error == pytest.approx(
+        made + network.base_mva * (network.load[:, 0].sum() - generated.sum()), abs=1e-6
+    )
+
+
+def test_a_feeder_whose_relaxation_is_tight_is_an_ac_power_flow(tmp_path):
+    from tests.problems.power_flow.test_branch_flow import FEEDER
+
+    path = tmp_path / "feeder.m"
+    path.write_text(FEEDER)
+    case = read_case(path)
+    state = central(case, "cost").state
+    assert relaxation(case, state).tight
+    check = checked(case, state, case.load, "public")
+    assert check.within and check.short.startswith("AC check at public loads: all limits kept")
+    np.testing.assert_allclose(np.abs(check.flow.voltage) ** 2, state.w, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def private_run():
+    study = power_flow(14, load_scale=1.5)
+    return study, study.problem.plan(epsilon=1.0, delta=1e-6).run(seed=1)
+
+
+def test_a_private_run_is_checked_without_its_loads(private_run, monkeypatch):
+    study, result = private_run
+    check = ac_check(study, result)
+    assert check.loads == "served" and "(not private)" not in str(check) + check.short
+    state = network_state(study.case, study.zones, study.variables)
+    # The same with a network whose loads are unknown.
+    unknown = replace(study.case.bus, pd=np.full(14, np.nan), qd=np.full(14, np.nan))
+    blind = replace(study, case=replace(study.case, bus=unknown))
+    assert ac_check(blind, result).as_dict() == check.as_dict()
+    np.testing.assert_allclose(served_loads(blind.case, state), served_loads(study.case, state))
+
+
+def test_true_loads_need_the_word_for_it_and_are_marked(private_run):
+    study, result = private_run
+    check = ac_check(study, result, dp.not_private)
+    assert check.loads == "true"
+    assert "(not private)" in check.short and "(not private)" in str(check)
+    assert "(not private)" in check.as_dict()["loads"]
+    with pytest.raises(dp.ModelError, match="takes dp.not_private alone"):
+        ac_check(study, result, json)
+
+
+def test_public_loads_are_called_so():
+    study = power_flow(3, objective="cost", zones=1)
+    result = study.problem.plan().run()
+    check = ac_check(study, result)
+    assert check.loads == "public" and "at public loads" in check.short
+
+
+def test_reports_have_a_line_on_it(private_run):
+    study, result = private_run
+    outcome = assess(study, result)
+    last = table(study, outcome).splitlines()[-1]
+    assert last == outcome.ac.short
+    assert last.startswith("AC check at the loads that the released point serves: ")
+
+
+def test_no_warning_is_raised_at_voltages_of_zero():
+    case = read_case(3)
+    state = central(case, "cost").state
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checked(case, replace(state, w=np.zeros(3)), case.load, "public")
