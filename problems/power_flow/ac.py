@@ -279,38 +279,35 @@ class AcCheck:
         head = f"AC check at {_WHOSE[self.loads]}: "
         if not self.flow.converged:
             return f"{head}no AC power flow found from these set points"
-        slack = f"slack buses {self.slack_error:+.3g} MW"
+        slack = f"slack buses {round(self.slack_error, 2) + 0.0:+.2f} MW"
         if self.within:
             return f"{head}all limits kept, {slack}"
         parts = [
-            (self.overloads, "overload", f"up to {self.loading:.4g} %"),
-            (self.voltages, "voltage outside its limits", f"by up to {self.voltage:.2g} p.u."),
-            (self.reactive, "bus beyond reactive limits", f"up to {self.reactive_power:.3g} MVAr"),
+            (self.overloads, "overload", f"up to {self.loading:.1f} %"),
+            (self.voltages, "voltage outside its limits", f"by up to {self.voltage:.4f} p.u."),
+            (self.reactive, "bus beyond reactive limits", f"up to {self.reactive_power:.2f} MVAr"),
         ]
         told = [f"{_counted(count, what)} ({most})" for count, what, most in parts if count]
         if self.slack_outside:
-            slack += f", {self.slack_outside:.3g} MW beyond limits"
+            slack += f", {self.slack_outside:.2f} MW beyond limits"
         return head + ", ".join([*told, slack])
 
     def __str__(self) -> str:
-        lines = [
-            f"AC power flow from the set points, at {_WHOSE[self.loads]}",
-            f"  Newton's method   {'converged' if self.flow.converged else 'DID NOT CONVERGE'} "
-            f"after {self.flow.steps} steps, mismatch {self.flow.mismatch:.1e} per unit",
+        head = f"AC power flow from the set points, at {_WHOSE[self.loads]}"
+        if not self.flow.converged:
+            return (
+                f"{head}\n  NEWTON'S METHOD DID NOT CONVERGE: {self.flow.steps} steps leave "
+                f"{self.flow.mismatch:.1e} per unit"
+            )
+        rows = [
+            ("slack buses", f"{round(self.slack_error, 2) + 0.0:+.2f} MW beyond their set points"),
+            ("", f"{self.slack_outside:.2f} MW beyond their limits" if self.slack_outside else ""),
+            ("overloads", f"{_counted(self.overloads, 'branch')}; at most {self.loading:.1f} %"),
+            ("voltages", _most(self.voltages, f"{self.voltage:.4f} p.u.")),
+            ("reactive power", _most(self.reactive, f"{self.reactive_power:.2f} MVAr")),
+            ("losses", f"{self.losses:.2f} MW; in the relaxation {self.expected:.2f} MW"),
         ]
-        if self.flow.converged:
-            lines += [
-                f"  slack buses       {self.slack_error:+.4g} MW beyond their set points, "
-                f"{self.slack_outside:.4g} MW beyond their limits",
-                f"  overloads         {self.overloads} branches, largest loading "
-                f"{self.loading:.4g} %",
-                f"  voltages          {self.voltages} buses outside, by up to {self.voltage:.2g} "
-                "p.u.",
-                f"  reactive limits   {self.reactive} buses beyond, by up to "
-                f"{self.reactive_power:.4g} MVAr",
-                f"  losses            {self.losses:.5g} MW; in the relaxation {self.expected:.5g}",
-            ]
-        return "\n".join(lines)
+        return "\n".join([head, *(f"  {name:<16}{text}" for name, text in rows if text)])
 
     def as_dict(self) -> dict[str, object]:
         """The numbers, for a file."""
@@ -334,8 +331,13 @@ def _counted(count: int, what: str) -> str:
     """A number and a noun, which may have words behind it."""
     if count != 1:
         noun, _, rest = what.partition(" ")
-        what = f"{noun}{'es' if noun.endswith('s') else 's'} {rest}".replace(" its ", " their ")
-    return f"{count} {what.strip()}"
+        what = f"{noun}{'es' if noun.endswith(('s', 'h')) else 's'} {rest}"
+    return f"{count} {what.replace(' its ', ' their ') if count != 1 else what}".strip()
+
+
+def _most(count: int, most: str) -> str:
+    """How many buses are outside of their limits, and by how much."""
+    return f"{_counted(count, 'bus')} outside limits" + (f", by up to {most}" if count else "")
 
 
 def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = None) -> AcCheck:

@@ -462,11 +462,14 @@ def test_the_module_runs_as_a_command():
 
 def test_every_output_says_that_it_is_of_a_relaxation(capsys):
     assert run("--case", 118, "--objective", "cost", "--central") == 0
-    solved, relaxed = capsys.readouterr().out.splitlines()[1:3]
+    solved, relaxed, checked = capsys.readouterr().out.splitlines()[1:4]
     assert solved.endswith("$/h, lower bound of the AC optimum within the same limits")
     assert relaxed == (
         "relaxation: not an AC power flow; cone slack up to 6.7 % of w_i w_j (3 of 179 pairs above "
         "0.01 %), loop closure: branch angles miss the best bus angles by up to 7.5 degrees"
+    )
+    assert checked.startswith(
+        "AC check at the true loads (not private): 3 overloads (up to 117.5 %), 2 voltages outside"
     )
     assert run(*FAST, "--perturb", "once") == 0
     out = capsys.readouterr().out
