@@ -8,6 +8,7 @@ is slow to import. All quantities are in per unit unless a name says otherwise.
 
 from .ac import AcCheck, Flow, ac_check, newton
 from .case import Case, read_case
+from .elastic import limits_in_the_way
 from .errors import CaseError, CaseWarning
 from .hidden import adjacency
 from .measured import Run, measure, optimum
@@ -34,6 +35,7 @@ from .report import (
 from .solution import Central, State, central, network_state
 from .study import PowerFlow, flat_start, power_flow
 from .tables import Table, result_tables, voltage_angles, write_tables
+from .writer import write_set_points
 from .zones import Zones, read_zones
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "flat_start",
     "generation_cost",
     "imbalance",
+    "limits_in_the_way",
     "measure",
     "network_digest",
     "network_state",
@@ -75,6 +78,7 @@ __all__ = [
     "variables",
     "violations",
     "voltage_angles",
+    "write_set_points",
     "write_tables",
     "zone_constraints",
     "zone_model",

@@ -36,6 +36,7 @@ from .solution import State, central
 from .study import PowerFlow, power_flow
 from .sweep import Setting, summary, sweep
 from .tables import result_tables, write_tables
+from .writer import write_set_points
 
 # Below this an optimum or a gap is 0 up to the accuracy of the solver.
 _ZERO = 1e-6
@@ -87,24 +88,9 @@ def _check(options: argparse.Namespace) -> None:
             )
     if (options.seed or 0) >= 2**63:
         raise dp.ModelError("--seed is larger than 2**63; write a smaller number.")
-    if options.json:
-        target = Path(options.json)
-        if os.path.isdir(target) or not os.path.isdir(target.parent):
-            raise dp.ModelError(
-                f"--json {options.json} is no file in an existing folder; the result could not be "
-                "kept."
-            )
-        check_folder(target.parent, "--json: the folder")
-        try:
-            # A name that the system does not take fails here, not after the run.
-            os.stat(target)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError):
-            raise dp.ModelError(
-                f"--json {options.json!r:.200} is no name for a file: it is too long, or has a "
-                "zero byte. Write another one."
-            ) from None
+    for flag, given in (("--json", options.json), ("--set-points", options.set_points)):
+        if given:
+            _check_file(flag, given)
     if options.tables is not None:
         check_folder(Path(options.tables), "--tables")
     _check_privacy(options)
@@ -126,6 +112,26 @@ def _check(options: argparse.Namespace) -> None:
             f"{'--ledger, which is for runs that count' if options.ledger else '--central'}, "
             "or drop --seeds."
         )
+
+
+def _check_file(flag: str, given: str) -> None:
+    """Refuse a file that could not be written after the run."""
+    target = Path(given)
+    if os.path.isdir(target) or not os.path.isdir(target.parent):
+        raise dp.ModelError(
+            f"{flag} {given} is no file in an existing folder; the result could not be kept."
+        )
+    check_folder(target.parent, f"{flag}: the folder")
+    try:
+        # A name that the system does not take fails here, not after the run.
+        os.stat(target)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):
+        raise dp.ModelError(
+            f"{flag} {given!r:.200} is no name for a file: it is too long, or has a zero byte. "
+            "Write another one."
+        ) from None
 
 
 def _check_privacy(options: argparse.Namespace) -> None:
@@ -223,6 +229,7 @@ def _central(options: argparse.Namespace) -> int:
             | provenance(options, study.case, None),
         )
     _write_tables(study, solved.state, options, private=False)
+    _write_set_points(study, solved.state, options)
     return 0
 
 
@@ -283,6 +290,7 @@ def _distributed(options: argparse.Namespace) -> int:
         _plot(study, plan, runs, best, options)
     guarded = runs[0].result.guarantee.kind != "none"
     _write_tables(study, runs[0].state, options, private=guarded)
+    _write_set_points(study, runs[0].state, options)
     return 0
 
 
@@ -374,6 +382,12 @@ def _write_tables(
         load = study.load_scale * study.case.load
         tables = result_tables(study.case, state, load, private=private)
         _announce(write_tables(tables, Path(options.tables), options.table_format), options)
+
+
+def _write_set_points(study: PowerFlow, state: State, options: argparse.Namespace) -> None:
+    if options.set_points:
+        path = write_set_points(options.set_points, options.case, study.case, state)
+        _announce([path], options)
 
 
 def _announce(paths: Sequence[Path], options: argparse.Namespace) -> None:

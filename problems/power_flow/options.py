@@ -12,7 +12,7 @@ from .tables import KINDS
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
 NOT_SWEPT = frozenset(
     {"central", "format", "json", "ledger", "over", "plot", "quiet", "seed", "seeds"}
-    | {"table-format", "tables"}
+    | {"set-points", "table-format", "tables"}
 )
 """Options that have one value for all runs of a sweep."""
 
@@ -165,6 +165,12 @@ def _output(group: argparse._ArgumentGroup) -> None:
         type=some_of(KINDS, "format for tables"),
         default=("csv",),
         help="of the tables: csv, tex (booktabs, for papers), or csv,tex (default csv)",
+    )
+    add(
+        "--set-points",
+        metavar="FILE",
+        help="write a MATPOWER file with the set points and the loads that they serve; with "
+        "--seeds, of the first run",
     )
     add("--quiet", action="store_true", help="print nothing but errors")
 

@@ -12,7 +12,9 @@ from ..provenance import commit, versions
 from .case import Case
 
 # Where results go, and what is shown of them, does not change them.
-_OUTPUT = frozenset({"json", "plot", "format", "tables", "table_format", "quiet", "ledger", "over"})
+_OUTPUT = frozenset(
+    {"json", "plot", "format", "tables", "table_format", "set_points", "quiet", "ledger", "over"}
+)
 _PRIVATE = frozenset({"pd", "qd"})
 
 

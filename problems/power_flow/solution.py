@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -12,22 +11,12 @@ from numpy.typing import NDArray
 from dpcvx.errors import ModelError, SolverError
 
 from .case import Case
+from .elastic import limits_in_the_way
 from .model import Objective, Variables, cost_scale, variables, zone_model
+from .solver import solve
 from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
-
-# Solver settings, tried until one reaches full accuracy: on some large networks the last digits
-# need a wider range of scalings, or shorter steps, which keep away from the edge of the cones.
-_ATTEMPTS: tuple[dict[str, float], ...] = (
-    {},
-    {
-        "equilibrate_min_scaling": 1e-6,
-        "equilibrate_max_scaling": 1e6,
-        "equilibrate_max_iter": 30,
-    },
-    {"max_step_fraction": 0.95},
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +101,9 @@ def network_state(case: Case, zones: Zones, variables: Variables) -> State:
     )
 
 
-def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Central:
+def central(
+    case: Case, objective: Objective, load_scale: float = 1.0, *, explain: bool = True
+) -> Central:
     """Solve the network as one zone that knows all loads. The result is not private.
 
     Parameters
@@ -122,6 +113,8 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
         See `model.zone_model`.
     load_scale : float
         Factor on all loads.
+    explain : bool
+        Where the loads cannot be served, solve once more and name the limits in the way.
 
     Returns
     -------
@@ -139,11 +132,14 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
     load = cp.Constant(case.scaled_load(load_scale))
     expression, constraints = zone_model(case, zones, declared, 0, load, objective)
     problem = cp.Problem(cp.Minimize(expression), constraints)
-    status = _solve(problem)
+    status = solve(problem)
     if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         why = "The solver gave up"
         if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
             why = "The loads do not fit limits of voltages, generators (Q too) or branches"
+            families = limits_in_the_way(case, case.scaled_load(load_scale)) if explain else ()
+            if families:
+                why = f"In the way are {'; '.join(str(family) for family in families)}"
         raise SolverError(
             f"{case.name}: the central problem '{objective}' at load scale {load_scale:g} ended "
             f"as {status}, so there is no optimum to compare with. {why}. Correct limits, lower "
@@ -155,23 +151,6 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
         status=status,
         state=network_state(case, zones, declared),
     )
-
-
-def _solve(problem: cp.Problem) -> str:
-    """Solve and return the status; "failed" where the solver gives up."""
-    status = "failed"
-    for settings in _ATTEMPTS:
-        try:
-            with warnings.catch_warnings():
-                # The caller gets the status instead.
-                warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-                problem.solve(solver=cp.CLARABEL, **settings)
-            status = str(problem.status)
-        except cp.SolverError:
-            continue
-        if status != cp.OPTIMAL_INACCURATE:
-            break
-    return status
 
 
 def _value(variable: cp.Variable) -> Floats:

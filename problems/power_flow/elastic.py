@@ -1,0 +1,180 @@
+"""Which limits are in the way where no point keeps them all: a solve that lets each give.
+
+Every limit gets a slack of its own, and the sum of all slacks is least. That sum, unlike their
+largest, is made of few: most limits hold, and those that give are named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from .case import Case
+from .model import Variables, delivered, variables, zone_constraints
+from .solver import solve
+from .zones import read_zones
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# A limit gives if its slack is more: per unit of voltage, share of a rating, or share of the unit
+# of power, which is a tenth of all loads.
+_GIVES = 1e-4
+_SHOWN = 3
+# What unserved load costs: it comes last, since it says nothing about limits.
+_UNSERVED = 100.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """Limits of one kind that have to give."""
+
+    kind: str  # in the plural
+    labels: tuple[str, ...]  # of the elements, the largest slack first
+    most: str  # the largest slack in words
+
+    def __str__(self) -> str:
+        more = len(self.labels) - _SHOWN
+        rest = f" and {more} more" if more > 0 else ""
+        shown = ", ".join(self.labels[:_SHOWN])
+        kind = self.kind.replace("s", "", 1) if len(self.labels) == 1 else self.kind
+        return f"{len(self.labels)} {kind} ({shown}{rest}; {self.most})"
+
+
+@dataclass(frozen=True, eq=False)
+class _Slack:
+    """Slacks of the limits of one kind."""
+
+    kind: str
+    slack: cp.Variable
+    constraints: tuple[cp.Constraint, ...]
+    labels: tuple[str, ...]
+    most: str  # with the largest slack times `factor`, plus `shift`
+    factor: float
+    shift: float = 0.0
+
+    def family(self) -> Family | None:
+        """What has to give, after a solve."""
+        size = np.asarray(self.slack.value)
+        order = [at for at in np.argsort(-size, kind="stable") if size[at] > _GIVES]
+        if not order:
+            return None
+        largest = self.shift + self.factor * float(size.max())
+        labels = tuple(self.labels[at] for at in order)
+        return Family(self.kind, labels, self.most.format(largest))
+
+
+def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
+    """Limits that have to give for the loads to be served. Not private: the loads are read.
+
+    Bounds on voltages, on active and reactive power of generators, on apparent power of branches,
+    and balances may give. Kirchhoff's laws, angles, currents, storage and DC lines may not.
+
+    Parameters
+    ----------
+    case : Case
+    load : ndarray, shape (buses, 2)
+        In per unit, columns P and Q.
+
+    Returns
+    -------
+    tuple of Family
+        Empty if nothing has to give, or the solver does not find what.
+    """
+    zones = read_zones(1, case)
+    x = variables(case, zones)
+    unit = max(float(np.abs(load).sum()) / 10, 1e-3)
+    slacks = _slacks(case, x, unit)
+    missing = cp.Variable(load.shape)
+    constraints = [
+        *zone_constraints(_without_limits(case), zones, x, 0),
+        delivered(case, zones, x, 0) + missing == load,
+        *(constraint for slack in slacks for constraint in slack.constraints),
+    ]
+    price = sum((cp.sum(slack.slack) for slack in slacks), cp.Constant(0.0))
+    cost = price + _UNSERVED / unit * cp.sum(cp.abs(missing))
+    if solve(cp.Problem(cp.Minimize(cost), constraints)) not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return ()
+    families = [slack.family() for slack in slacks]
+    unserved = np.abs(np.asarray(missing.value)).max(axis=1) / unit
+    if unserved.max() > _GIVES:
+        order = [at for at in np.argsort(-unserved, kind="stable") if unserved[at] > _GIVES]
+        labels = tuple(f"bus {case.bus.id[at]}" for at in order)
+        families.append(Family("balances of buses", labels, "no limits of these kinds suffice"))
+    return tuple(family for family in families if family is not None)
+
+
+def _without_limits(case: Case) -> Case:
+    """The network without the limits that may give."""
+    own = case.gen.kind == "gen"
+    free = {
+        name: np.where(own, np.copysign(np.inf, sign), getattr(case.gen, name))
+        for name, sign in (("pmin", -1), ("pmax", 1), ("qmin", -1), ("qmax", 1))
+    }
+    return replace(
+        case,
+        bus=replace(
+            case.bus,
+            vmin=np.zeros(len(case.bus.id)),
+            vmax=np.full(len(case.bus.id), np.inf),
+        ),
+        gen=replace(case.gen, **free),
+        branch=replace(case.branch, rate=np.full(len(case.branch.rate), np.inf)),
+    )
+
+
+def _slacks(case: Case, x: Variables, unit: float) -> list[_Slack]:
+    bus, gen, base = case.bus, case.gen, case.base_mva
+    slacks: list[_Slack] = []
+
+    def bounds(
+        kind: str, power: cp.Expression, bound: Floats, sign: int, chosen: Ints, labels: list[str],
+        size: float, most: str, factor: float,
+    ) -> None:  # fmt: skip
+        chosen = chosen[np.isfinite(bound[chosen])]
+        if len(chosen):
+            slack = cp.Variable(len(chosen), nonneg=True)
+            limit = sign * power[chosen] <= sign * bound[chosen] + size * slack
+            named = tuple(labels[at] for at in chosen)
+            slacks.append(_Slack(kind, slack, (limit,), named, most, factor))
+
+    buses = [f"bus {number}" for number in bus.id]
+    # A slack in w is about twice that in |V|.
+    for word, sign, bound in (("lower", -1, bus.vmin), ("upper", 1, bus.vmax)):
+        at = np.arange(len(bus.id))
+        kind = f"{word} limits of voltage"
+        bounds(kind, x.w, bound**2, sign, at, buses, 2.0, "by up to {:.3f} p.u.", 1.0)
+    own = np.flatnonzero(gen.kind == "gen")
+    names = [f"gen row {row}" for row in gen.row]
+    for word, power, low, high, megas in (
+        ("active", x.pg, gen.pmin, gen.pmax, "MW"),
+        ("reactive", x.qg, gen.qmin, gen.qmax, "MVAr"),
+    ):
+        for side, sign, bound in (("lower", -1, low), ("upper", 1, high)):
+            kind = f"{side} limits of {word} power"
+            bounds(
+                kind,
+                power,
+                bound,
+                sign,
+                own,
+                names,
+                unit,
+                f"by up to {{:.3g}} {megas}",
+                base * unit,
+            )
+    limited = np.flatnonzero(np.isfinite(case.branch.rate))
+    if len(limited):
+        slack = cp.Variable(len(limited), nonneg=True)
+        rate = case.branch.rate[limited]
+        room = cp.multiply(rate, 1 + slack)
+        cones = tuple(
+            cp.SOC(room, cp.vstack([active[limited], other[limited]]), axis=0)
+            for active, other in ((x.pf, x.qf), (x.pt, x.qt))
+        )
+        labels = tuple(f"branch row {row}" for row in case.branch.row[limited])
+        slacks.append(_Slack("ratings", slack, cones, labels, "largest {:.4g} %", 100.0, 100.0))
+    return slacks

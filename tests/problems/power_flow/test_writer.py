@@ -1,0 +1,100 @@
+"""Set points that are written are read again, and are the power flow that was checked."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from problems.power_flow.ac import checked, newton, served_loads
+from problems.power_flow.case import read_case
+from problems.power_flow.cli import main
+from problems.power_flow.matpower import COLUMNS, parse
+from problems.power_flow.physics import incidence
+from problems.power_flow.solution import central
+from problems.power_flow.sources import BUNDLED, CASES
+from problems.power_flow.writer import matpower_text, write_set_points
+from tests.problems.power_flow.networks import AWKWARD
+from tests.problems.power_flow.test_branch_flow import MORE, text_with
+
+
+@pytest.mark.parametrize("text", [AWKWARD, *(text_with(kind) for kind in MORE)])
+def test_tables_are_written_to_the_last_digit(text: str):
+    once = parse(text, "network.m")
+    again = parse(matpower_text(once, "a network"), "again.m")
+    assert (again.base_mva, again.hours) == (once.base_mva, once.hours)
+    for field in COLUMNS:
+        written, expected = getattr(again, field), getattr(once, field)
+        assert written.size == expected.size
+        np.testing.assert_array_equal(written.ravel(), expected.ravel())
+
+
+def test_set_points_are_those_of_the_check(tmp_path: Path):
+    case = read_case(118)
+    state = central(case, "cost").state
+    source = CASES / BUNDLED[118]
+    path = write_set_points(tmp_path / "points.m", source, case, state)
+    check = checked(case, state, served_loads(case, state), "served")
+    table = parse(path.read_text(), "points.m")
+    before = parse(source.read_text(), "before.m")
+    np.testing.assert_allclose(table.gen[:, 1], 100 * state.pg, atol=1e-9)
+    np.testing.assert_allclose(table.gen[:, 5] ** 2, state.w[case.gen.bus], rtol=1e-12)
+    np.testing.assert_array_equal(table.branch, before.branch)
+    np.testing.assert_array_equal(table.gencost, before.gencost)
+    np.testing.assert_allclose(table.bus[:, 2:4], before.bus[:, 2:4], atol=1e-4)
+    # MATPOWER's power flow from the file: reference buses, voltages of generators, active power.
+    again = read_case(path)
+    slack = np.flatnonzero(table.bus[:, 1] == 3)
+    np.testing.assert_array_equal(slack, check.flow.slack)
+    made = incidence(again.gen.bus, 118) @ (table.gen[:, 1] + 1j * table.gen[:, 2]) / 100
+    size = np.ones(118)
+    size[again.gen.bus] = table.gen[:, 5]
+    flow = newton(again, made - (again.load[:, 0] + 1j * again.load[:, 1]), size, slack=slack)
+    np.testing.assert_allclose(flow.voltage, check.flow.voltage, atol=1e-9)
+    angle = np.radians(table.bus[:, 8])
+    np.testing.assert_allclose(table.bus[:, 7] * np.exp(1j * angle), flow.voltage, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["a DC line", "storage"])
+def test_dc_lines_and_storage_are_written(kind: str, tmp_path: Path):
+    source = tmp_path / "network.m"
+    source.write_text(text_with(kind))
+    case = read_case(source)
+    state = central(case, "cost").state
+    path = write_set_points(tmp_path / "points.m", source, case, state, case.load)
+    table = parse(path.read_text(), "points.m")
+    np.testing.assert_allclose(table.bus[:, 2:4], 100 * case.load, atol=1e-9)
+    if kind == "storage":
+        np.testing.assert_allclose(table.storage[:, 1], -100 * state.pg[5:], atol=1e-9)
+    else:
+        np.testing.assert_allclose(
+            table.dcline[0, 3:5], 100 * np.array([-state.pg[5], state.pg[6]]), atol=1e-9
+        )
+    assert len(read_case(path).gen.bus) == len(case.gen.bus)
+
+
+def test_what_is_out_of_service_is_kept(tmp_path: Path):
+    source = tmp_path / "network.m"
+    source.write_text(AWKWARD)
+    case = read_case(source)
+    state = central(case, "shed").state
+    path = write_set_points(tmp_path / "1st points.m", source, case, state)
+    assert path.read_text().startswith("function mpc = case_1st_points\n")
+    table, before = parse(path.read_text(), "after.m"), parse(AWKWARD, "before.m")
+    for field, column in (("gen", 7), ("branch", 10)):
+        np.testing.assert_array_equal(
+            getattr(table, field)[:, column], getattr(before, field)[:, column]
+        )
+    np.testing.assert_array_equal(table.bus[3], before.bus[3])  # isolated
+    np.testing.assert_array_equal(table.gen[2:], before.gen[2:])
+
+
+def test_the_command_writes_loads_that_follow_from_released_values(tmp_path: Path, capsys):
+    path = tmp_path / "points.m"
+    assert main(["--case", "3", "--zones", "1", "--seed", "1", "--set-points", str(path)]) == 0
+    assert f"wrote {path}" in capsys.readouterr().out
+    true = read_case(3).load
+    written = read_case(path).load
+    assert np.abs(written - true).max() > 1e-3  # those with noise
+    assert main(["--case", "3", "--set-points", str(tmp_path)]) == 2
+    assert re.search("--set-points .* is no file in an existing folder", capsys.readouterr().err)
