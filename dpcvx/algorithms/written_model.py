@@ -28,7 +28,7 @@ from ..guard import understood
 from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy
 from ..model.declaration import Declaration, affine
-from ..model.layout import Layout
+from ..model.layout import Layout, picked
 from ..model.matrices import as_array
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
@@ -116,17 +116,10 @@ class WrittenAgent:
             values[id(p)] = cp.psd_wrap(value) if spec.psd else value
         return values
 
-    def held(self, variables: Mapping[int, cp.Variable], values: Mapping[int, Any]) -> Array:
-        """The agent's vector in a solution; 0 where nothing depends on an entry."""
-        parts = [np.zeros(0)]
-        for piece in self.layout.pieces:
-            variable = variables[piece.variable]
-            value, flat = values.get(variable.id), np.zeros(piece.size)
-            if value is not None:  # inside its attributes, which solvers miss by rounding
-                value = variable.project(np.reshape(as_array(value), variable.shape, order="F"))
-                flat = np.asarray(as_array(value), dtype=float).ravel(order="F")
-            parts.append(flat[piece.entries])
-        return np.concatenate(parts)
+    def held(self, values: Mapping[int, Array]) -> Array:
+        """The agent's vector, of flat values by the ids of users' variables."""
+        parts = [values[piece.variable][piece.entries] for piece in self.layout.pieces]
+        return np.concatenate([np.zeros(0), *parts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +152,8 @@ class WrittenModel:
     coupling: tuple[cp.Constraint, ...]
     coupling_ids: tuple[int, ...]
     variables: Mapping[int, cp.Variable]  # copies, by the id of the user's variable
+    # Outside of these bounds a cost has no value, by the id of the copy.
+    domain: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     penalty: float | None = None  # of a unit by which a constraint with private data is missed
     published: tuple[Statistic | None, ...] = ()  # what each agent releases; () without noise
     deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of that
@@ -310,7 +305,8 @@ class WrittenModel:
         outcome, values = self._ended(problem, solver)
         if outcome not in _SOLVED:
             return Decision(outcome)
-        vectors = tuple(agent.held(self.variables, values) for agent in self.agents)
+        flat = {number: self._flat(v, values.get(v.id)) for number, v in self.variables.items()}
+        vectors = tuple(agent.held(flat) for agent in self.agents)
         if not all(np.isfinite(x).all() for x in vectors):
             return Decision(Outcome.FAILED)
         ids = [*(number for agent in self.agents for number in agent.ids), *self.coupling_ids]
@@ -321,6 +317,17 @@ class WrittenModel:
         extra = np.concatenate([np.zeros(0), *(values[one.id] for one in extras)])
         slack = {what: np.ravel(values[one.id]) for what, one in slacks.items()}
         return Decision(outcome, vectors, duals, extra, slack, tuple(data))
+
+    def _flat(self, variable: cp.Variable, value: Any) -> Array:
+        """A variable's entries; 0 where nothing depends on it.
+
+        Within its attributes and the domain of the costs, which solvers miss by rounding.
+        """
+        if value is None:
+            return np.zeros(variable.size)
+        inside = variable.project(np.reshape(as_array(value), variable.shape, order="F"))
+        flat = np.asarray(as_array(inside), dtype=float).ravel(order="F")
+        return np.clip(flat, *self.domain.get(variable.id, (-np.inf, np.inf)))
 
     def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
         """The mean over several data of the sum of all agents' costs."""
@@ -416,7 +423,8 @@ def written_model(
     coupling = tuple(_put(c, places) for c in (*problem.equalities, *conic))
     tied = [constraint for constraint in problem.coupling if affine(constraint)]
     ids = tuple(constraint.id for constraint in (*tied, *conic))
-    return WrittenModel(agents, coupling, ids, variables, penalty)
+    domain = _domain([agent.cost for agent in agents])
+    return WrittenModel(agents, coupling, ids, variables, domain, penalty)
 
 
 def _written(
@@ -445,6 +453,30 @@ def _written(
             for p, spec in zip(agent.private, specs, strict=True)
         ),
     )
+
+
+def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
+    """Bounds of single entries outside of which a cost has no value, by the id of the variable."""
+    found: dict[int, tuple[Array, Array]] = {}
+    for limit in (limit for cost in costs for limit in cost.domain):
+        if not isinstance(limit, Inequality) or limit.parameters():
+            continue
+        least, most = limit.args
+        low = least.is_constant()
+        chosen = picked(most if low else least)
+        if chosen is None or not (low or most.is_constant()):
+            continue
+        variable, entries = chosen
+        endless = np.full(variable.size, -np.inf), np.full(variable.size, np.inf)
+        lower, upper = found.setdefault(variable.id, endless)
+        end = np.asarray(as_array((least if low else most).value), dtype=float)
+        end = np.broadcast_to(end, entries.shape).ravel(order="F")
+        places = entries.ravel(order="F")
+        if low:
+            lower[places] = np.maximum(lower[places], end)
+        else:
+            upper[places] = np.minimum(upper[places], end)
+    return found
 
 
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:

@@ -72,7 +72,11 @@ class Worker:
         self._local = Local(
             program=program,
             projector=Projector(
-                program.constraints, program.name, program.rest, program.kernel or PLAIN
+                program.constraints,
+                program.name,
+                program.rest,
+                program.kernel or PLAIN,
+                program.blocks,
             ),
             exact=None if program.exact is None else ConicProgram(program.exact),
             public_gradient=program.form.at_zero().gradient,
