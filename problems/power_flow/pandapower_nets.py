@@ -24,15 +24,6 @@ _CONSTANT_POWER = (
     "replace them by loads or static generators (net.load, net.sgen) of constant power"
 )
 _REFUSED = {
-    "asymmetric_load": (
-        "loads that differ between phases",
-        "enter the sum of the three phases as net.load",
-    ),
-    "asymmetric_sgen": (
-        "static generators that differ between phases",
-        "enter the sum of the three phases as net.sgen",
-    ),
-    "xward": ("extended Ward equivalents", "replace them by net.ward, or by an external grid"),
     "dcline": (
         "DC lines",
         "replace each by two controllable generators, one at each end, or take it out of service",
@@ -58,6 +49,8 @@ _COSTS = ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")
 _AT_BUSES = ("load", "gen", "sgen", "storage", "motor", "ward", "shunt")
 _SOURCES = ("ext_grid", "gen")
 _SHOWN = 5
+# In megawatts: no limit.
+_NO_LIMIT = 1e9
 
 
 def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[str, ...]]:
@@ -93,13 +86,15 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     if "pwl_cost" in scratch:  # of elements out of service, since others are refused
         scratch["pwl_cost"] = scratch["pwl_cost"].iloc[:0]
     _drop_vector_groups(scratch)
+    notes = [*_balanced(scratch, name), *_fill_limits(scratch, name)]
+    _replace_extended_wards(scratch)
     try:
         ppc = convert(scratch, init="flat", mode="opf", trafo_model="pi", check_connectivity=False)
     except (KeyError, ValueError, UserWarning) as error:
         raise CaseError(
             f"{name}: pandapower cannot convert this net for optimal power flow "
-            f"({type(error).__name__}); its log says which columns are missing. Fill in the limits "
-            "of generators and external grids, then try again."
+            f"({type(error).__name__}); its log says which columns are missing. Fill them in, then "
+            "try again."
         ) from None
     # Its branches are complex, with imaginary parts 0.
     fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
@@ -108,14 +103,14 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     _iron_losses(bus, branch, ppc, name)
     branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
     branch[_without_limit(scratch, len(branch)), 5] = 0
-    notes: tuple[str, ...] = ()
     if len(scratch["poly_cost"]):
-        fields["gencost"], notes = _costs(scratch, len(gen), name)
+        fields["gencost"], unpriced = _costs(scratch, len(gen), name)
+        notes += unpriced
     ids = _bus_numbers(scratch, len(bus))
     bus[:, 0] = ids
     gen[:, 0] = ids[gen[:, 0].astype(int)]
     branch[:, :2] = ids[branch[:, :2].astype(int)]
-    return {**fields, "baseMVA": ppc["baseMVA"]}, name, notes
+    return {**fields, "baseMVA": ppc["baseMVA"]}, name, tuple(notes)
 
 
 def check_elements(net: Mapping[str, Any], name: str) -> None:
@@ -284,6 +279,83 @@ def _drop_vector_groups(net: Any) -> None:
         if table in net and column in net[table]:
             shift = net[table][column].to_numpy(dtype=np.float64)
             net[table][column] = shift - 30 * np.round(shift / 30)
+
+
+def _balanced(net: Any, name: str) -> list[str]:
+    """Take the sum of the phases for loads and static generators that differ between these."""
+    power = importlib.import_module("pandapower")
+    notes = []
+    for table, create in (
+        ("asymmetric_load", power.create_load),
+        ("asymmetric_sgen", power.create_sgen),
+    ):
+        rows = _in_service(net, table)
+        for row in rows:
+            values = net[table].loc[row]
+            active, reactive = (
+                sum(float(values[f"{kind}_{phase}_{unit}"]) for phase in "abc")
+                for kind, unit in (("p", "mw"), ("q", "mvar"))
+            )
+            create(net, int(values["bus"]), active, reactive, scaling=float(values["scaling"]))
+        if rows:
+            net[table]["in_service"] = False
+            notes.append(
+                f"{name}: net.{table} {_listed(rows)}: the sum of the three phases is taken, as if "
+                "it were balanced."
+            )
+    return notes
+
+
+def _replace_extended_wards(net: Any) -> None:
+    """An extended Ward is a Ward, and behind an impedance a bus whose voltage is held."""
+    power = importlib.import_module("pandapower")
+    for row in _in_service(net, "xward"):
+        values = net["xward"].loc[row]
+        bus, size = int(values["bus"]), float(values["vm_pu"])
+        voltage = float(net["bus"].at[bus, "vn_kv"])
+        base = voltage**2 / float(net["sn_mva"])
+        parts = [float(values[part]) for part in ("ps_mw", "qs_mvar", "pz_mw", "qz_mvar")]
+        power.create_ward(net, bus, *parts)
+        inner = power.create_bus(net, voltage, min_vm_pu=size, max_vm_pu=size)
+        resistance, reactance = float(values["r_ohm"]) / base, float(values["x_ohm"]) / base
+        power.create_impedance(net, bus, inner, resistance, reactance, net["sn_mva"])
+        power.create_gen(
+            net, inner, 0.0, size, controllable=True, min_p_mw=0.0, max_p_mw=0.0,
+            min_q_mvar=-_NO_LIMIT, max_q_mvar=_NO_LIMIT,
+        )  # fmt: skip
+        net["xward"].loc[row, "in_service"] = False
+
+
+def _fill_limits(net: Any, name: str) -> list[str]:
+    """Keep power where the net gives no limits for it, which pandapower's conversion asks for."""
+    notes = []
+    for table in ("gen", "sgen", "load", "storage"):
+        rows = _in_service(net, table)
+        if table != "gen":
+            control = net[table]["controllable"] if "controllable" in net[table] else None
+            rows = [row for row in rows if control is not None and control.at[row] in (True, 1)]
+        for unit, quantity in (("p_mw", "active"), ("q_mvar", "reactive")):
+            sides = [f"{side}_{unit}" for side in ("min", "max")]
+            for side in sides if rows else ():
+                if side not in net[table]:
+                    net[table][side] = np.nan
+            open_rows = [row for row in rows if net[table].loc[row, sides].isna().any()]
+            for row in open_rows:
+                if unit in net[table]:
+                    size = net[table].at[row, unit] * net[table].at[row, "scaling"]
+                    bounds = (size, size)
+                else:
+                    bounds = (-_NO_LIMIT, _NO_LIMIT)
+                for side, bound in zip(sides, bounds, strict=True):
+                    if np.isnan(net[table].at[row, side]):
+                        net[table].loc[row, side] = bound
+            if open_rows:
+                held = "kept as it is" if unit in net[table] else "unlimited"
+                notes.append(
+                    f"{name}: net.{table} {_listed(open_rows)} without limits of {quantity} power: "
+                    f"it is {held}."
+                )
+    return notes
 
 
 def _without_limit(net: Any, count: int) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from problems.power_flow.ac import newton
 from problems.power_flow.case import read_case
 from problems.power_flow.errors import CaseError, CaseWarning
 from problems.power_flow.matpower import COLUMNS, parse
@@ -224,9 +225,12 @@ class TestPandapower:
         net.line.loc[0, "in_service"] = False
         case = read_case(net)
         assert len(case.branch.r) == 8
-        with pytest.raises(CaseError, match="cannot convert this net") as caught:
-            read_case(networks.example_simple())
-        assert "Fill in" in str(caught.value)
+        with pytest.warns(
+            CaseWarning, match="net.gen 0 without limits of active power: it is kept"
+        ):
+            case = read_case(networks.example_simple())
+        (own,) = np.flatnonzero(case.bus.id[case.gen.bus] == 6)
+        np.testing.assert_allclose([case.gen.pmin[own], case.gen.pmax[own]], 6 / case.base_mva)
 
     def test_buses_joined_by_a_switch_become_one(self, networks: Any):
         import pandapower as pp
@@ -263,8 +267,6 @@ class TestPandapower:
         ("change", "message"),
         [
             (lambda pp, net: pp.create_dcline(net, 3, 5, 10, 1, 1, 1.0, 1.0), "has DC lines (0)"),
-            (lambda pp, net: pp.create_xward(net, 3, *[1] * 4, 0.1, 0.1, 1.0), "Ward equivalents"),
-            (lambda pp, net: pp.create_asymmetric_load(net, 3, *[1] * 6), "differ between phases"),
             (lambda pp, net: pp.create_svc(net, 3, 1, -10, 1.0, 90), "var compensators (0)"),
             (
                 lambda pp, net: net.load.__setitem__("const_z_percent", 50.0),
@@ -299,6 +301,36 @@ class TestPandapower:
         change(pp, net)
         with pytest.raises(CaseError, match=re.escape(message)):
             read_case(net)
+
+    def test_loads_of_single_phases_are_summed(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        pp.create_asymmetric_load(net, 3, 1, 2, 3, 0.1, 0.2, 0.3)
+        pp.create_asymmetric_sgen(net, 3, 1, 0, 0, 0.1, 0, 0)
+        with pytest.warns(CaseWarning, match="the sum of the three phases is taken") as caught:
+            case = read_case(net)
+        assert len(caught) == 2 and net.asymmetric_load.in_service.all()
+        np.testing.assert_allclose(100 * case.load[3], [6 - 1, 0.6 - 0.1], atol=1e-12)
+
+    def test_extended_wards_are_pandapowers(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        pp.create_xward(net, 5, 10, 5, 8, 3, 0.5, 20.0, 1.01)
+        case = read_case(net)
+        assert len(case.bus.id) == 10
+        pp.runpp(net, tolerance_mva=1e-10, numba=False)
+        held, made = np.zeros(10, dtype=bool), -(case.load[:, 0] + 1j * case.load[:, 1])
+        size = np.ones(10)
+        for elements in (net.gen, net.ext_grid):
+            held[elements.bus] = True
+            size[elements.bus] = elements.vm_pu
+        held[9], size[9] = True, 1.01
+        np.testing.assert_allclose([case.bus.vmin[9], case.bus.vmax[9]], 1.01, rtol=1e-9)
+        made[net.gen.bus] += net.gen.p_mw / 100
+        flow = newton(case, made, size, held, np.array(net.ext_grid.bus))
+        np.testing.assert_allclose(np.abs(flow.voltage[:9]), net.res_bus.vm_pu, atol=1e-8)
 
     @pytest.mark.parametrize("size", [99999.0, 99.999])
     def test_a_missing_limit_of_a_transformer_is_none(self, networks: Any, size: float):
