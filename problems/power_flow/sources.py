@@ -85,9 +85,10 @@ def tables(source: Source) -> Tables:
           99999 MVA and 99.999 MVA are pandapower's signs for a transformer without limit. Elements
           without a row in ``net.poly_cost`` cost nothing, and a note names them; without any row
           pandapower puts 1 $/h on a megawatt. Costs of loads and storage refer to consumption:
-          pandapower's own optimal power flow (3.5) gives their quadratic part the other sign. Rows
-          of branches and generators count those of the conversion. Elements that it would leave out
-          are refused.
+          pandapower's own optimal power flow (3.5) gives their quadratic part the other sign.
+          Generators without limits of active power keep it, the phases of asymmetric loads are
+          summed, and extended Wards get a bus whose voltage is held. Rows of branches and
+          generators count those of the conversion. Elements that it would leave out are refused.
 
     Returns
     -------
