@@ -31,7 +31,6 @@ _REFUSED = {
     "complex": "model real and imaginary part as two real variables",
     "imag": "model the imaginary part as a real variable",
     "hermitian": "model real and imaginary part as two real variables",
-    "diag": "use cp.diag of a vector variable",
     "sparsity": "use a vector variable for the non-zeros",
 }
 

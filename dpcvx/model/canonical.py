@@ -23,7 +23,7 @@ from .narrowed import Narrowed, restricted
 from .private import Private
 
 # Attributes whose canonical variable has fewer entries than the user's.
-_REDUCING = ("symmetric", "PSD", "NSD")
+_REDUCING = ("symmetric", "PSD", "NSD", "diag")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from threadpoolctl import ThreadpoolController
 from ..algorithms.base import Algorithm, Answer, Batch
 from ..algorithms.program import Program
 from ..model.declaration import Declaration
+from ..model.matrices import as_array
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
@@ -42,7 +43,7 @@ _BLAS = ThreadpoolController().select(user_api="blas")
 def whole_start(problem: Declaration) -> dict[int, Array]:
     """The public start of whole variables, by cvxpy id."""
     return {
-        v.id: np.asarray(problem.start.get(v, v.project(np.zeros(v.shape))))
+        v.id: np.asarray(problem.start.get(v, as_array(v.project(np.zeros(v.shape)))))
         for v in problem.variables()
     }
 

@@ -94,11 +94,10 @@ def test_an_agent_has_variables():
 @pytest.mark.parametrize(
     ("attributes", "remedy"),
     [
+        ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
         ({"complex": True}, "two real variables"),
         ({"imag": True}, "as a real variable"),
         ({"hermitian": True}, "two real variables"),
-        ({"diag": True}, r"cp\.diag of a vector"),
-        ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
     ],
     ids=lambda a: next(iter(a)) if isinstance(a, dict) else "",
 )
@@ -108,6 +107,18 @@ def test_attributes_that_do_not_fit_are_refused(attributes, remedy):
     message = rf"Variable 'Z' of agent 'north' has the attribute {name}.*{remedy}"
     with pytest.raises(dp.ModelError, match=message):
         agent("north", cp.sum_squares(cp.abs(Z)))
+
+
+@pytest.mark.parametrize("method", [dp.OneShot(), dp.ADMM(), dp.OneShot(as_written=True)])
+def test_diagonal_matrices_stay_diagonal(method):
+    Z = cp.Variable((3, 3), name="Z", diag=True)
+    d = dp.Private(np.arange(1.0, 4), adjacency=dp.Within(1e-6), name="d")
+    cost = cp.Minimize(cp.sum_squares(Z @ np.ones(3) - d))
+    problem = dp.Problem([dp.Agent(cost, [cp.abs(Z) <= 9], name="a")])
+    rounds = {} if method.fixed_rounds else {"rounds": 50}
+    result = problem.solve(method, release="once", epsilon=1.0, delta=1e-6, seed=0, **rounds)
+    assert result[Z] == pytest.approx(np.diag([1.0, 2, 3]), abs=1e-3)
+    assert np.abs(result[Z] - np.diag(np.diag(result[Z]))).max() < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["boolean", "integer"])
