@@ -111,7 +111,7 @@ class Forecast:
         elif self.shares:
             less, share, more = _quartiles(self.shares)
             yield (
-                f"About {_percent(share)} of the initial suboptimality remains (predicted on the "
+                f"{_about(share)} of the initial suboptimality remains (predicted on the "
                 f"public proxy data; half of the runs: {_percent(less)} to {_percent(more)})."
             )
         start = (
@@ -138,6 +138,11 @@ def _quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 def _figure(value: float) -> str:
     """Two digits; what solvers leave is zero."""
     return f"{max(value, 0.0):.2g}"
+
+
+def _about(share: float) -> str:
+    text = _percent(share)
+    return text.capitalize() if text.startswith("less") else f"About {text}"
 
 
 def _percent(share: float) -> str:
