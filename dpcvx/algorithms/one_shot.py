@@ -380,6 +380,7 @@ class OneShot(Algorithm[Server, Member]):
             for kept in program.kept
         ]
         decision = model.decide(model.restored(left), tight, drawn, self.solver)
+        decision = replace(decision, scenarios=self.scenarios, solver=self.solver)
         server = replace(server, decision=decision, outcome=decision.outcome)
         if decision.vectors is None:
             return server

@@ -142,6 +142,8 @@ class Decision:
     slack: Mapping[str, Array] = field(default_factory=dict)  # by which constraints are missed
     data: tuple[Array, ...] = ()  # what was put in, by agent
     repair: str = ""  # what that was, where the constraints admit no point for what left
+    scenarios: int = 0  # that were asked for
+    solver: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +196,8 @@ class WrittenModel:
             drawn.append(self._put_together(released, [-each for each in noise]))
         return drawn
 
-    def redrawn(self, data: Sequence[Array], count: int) -> Iterator[tuple[Array, ...]]:
-        """Data that would be restored, were these the true ones; draws are always the same.
+    def redrawn(self, data: Sequence[Array], count: int) -> Iterator[list[Array]]:
+        """What might leave, by agent, were these the true data; draws are always the same.
 
         Parameters
         ----------
@@ -210,9 +212,9 @@ class WrittenModel:
                 if one is None:
                     left.append(own)
                     continue
-                released = one.encode @ own + self._noise(k, one.size, draws)
-                left.append(np.concatenate([np.zeros(0), *one.restore(released)]))
-            yield tuple(left)
+                statistic = one.encode @ own + self._noise(k, one.size, draws)
+                left.append(statistic / one.encode.diagonal() if one.whole else statistic)
+            yield left
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
         """As large as that in what an agent releases; it is released nowhere."""

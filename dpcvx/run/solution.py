@@ -168,10 +168,10 @@ class Solution:
 
     @frameless
     def dual(self, constraint: cp.Constraint) -> Any:
-        """The dual value of a constraint: its price for the released data.
+        """The dual value of a constraint in the problem that was solved for released data.
 
         A function of what was released, so that it costs no privacy. Prices of linear programs are
-        steps: see `dual_stability`.
+        steps: see `dual_stability`. With ``scenarios`` it is the price in the mean over these.
 
         Parameters
         ----------
@@ -225,8 +225,10 @@ class Solution:
         near = tolerance * np.maximum(np.abs(value), 1e-3 * np.abs(value).max(initial=0.0))
         assert model is not None
         stays = np.zeros(value.shape)
-        for data in model.redrawn(decision.data, draws):
-            other = model.decide(data).duals.get(constraint.id)
+        for left in model.redrawn(decision.data, draws):
+            drawn = model.scenarios(left, decision.scenarios)
+            again = model.decide(model.restored(left), (), drawn, decision.solver)
+            other = again.duals.get(constraint.id)
             if other is not None:
                 stays += np.abs(np.asarray(other, dtype=float) - value) <= near
         return stays / draws
