@@ -381,9 +381,8 @@ class Problem(Declaration):
             Where the total is stated, for all agents; needed with `epsilon`. 0 is pure differential
             privacy. Above 0 it is the probability with which the guarantee may fail.
         release : {"each_step", "once"}, optional
-            Noise in every local step, or once on the data: then the whole budget goes into one
-            release and any number of rounds follows without noise. Chosen if omitted;
-            ``"each_step"`` for a method that is named.
+            Noise in every local step, or once on the data: any number of rounds then follows
+            without noise. Chosen if omitted; ``"each_step"`` for a method that is named.
         observer : {"everyone", "last_iterate"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
@@ -400,7 +399,9 @@ class Problem(Declaration):
             What is publicly expected of private data that leave once: what left is then moved
             towards it. The guarantee does not depend on whether it is right. Without it, released
             data are moved towards ``dp.Private(proxy=...)`` at the level that fits them, as far as
-            noise explains the distance; ``dp.OneShot(shrink=False)`` switches that off.
+            noise explains the distance, unless ``dp.OneShot(shrink=False)``.
+        constraints : {"true", "released"}
+            For which data private constraints hold; the true ones need `violation_probability`.
 
         Returns
         -------

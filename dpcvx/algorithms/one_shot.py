@@ -32,7 +32,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import FLAG, TEXT, choice, integer, optional
-from .._words import plural
+from .._words import plural, together
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.secret_sharing import Partial, SecretSum, Share
@@ -186,12 +186,13 @@ class OneShot(Algorithm[Server, Member]):
         have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
         counted in the largest bounds of all agents, so that no entry exceeds the number of records.
     shrink : bool
-        With ``release="once"`` and gradients that are affine in the data, whether released data are
-        moved towards their public proxy ``dp.Private(proxy=...)``, at the level that fits them, as
-        far as noise explains the distance (James and Stein). Without a proxy, and where objectives
-        bend in every direction that the noise acts in, the solution stays near the initial point if
-        noise explains more than half of the release; see `dpcvx.algorithms.toward_start`. The
-        result says when it does. Not with ``prior=`` or constraints with private data.
+        Whether released data are moved towards their public proxy ``dp.Private(proxy=...)``, at the
+        level that fits them, as far as noise explains the distance (James and Stein). With
+        gradients that are affine in the data, or a model that is solved as it is written. Without a
+        proxy, and where objectives bend in every direction that the noise acts in, the solution
+        stays near the initial point if noise explains more than half of the release; see
+        `dpcvx.algorithms.toward_start`. The result says when it does. Not with ``prior=`` or
+        constraints with private data.
     as_written : bool, optional
         Whether the model is solved as it is written. If omitted, only where agents cannot release
         what their data add to the objective.
@@ -456,11 +457,9 @@ class OneShot(Algorithm[Server, Member]):
 
     def notes(self, server: Server) -> tuple[str, ...]:
         """How much of what was released is followed, where that is not all; and what was put in."""
-        if server.decision is not None and server.decision.repair:
-            return (
-                "the constraints admit no point for the data as they left, so the model was solved "
-                f"for {server.decision.repair}",
-            )
+        model, decision = server.program.model, server.decision
+        if model is not None and decision is not None:
+            return (*_repaired(decision), *_made_up(model))
         part = followed(server.explained)
         if part == 1:
             return ()
@@ -490,8 +489,28 @@ class OneShot(Algorithm[Server, Member]):
 
     def __str__(self) -> str:
         if self.as_written:
-            mean = f", for the mean over {self.scenarios} scenarios" if self.scenarios > 1 else ""
-            return f"the server solves the model as written with released data{mean}"
+            return "the server solves the model as written with released data"
         what = "second moments" if self.sums == "moments" else "slopes"
         how = "" if self.sharing is None else f", for a sum of {what} by secret sharing"
         return f"the server solves the whole problem once{how}"
+
+
+def _repaired(decision: Decision) -> tuple[str, ...]:
+    """What was solved for, where that is not what was released."""
+    if not decision.repair:
+        return ()
+    return (
+        "the constraints admit no point for the released data, so the model was solved for "
+        f"{decision.repair}",
+    )
+
+
+def _made_up(model: WrittenModel) -> tuple[str, ...]:
+    """Which released data are known through sums alone."""
+    names = [f"'{name}'" for name in model.summed]
+    if not names:
+        return ()
+    return (
+        f"{together(names)}: only the weighted sums that the model reads were released, so single "
+        "entries in result.released are made up to have these sums",
+    )

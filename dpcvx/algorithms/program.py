@@ -425,7 +425,7 @@ def compile_agent(
         asserted=agent.sensitivity,
         set_description=str(projector),
         limits=tuple(
-            private_constraint(c, agent.private, f"Constraint {k} of agent '{name}'", name)
+            _private_constraint(c, agent, k, name)
             for k, c in agent.limits
             if as_written is None or as_written.margins
         ),
@@ -472,6 +472,21 @@ def _relaxed_set(
     pieces = tuple(replace(piece, variable=twins[piece.variable].id) for piece in layout.pieces)
     trees = [constraint.tree_copy(dict(places)) for constraint in constraints]
     return cone_data(None, trees, [twins[v.id] for v in variables], Layout(pieces))
+
+
+def _private_constraint(
+    constraint: cp.Constraint, agent: Agent, position: int, name: str
+) -> PrivateConstraint:
+    """A constraint with private data, with real numbers in place of integers."""
+    integral = [v for v in constraint.variables() if any(v.attributes[k] for k in INTEGRAL)]
+    twins = {id(v): relaxed(v) for v in integral}
+    numbers = {twins[id(v)].id: v.id for v in integral}
+    if twins:
+        constraint = constraint.tree_copy(dict(twins))
+    what = f"Constraint {position} of agent '{name}'"
+    found = private_constraint(constraint, agent.private, what, name)
+    pieces = [replace(p, variable=numbers.get(p.variable, p.variable)) for p in found.layout.pieces]
+    return replace(found, layout=Layout(tuple(pieces))) if twins else found
 
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:

@@ -30,6 +30,7 @@ from ..model.canonical import ConeData, public_copy
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked
 from ..model.matrices import as_array
+from ..model.private import Private
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..solvers.conic import Outcome
@@ -64,7 +65,12 @@ class Statistic(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether it tells the data themselves."""
+        """Whether it tells the data themselves: if not, sums of them."""
+        ...
+
+    @property
+    def private(self) -> tuple[PrivateSpec, ...]:
+        """The private objects."""
         ...
 
     @property
@@ -140,7 +146,7 @@ class Decision:
     duals: Mapping[int, Any] = field(default_factory=dict)  # by the id of the user's constraint
     extra: Array = field(default_factory=lambda: np.zeros(0))  # auxiliary entries of margins
     slack: Mapping[str, Array] = field(default_factory=dict)  # by which constraints are missed
-    data: tuple[Array, ...] = ()  # what was put in, by agent
+    data: tuple[Array, ...] = ()  # what was put in, by agent; () where that was not released
     repair: str = ""  # what that was, where the constraints admit no point for what left
     scenarios: int = 0  # that were asked for
     solver: str | None = None
@@ -167,6 +173,17 @@ class WrittenModel:
         return any(what for agent in self.agents for what in agent.called)
 
     @property
+    def bends(self) -> bool:
+        """Whether some cost is not known to be affine in the data."""
+        return any(agent.bends for agent in self.agents)
+
+    @property
+    def summed(self) -> list[str]:
+        """Private objects of which weighted sums alone are released."""
+        told = [one for one in self.published if one is not None and not one.whole]
+        return [spec.name for one in told for spec in one.private]
+
+    @property
     def mixed(self) -> bool:
         """Whether some variable is boolean or integer."""
         return any(v.attributes[kind] for v in self.variables.values() for kind in INTEGRAL)
@@ -182,7 +199,7 @@ class WrittenModel:
         """
         size = sum(a.layout.size + sum(spec.size for spec in a.specs) for a in self.agents)
         pairs = min(count, _MOST // max(size, 1)) // 2
-        if not self.published or not any(agent.bends for agent in self.agents):
+        if not self.published or not self.bends:
             return []
         draws = source_for(_SEED, (0,)).at(0, 0)
         drawn: list[tuple[Array, ...]] = []
@@ -262,14 +279,20 @@ class WrittenModel:
         first = self._decided(data, tight, scenarios, solver)
         if first.vectors is None and scenarios:
             first = self._decided(data, tight, (), solver)
-        if first.vectors is not None or first.outcome is Outcome.UNBOUNDED:
-            return first
+        if first.vectors is not None:
+            return self._told(first, data)
+        if first.outcome is Outcome.UNBOUNDED:
+            return self._told(first, data)
         for repair in (self._nearest, self._proxies):
             other = repair(data)
             again = None if other is None else self._decided(other[0], tight, (), solver)
             if other is not None and again is not None and again.vectors is not None:
-                return replace(again, repair=other[1])
-        return first
+                return self._told(replace(again, repair=other[1]), other[0])
+        return self._told(first, data)
+
+    def _told(self, decision: Decision, data: Sequence[Array]) -> Decision:
+        """With the data that were put in, where these were released with noise."""
+        return replace(decision, data=tuple(data)) if self.published else decision
 
     def _decided(
         self,
@@ -318,7 +341,7 @@ class WrittenModel:
             duals = {number: constraint.dual_value for number, constraint in pairs}
         extra = np.concatenate([np.zeros(0), *(values[one.id] for one in extras)])
         slack = {what: np.ravel(values[one.id]) for what, one in slacks.items()}
-        return Decision(outcome, vectors, duals, extra, slack, tuple(data))
+        return Decision(outcome, vectors, duals, extra, slack)
 
     def _flat(self, variable: cp.Variable, value: Any) -> Array:
         """A variable's entries; 0 where nothing depends on it.
@@ -484,7 +507,15 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:
     """A copy of a tree with other leaves, and the values of public parameters."""
     public = [p for p in tree.parameters() if id(p) not in places]
-    return public_copy(tree, public).tree_copy(dict(places))
+    copy = public_copy(tree, public).tree_copy(dict(places))
+    left = [p.name() for p in copy.parameters() if isinstance(p, Private)]
+    if left:
+        raise ModelError(
+            f"Private '{left[0]}' is an option of an atom, such as the threshold M of "
+            "cp.huber(x, M), which cvxpy does not replace. Write the term with the data as an "
+            "argument, such as M ** 2 * cp.huber(x / M) with a public M."
+        )
+    return copy
 
 
 def _copied(variable: cp.Variable) -> cp.Variable:

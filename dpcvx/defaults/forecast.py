@@ -115,7 +115,7 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
         names = together([f"'{spec.name}'" for spec in released.private])
         yield (
             f"the {released.size} weighted sums that the model reads of {names}",
-            f"{spread:.3g} (standard deviation) per sum of {{}}",
+            f"{_range(spread * released.sum_units)} (standard deviation) per sum of {{}}",
         )
         return
     if not released.whole:

@@ -82,10 +82,24 @@ def _planned(kind: type[P], problem: Declaration, request: Request, known: Compi
     diverges = plan.algorithm.diverges(plan.program)
     return replace(
         plan,
-        choices=proposal.choices,
+        choices=(*proposal.choices, *_averaged(plan)),
         warnings=diverges or bent(problem, plan.program),
         beside=proposal.forecast if not diverges else "",
     )
+
+
+def _averaged(plan: Terms) -> tuple[Choice, ...]:
+    """What the server minimizes, where the objective bends in what was released."""
+    method, model = plan.algorithm, plan.program.model
+    if model is None or not plan.noisy or not isinstance(method, OneShot):
+        return ()
+    if method.scenarios < 2 or not model.bends:
+        return ()
+    why = (
+        f"the mean of the objective over {method.scenarios} data sets that the released data are "
+        "consistent with is minimized, since the objective bends in the data"
+    )
+    return (Choice("scenarios", why),)
 
 
 def propose(problem: Declaration, request: Request, known: Compiled | None = None) -> Proposal:

@@ -204,6 +204,17 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 f"Private '{label}' takes one of bounds=, boolean=, simplex= and symmetric= or "
                 "PSD=, which say what its entries can be. Keep one."
             )
+        if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
+            raise ModelError(
+                f"Private '{label}' has boolean=True and {show(adjacency)}. Entries that are 0 or "
+                "1 change by 1, so this adjacency hides no change of them. Write dp.Within(1)."
+            )
+        if simplex and isinstance(adjacency, Within) and adjacency.norm == "entry":
+            raise ModelError(
+                f"Private '{label}' has simplex=True and an adjacency of single entries. A row "
+                "that sums to 1 changes in two entries at least. Write norm=1 or norm=2, as in "
+                f"dp.Within({2 * adjacency.radius:g}, norm=1)."
+            )
         if limits is not None:
             nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
         nonneg = nonneg or boolean or simplex

@@ -493,7 +493,10 @@ def _statistic(
         raise refused("malformed", "a statistic for constraints with private data")
     sums = offer.program.sums
     if asked.kind == "sums" and (
-        sums is None or asked.encode is None or (sums != asked.encode).nnz > 0
+        sums is None
+        or asked.encode is None
+        or sums.shape != asked.encode.shape
+        or (sums != asked.encode).nnz > 0
     ):
         raise refused("malformed", "sums that the model does not read")
     found = restated(known, noise.mechanism.norm, offer.agent, asked)

@@ -169,6 +169,9 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.mechanism.norm)
     scale, noise = _noise(chosen, agent, bound.value)
+    moved, tight = bound.value, bound.tight
+    if agent.program.as_written and agent.publication is not None:
+        moved, tight = agent.publication.sensitivity, True  # of what is released
     leaves = bound.value > 0 or agent.program.hands_over
     if own and leaves:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
@@ -178,8 +181,8 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
         changes=changes(known.private),
         epsilon=price.epsilon,
         norm=chosen.mechanism.norm,
-        sensitivity=bound.value,
-        tight=bound.tight,
+        sensitivity=moved,
+        tight=tight,
         certificate="asserted" if _claims(agent) else known.certificate,
         scale=scale,
         noise=noise,

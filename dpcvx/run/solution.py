@@ -21,6 +21,8 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 
 Array = NDArray[np.float64]
+# Of the largest dual value: solvers leave so much of none.
+_UNPAID = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +208,7 @@ class Solution:
         constraint : cvxpy constraint
         draws : int
         tolerance : float
-            Relative, beside a thousandth of the largest dual value of the constraint.
+            Relative to the dual value, next to a millionth of the largest dual value of all.
 
         Returns
         -------
@@ -222,8 +224,11 @@ class Solution:
         check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)
         decision, model = self._priced(constraint), self.program.model
         value = np.asarray(decision.duals[constraint.id], dtype=float)
-        near = tolerance * np.maximum(np.abs(value), 1e-3 * np.abs(value).max(initial=0.0))
+        sizes = [np.abs(np.asarray(dual)).max(initial=0.0) for dual in decision.duals.values()]
+        near = tolerance * np.abs(value) + _UNPAID * max(sizes)
         assert model is not None
+        if not model.published:  # nothing is noisy
+            return np.ones(value.shape)
         stays = np.zeros(value.shape)
         for left in model.redrawn(decision.data, draws):
             drawn = model.scenarios(left, decision.scenarios)
@@ -239,16 +244,22 @@ class Solution:
         if decision is None or decision.vectors is None:
             raise PrivacyError(
                 "This run has no dual values, so constraint.dual_value is None. Write "
-                "problem.plan(dp.OneShot(as_written=True), ...), which solves one problem for "
-                "released data and has its prices. Noisy steps have none that say anything, and "
-                "exact prices would reveal private data."
+                "problem.plan(dp.OneShot(as_written=True), ...), which solves the model for "
+                "released data and has its prices. Other runs release gradients or linear "
+                "coefficients, whose prices say nothing, and exact prices would reveal the data."
             )
         number = constraint.id if isinstance(constraint, cp.Constraint) else None
         if number not in decision.duals:
+            model = self.program.model
+            if model is not None and model.mixed:
+                raise ModelError(
+                    "A problem with boolean or integer variables has no dual values, as in cvxpy. "
+                    "Fix these variables, or relax them, and solve again for result.released."
+                )
             raise ModelError(
-                "solution.dual(constraint) takes a constraint of an agent or of coupling= that was "
-                "solved as it stands. Mixed-integer problems and constraints with margins have no "
-                "dual values. Pass the Python object that you gave to dp.Agent or dp.Problem."
+                "solution.dual(constraint) takes a constraint of an agent or of coupling=. Pass "
+                "the Python object that you gave to dp.Agent or dp.Problem. Constraints that "
+                "margins keep for the true data have no dual value."
             )
         return decision
 

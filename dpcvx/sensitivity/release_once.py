@@ -192,6 +192,11 @@ class Publication:
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
 
+    @property
+    def sum_units(self) -> Array:
+        """Of weighted sums: what a component of 1 means, where the largest weight is 1."""
+        return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
+
     def told_moves(self) -> tuple[Array | None, Array | None]:
         """Targets and figures of estimates next to public proxy data, for who makes them anew.
 
@@ -234,7 +239,8 @@ class Publication:
             return f"scale {_range(scale / self.weights)} per component of the slope J d"
         if self.kind == "sums":
             names = together([f"'{spec.name}'" for spec in self.private])
-            return f"scale {scale:.6g} per weighted sum of {names}; the model reads {self.size}"
+            sizes = _range(scale * self.sum_units)
+            return f"scale {sizes} per weighted sum of {names}; the model reads {self.size}"
         if self.kind == "shaped slope":
             covariance = self.slope_covariance(scale * scale)
             assert covariance is not None

@@ -7,7 +7,7 @@ functions live outside the package's first level so that a program that uses the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import cvxpy as cp
@@ -222,7 +222,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
 
 
 def _as_written(
-    agent: Agent, local: LocalProgram, sources: Iterable[Sealed], solution: Solution
+    agent: Agent, local: LocalProgram, sources: Sequence[Sealed], solution: Solution
 ) -> float:
     """The value of an objective that was not compiled."""
     values = read(local.form.private, sources)

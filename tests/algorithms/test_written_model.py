@@ -82,7 +82,9 @@ def test_released_data_are_public_and_of_the_declared_kind():
     }
     x, data = cp.Variable(4, name="x"), {}
     for name, (values, kind) in kinds.items():
-        data[name] = dp.Private(values, adjacency=dp.Within(1.0), name=name, **kind)
+        norm = 1 if name == "shares" else "entry"
+        adjacency = dp.Within(1.0, norm=norm)
+        data[name] = dp.Private(values, adjacency=adjacency, name=name, **kind)
     cost = cp.sum(cp.exp(cp.multiply(data["mask"], x))) + cp.norm(data["shares"] @ x[:3])
     cost += cp.quad_form(x[:2], data["cov"]) + data["levels"] @ cp.square(x[:2] - 1)
     result = dp.Problem([dp.Agent(cp.Minimize(cost), name="all")]).solve(**BUDGET, seed=3)
@@ -163,7 +165,7 @@ def test_without_closest_data_the_proxy_is_solved_for():
     ).model
     decision = model.decide([np.array([-3.0, -2.0])])
     assert decision.vectors is not None and decision.repair == "the public proxy data"
-    assert decision.data[0] == pytest.approx([2.0, 2.0])
+    assert decision.data == ()  # nothing was released
 
 
 def test_a_penalty_lets_released_constraints_be_missed():
@@ -291,3 +293,61 @@ def test_models_that_read_the_data_affinely_have_no_scenarios():
     problem = dp.Problem([dp.Agent(cp.Minimize(d @ x + cp.norm(x - 1)), [cp.norm1(x) <= 3])])
     plan = problem.plan(dp.OneShot(as_written=True), **BUDGET)
     assert plan.program.model.scenarios([np.ones(2)], 20) == []
+
+
+def test_a_run_without_a_decision_says_so_and_keeps_its_ledger(tmp_path):
+    """What was released is public whether or not the model has a solution for it."""
+    x = cp.Variable(2, nonneg=True, name="x")
+    d = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="d", nonneg=True)
+    unbounded = dp.Problem([dp.Agent(cp.Minimize(cp.norm(x - d) - 2 * cp.sum(x)), name="a")])
+    path = tmp_path / "spent.jsonl"
+    plan = unbounded.plan(**BUDGET)
+    result = plan.run(ledger=path)
+    assert result.status is Status.UNBOUNDED and result.released["d"].shape == (2,)
+    assert plan.replay(path).status is Status.UNBOUNDED
+    n = cp.Variable(2, integer=True, name="n")
+    agent = dp.Agent(cp.Minimize(cp.sum(n)), [n >= d, cp.sum(n) <= 1], name="a")
+    whole = dp.Problem([agent]).solve(constraints="released", **BUDGET, seed=0)
+    assert whole.status is Status.INFEASIBLE and set(whole.released) == {"d"}
+
+
+def test_results_without_noise_hold_no_data():
+    problem, _, supply = market()
+    result = problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    assert np.float64(VALUES[1]).tobytes() not in pickle.dumps(result)
+    assert result.solution.dual_stability(supply) == pytest.approx(1.0)
+
+
+def test_data_in_options_of_atoms_are_refused_before_a_run():
+    x = cp.Variable(3, name="x")
+    d = dp.Private(2.0, adjacency=dp.Within(0.1), name="d", nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.huber(x - 1, d))), name="a")])
+    with pytest.raises(dp.ModelError, match="Private 'd' is an option of an atom"):
+        problem.plan(dp.OneShot(as_written=True), **BUDGET)
+
+
+def test_prices_that_are_none_stay():
+    problem, x, supply = market()
+    far = x <= 100
+    agent = dp.Agent(problem.agents[0].objective, [supply, far], name="buyer")
+    solution = dp.Problem([agent]).plan(**BUDGET).run(seed=0).solution
+    assert solution.dual(far) == pytest.approx(0.0, abs=1e-6)
+    assert solution.dual_stability(far, draws=4) == pytest.approx(1.0)
+
+
+def test_integers_stand_beside_margins():
+    n = cp.Variable(3, integer=True, name="n")
+    need = dp.Private([1.2, 2.2, 0.3], adjacency=dp.Within(0.01), name="need")
+    cost = cp.Minimize(cp.sum(n) + cp.sum(cp.pos(2 - n)))
+    problem = dp.Problem([dp.Agent(cost, [n >= need, n <= 9], name="a")])
+    result = problem.solve(violation_probability=0.05, epsilon=1.0, delta=1e-6, seed=0)
+    assert result[n] == pytest.approx([2.0, 3.0, 1.0])
+
+
+def test_sums_are_told_in_units_of_the_data_and_entries_are_made_up():
+    S, g = np.kron(np.eye(2), np.ones((1, 5))), cp.Variable(2, name="g")
+    d = dp.Private(np.full(10, 0.5), adjacency=dp.Within(0.05), name="load")
+    plan = dp.Problem([dp.Agent(cp.Minimize(cp.norm(S @ d - g)), name="a")]).plan(**BUDGET)
+    assert "scale 0.05" in plan.guarantee.agents[0].noise
+    result = plan.run(seed=0)
+    assert any("made up" in note for note in result.notes)

@@ -322,7 +322,7 @@ def most_entropy() -> Case:
 
 @model
 def nearest_shares() -> Case:
-    p = private(rng().dirichlet(np.ones(6)), 0.02, "p", 1 / 6, simplex=True)
+    p = private(rng().dirichlet(np.ones(6)), 0.04, "p", 1 / 6, norm=1, simplex=True)
     q = cp.Variable(6, nonneg=True, name="q")
     near = cp.Minimize(cp.sum(cp.rel_entr(q, p + 0.01)))
     return alone(near, [cp.sum(q) == 1, q[0] + q[1] >= 0.5])

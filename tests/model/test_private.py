@@ -627,7 +627,7 @@ def test_runs_cannot_change_what_a_plan_fixes(name):
 )
 def test_data_are_of_the_declared_kind(kind, values, fault):
     with pytest.raises(dp.DataError, match=fault) as caught:
-        dp.Private(values, name="d", adjacency=dp.Within(0.1), **kind)
+        dp.Private(values, name="d", adjacency=dp.Within(1.0, norm=1), **kind)
     assert "1.5" not in str(caught.value) and "0.6" not in str(caught.value)
 
 
@@ -640,11 +640,12 @@ def test_data_are_of_the_declared_kind(kind, values, fault):
         ({"simplex": True, "PSD": True}, "Keep one"),
         ({"boolean": 1}, "boolean=1"),
         ({"bounds": (0, 1), "nonpos": True}, "nonneg and nonpos at once"),
+        ({"simplex": True}, r"dp\.Within\(2, norm=1\)"),
     ],
 )
 def test_kinds_that_contradict_each_other_are_refused(kind, said):
     with pytest.raises(dp.ModelError, match=said):
-        dp.Private(shape=(2, 2), name="d", adjacency=dp.Within(0.1), **kind)
+        dp.Private(shape=(2, 2), name="d", adjacency=dp.Within(1.0), **kind)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -658,7 +659,7 @@ def test_the_admissible_point_is_the_closest(seed):
     }
     for name, limits in shape.items():
         kind = {"bounds": (-0.5, 1.0)} if name == "bounds" else {"simplex": True}
-        spec = dp.Private(shape=(3, 4), name="d", adjacency=dp.Within(0.1), **kind).spec
+        spec = dp.Private(shape=(3, 4), name="d", adjacency=dp.Within(0.1, 2), **kind).spec
         X = cp.Variable((3, 4))
         cp.Problem(cp.Minimize(cp.sum_squares(X - far)), limits(X)).solve(cp.CLARABEL)
         assert spec.shaped(spec.admissible(spec.kept(far))) == pytest.approx(X.value, abs=1e-5)
@@ -668,3 +669,11 @@ def test_the_sign_of_bounds_is_known_to_cvxpy():
     bounded = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1), bounds=(0.5, 2))
     assert bounded.is_nonneg() and not bounded.is_nonpos()
     assert (cp.Variable() * cp.sum(bounded)).is_dcp()
+
+
+@pytest.mark.parametrize("norm", ["entry", 1, 2, "inf"])
+def test_a_flip_is_a_change_of_one(norm):
+    """Smaller changes hide nothing: rounding to 0 and 1 would undo the noise."""
+    with pytest.raises(dp.ModelError, match=r"hides no change of them. Write dp\.Within\(1\)"):
+        dp.Private(shape=3, name="d", adjacency=dp.Within(0.5, norm), boolean=True)
+    assert dp.Private(shape=3, name="d", adjacency=dp.Within(1, norm), boolean=True).is_nonneg()
