@@ -288,11 +288,10 @@ class Problem(Declaration):
         Agents whose private data may describe the same person or thing, such as hospitals with
         common patients. One change then touches the data of all agents of a group at once, and
         the guarantee composes over them. Data of agents in no common group compose in parallel.
-    coupling : sequence of cvxpy equalities and inequalities, optional
-        Public affine constraints between variables of several agents, such as
-        ``[A @ x + B @ y == c]`` or ``[x + y <= c]``, for methods that take them. Slack variables of
-        inequalities are held by the agent without private data if there is one such agent, and
-        else by an agent of their own, called "slack of coupling".
+    coupling : sequence of cvxpy constraints, optional
+        Public convex constraints between variables of several agents, such as ``[x + y <= c]``;
+        most methods take affine ones. Slack variables of affine inequalities are held by the agent
+        without private data if there is one, else by an agent called "slack of coupling".
 
     Notes
     -----
@@ -302,7 +301,7 @@ class Problem(Declaration):
     Raises
     ------
     ModelError
-        If a coupling is not affine in the agents' variables, names repeat, a group names no agent
+        If a coupling is not convex in the agents' variables, names repeat, a group names no agent
         or shares one with another, an agent shares nothing with the others, or a start has a wrong
         shape.
     PrivacyError
