@@ -75,6 +75,7 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     """
     name = str(net.get("name") or "pandapower net")
     try:
+        importlib.import_module("pandapower")  # its submodules may be there without it
         convert = importlib.import_module("pandapower.converter.pypower.to_ppc").to_ppc
     except ImportError:
         raise CaseError(
