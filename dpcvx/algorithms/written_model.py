@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
-from cvxpy.error import SolverError
+from cvxpy.error import DCPError, SolverError
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -375,7 +375,7 @@ class WrittenModel:
                 try:
                     problem.solve(solver=chosen)
                     break
-                except (SolverError, ArithmeticError, ValueError):
+                except (SolverError, DCPError, ArithmeticError, ValueError):
                     continue
             else:
                 return Outcome.FAILED, {}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._arguments import is_int, one_of
 from .._words import plural
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
@@ -287,14 +288,16 @@ def substitutes(problem: Declaration, request: Request) -> bool:
     method = algorithm is None
     if isinstance(algorithm, OneShot):
         method = algorithm.sharing is None and algorithm.as_written is None
-    once = request.rounds in (None, 1) and request.release in (None, "once")
+    # The request may hold anything here: it was refused before.
+    once = request.rounds is None or (is_int(request.rounds, 1) and int(request.rounds) == 1)
+    once = once and (request.release is None or one_of(request.release, "once"))
     plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
     small = all(isinstance(p.adjacency, Within) for agent in problem.agents for p in agent.private)
     return (
         method
         and once
         and plain
-        and request.observer == "everyone"
+        and one_of(request.observer, "everyone")
         and (small or not noisy)
         and all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from .._arguments import one_of
 from .._words import together
 from ..algorithms.one_shot import OneShot
 from ..errors import ModelError, PrivacyError, UnsolvableError
@@ -59,7 +60,7 @@ def planned(
         The same problem, compiled before: for plans that differ in other things.
     """
     given = request.algorithm
-    if request.constraints != "released":
+    if not one_of(request.constraints, "released"):
         try:
             return _planned(kind, problem, request, known)
         except UnsolvableError:

@@ -9,7 +9,15 @@ from dataclasses import replace
 import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 
-from .._arguments import Kind, check_argument, choice, finite, optional, positive_finite
+from .._arguments import (
+    Kind,
+    check_argument,
+    choice,
+    finite,
+    one_of,
+    optional,
+    positive_finite,
+)
 from .._words import number, together
 from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
@@ -139,7 +147,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 def _check_released(request: Request, what: str | None) -> bool:
     """Whether constraints with private data are to hold for released data only."""
     check_argument("", "constraints", request.constraints, _FOR)
-    if request.constraints != "released":
+    if not one_of(request.constraints, "released"):
         return False
     if what is None:
         raise PrivacyError(
