@@ -30,7 +30,6 @@ from ..model.canonical import ConeData, public_copy
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked
 from ..model.matrices import as_array
-from ..model.private import Private
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..solvers.conic import Outcome
@@ -508,7 +507,7 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
     """A copy of a tree with other leaves, and the values of public parameters."""
     public = [p for p in tree.parameters() if id(p) not in places]
     copy = public_copy(tree, public).tree_copy(dict(places))
-    left = [p.name() for p in copy.parameters() if isinstance(p, Private)]
+    left = [private.name() for private in private_in(copy)]
     if left:
         raise ModelError(
             f"Private '{left[0]}' is an option of an atom, such as the threshold M of "

@@ -24,7 +24,6 @@ METHODS = {
     "mean in shares": dp.FederatedAveraging(step=0.1, sharing=SHARING),
     "central": dp.OneShot(),
     "central in shares": dp.OneShot(sharing=SHARING),
-    "as written": dp.OneShot(as_written=True),
     "neighbors": dp.DecentralizedGradient("ring"),
     "primal-dual": dp.PrimalDual(),
 }
