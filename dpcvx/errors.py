@@ -22,7 +22,7 @@ class ModelError(DpcvxError, ValueError):
 
 
 class UnsolvableError(ModelError):
-    """The model has no solution, whichever method is used."""
+    """The problem has no solution, or none for some values of the noise, by whatever method."""
 
 
 class DataError(ModelError):

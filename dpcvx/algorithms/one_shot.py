@@ -60,7 +60,7 @@ from .secret_terms import (
 )
 from .summed import SHARING, SecretSharing, divided
 from .toward_start import followed
-from .written_model import Decision, Tight, WrittenModel
+from .written_model import Decision, WrittenModel
 
 Array = NDArray[np.float64]
 
@@ -110,8 +110,8 @@ class Left:
     terms : DataTerms or None
         None where the model is solved as it is written.
     data : ndarray or None
-        Its private data as they left, or what left in their place where the model is solved as it
-        is written; None where neither is asked for.
+        Its private data as released, or weighted sums of them where the model is solved as it is
+        written; None where neither is asked for.
     """
 
     terms: DataTerms | None
@@ -364,7 +364,7 @@ class OneShot(Algorithm[Server, Member]):
                 server, pool.total(replies), server.curvatures, [None] * len(replies)
             )
         if program.model is not None:
-            return self._as_written(server, program.model, [reply.data for reply in replies])
+            return self._as_written(server, [reply.data for reply in replies])
         slope = np.zeros(size_of(program))
         for place, reply in zip(server.joint.places, replies, strict=True):
             slope[place] += reply.terms.slope
@@ -372,16 +372,10 @@ class OneShot(Algorithm[Server, Member]):
         server, slope = self._toward_start(server, slope)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
 
-    def _as_written(self, server: Server, model: WrittenModel, left: Sequence[Array]) -> Server:
-        """Solve what users wrote, for what left."""
+    def _as_written(self, server: Server, released: Sequence[Array]) -> Server:
+        """Solve what users wrote, for what was released."""
         program = server.program
-        drawn = model.scenarios(left, self.scenarios)
-        tight = [
-            Tight(kept.agent, kept.columns, kept.tightened.at(left[kept.agent]))
-            for kept in program.kept
-        ]
-        decision = model.decide(model.restored(left), tight, drawn, self.solver)
-        decision = replace(decision, scenarios=self.scenarios, solver=self.solver)
+        decision = program.decide(released, self.scenarios, self.solver)
         server = replace(server, decision=decision, outcome=decision.outcome)
         if decision.vectors is None:
             return server

@@ -38,7 +38,7 @@ from ..solvers.separable import separable
 from ..solvers.tightened import Tightened
 from .toward_start import SlopeNoise
 from .weighted_sums import weighted_sums
-from .written_model import INTEGRAL, WrittenModel, relaxed, written_model
+from .written_model import Decision, Tight, WrittenModel, integral, relaxed, written_model
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -226,6 +226,28 @@ class Program:
         """Whether constraints contain private data, which the true data may break."""
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
+    def decide(self, released: Sequence[Array], scenarios: int, solver: str | None) -> Decision:
+        """Solve the model as it is written, for what agents released.
+
+        Parameters
+        ----------
+        released : sequence of ndarray
+            By agent: its data, one object after the other, or weighted sums of them.
+        scenarios : int
+            Over how many data sets that the release is consistent with costs are averaged.
+        solver : str or None
+            For cvxpy.
+        """
+        model = self.model
+        assert model is not None
+        margins = [
+            Tight(kept.agent, kept.columns, kept.tightened.at(released[kept.agent]))
+            for kept in self.kept
+        ]
+        drawn = model.scenarios(released, scenarios)
+        decision = model.decide(model.restored(released), margins, drawn, solver)
+        return replace(decision, scenarios=scenarios, solver=solver)
+
     @property
     def kernel(self) -> str:
         """What takes the steps of projections; empty where no agent's set asks for any."""
@@ -369,9 +391,7 @@ def compile_agent(
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     if as_written is None:
         _require_real(agent, name)
-        constraint_data = cone_data(None, constraints, variables, layout)
-    else:
-        constraint_data = _relaxed_set(constraints, variables, layout)
+    constraint_data = _relaxed_set(constraints, variables, layout)
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
         terms = agent.cost, layout, agent.private, name
@@ -387,7 +407,9 @@ def compile_agent(
         form, rest = normal_form(cp.Constant(0.0), layout, agent.private, name), None
     if proximal and rest is not None and rest.A.nnz > _SOLVED and separable(rest) is None:
         form, rest = sorted_out(False)
-    minimized = coupling is not None and not agent.private
+    exact = None if as_written is None else constraint_data
+    if as_written is None and coupling is not None and not agent.private:
+        exact = _objective(agent, layout)
     shared = np.flatnonzero(model.where >= 0)
     values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
     blocks = blocks_of(constraint_data, name)
@@ -417,7 +439,7 @@ def compile_agent(
         rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),
-        exact=_objective(agent, layout) if minimized and as_written is None else None,
+        exact=exact,
         shared=shared,
         slots=model.where[shared],
         start=start.x,
@@ -443,8 +465,6 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
     def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
             return local.exact
-        if local.as_written:
-            return local.constraints
         return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
     found = once_per_kind(program.agents, exact)
@@ -455,7 +475,7 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
 def _require_real(agent: Agent, name: str) -> None:
     """Refuse integral variables."""
     for variable in agent.variables:
-        if any(variable.attributes[kind] for kind in INTEGRAL):
+        if integral(variable):
             raise ModelError(
                 f"Variable '{variable.name()}' of agent '{name}' is boolean or integer, and local "
                 "steps are convex. Use dp.OneShot(), which solves the model as it is written for "
@@ -467,26 +487,31 @@ def _relaxed_set(
     constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable], layout: Layout
 ) -> ConeData:
     """The set of public constraints, with real numbers in place of integers."""
-    twins = {v.id: relaxed(v) for v in variables}
-    places = {id(v): twins[v.id] for v in variables}
-    pieces = tuple(replace(piece, variable=twins[piece.variable].id) for piece in layout.pieces)
-    trees = [constraint.tree_copy(dict(places)) for constraint in constraints]
-    return cone_data(None, trees, [twins[v.id] for v in variables], Layout(pieces))
+    twins = _relaxed(variables)
+    if not twins:
+        return cone_data(None, constraints, variables, layout)
+    real = [twins.get(id(v), v) for v in variables]
+    pieces = zip(layout.pieces, real, strict=True)
+    moved = Layout(tuple(replace(piece, variable=v.id) for piece, v in pieces))
+    return cone_data(None, [c.tree_copy(dict(twins)) for c in constraints], real, moved)
 
 
 def _private_constraint(
     constraint: cp.Constraint, agent: Agent, position: int, name: str
 ) -> PrivateConstraint:
     """A constraint with private data, with real numbers in place of integers."""
-    integral = [v for v in constraint.variables() if any(v.attributes[k] for k in INTEGRAL)]
-    twins = {id(v): relaxed(v) for v in integral}
-    numbers = {twins[id(v)].id: v.id for v in integral}
-    if twins:
-        constraint = constraint.tree_copy(dict(twins))
-    what = f"Constraint {position} of agent '{name}'"
-    found = private_constraint(constraint, agent.private, what, name)
-    pieces = [replace(p, variable=numbers.get(p.variable, p.variable)) for p in found.layout.pieces]
-    return replace(found, layout=Layout(tuple(pieces))) if twins else found
+    what, twins = f"Constraint {position} of agent '{name}'", _relaxed(constraint.variables())
+    if not twins:
+        return private_constraint(constraint, agent.private, what, name)
+    numbers = {twins[id(v)].id: v.id for v in constraint.variables() if id(v) in twins}
+    real = private_constraint(constraint.tree_copy(dict(twins)), agent.private, what, name)
+    pieces = [replace(p, variable=numbers.get(p.variable, p.variable)) for p in real.layout.pieces]
+    return replace(real, layout=Layout(tuple(pieces)))
+
+
+def _relaxed(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
+    """Real variables in place of those that are integral, by Python's id of these."""
+    return {id(v): relaxed(v) for v in variables if integral(v)}
 
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:

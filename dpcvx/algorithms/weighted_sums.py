@@ -1,4 +1,4 @@
-"""Through which weighted sums of its data a model reads them: what leaves once may be that alone.
+"""The weighted sums through which a model reads its data: they may be released in their place.
 
 Entries with proportional columns in all that a model reads enter it through one weighted sum. The
 sum moves no more than its largest entry does, and noise is added once, not once per entry.
@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from ..model.canonical import parameter_columns
 from ..model.matrices import as_array
-from .written_model import INTEGRAL, WrittenAgent, free
+from .written_model import WrittenAgent, free, integral
 
 Array = NDArray[np.float64]
 
 # Columns that differ by less, relative to their largest entry, are proportional.
 _DIGITS = 10
-# Entries of what a model reads, beyond which the data themselves leave.
-_MOST = 2_000_000
+# Entries of what a model reads, and of data that are put in one by one, beyond which the data
+# themselves are released.
+_MOST, _ONE_BY_ONE = 2_000_000, 2000
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
@@ -42,9 +43,10 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
     if size < 2 or any(spec.symmetric or spec.kind != "real" for spec in agent.specs):
         return None  # whose domains tie entries together
     read = None
-    if not any(v.attributes[kind] for v in _variables(agent) for kind in INTEGRAL):
+    trees = (agent.cost, *agent.constraints)
+    if not any(integral(v) for tree in trees for v in tree.variables()):
         read = parameter_columns(agent.cost, agent.constraints, agent.data)
-    if read is None:
+    if read is None and size <= _ONE_BY_ONE:
         read = _of_tree(agent)
     if read is None or read.shape[0] * size > _MOST:
         return None
@@ -55,8 +57,8 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
         used = np.flatnonzero(column)
         if used.size:
             lead = float(column[np.abs(column).argmax()])
-            alike = np.round(column / lead, _DIGITS) + 0.0  # no negative zeros
-            classes.setdefault(alike.tobytes(), []).append((j, lead))
+            direction = np.round(column / lead, _DIGITS) + 0.0  # no negative zeros
+            classes.setdefault(direction.tobytes(), []).append((j, lead))
     if not classes or len(classes) == size:
         return None
     rows = sp.lil_array((len(classes), size))
@@ -65,10 +67,6 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
         for j, lead in entries:
             rows[k, j] = lead / most / units[j]
     return sp.csr_array(rows)
-
-
-def _variables(agent: WrittenAgent) -> list[cp.Variable]:
-    return [v for tree in (agent.cost, *agent.constraints) for v in tree.variables()]
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
@@ -99,13 +97,18 @@ def _affine(expression: cp.Expression) -> bool:
 def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
     """An affine expression of the data, column by column."""
     used = {p.id for p in expression.parameters()}
+    if not expression.args:
+        sizes = [(expression.size, spec.size) for spec in agent.specs]
+        pairs = zip(agent.data, sizes, strict=True)
+        blocks = [sp.eye_array(*n) if p.id in used else sp.csr_array(n) for p, n in pairs]
+        return sp.csr_array(sp.hstack(blocks))
     zeros: dict[int, Any] = {id(p): cp.Constant(np.zeros(p.shape)) for p in agent.data}
 
-    def at(places: dict[int, Any]) -> Array:
+    def valued(places: dict[int, Any]) -> Array:
         value = expression.tree_copy({**zeros, **places}).value
         return np.asarray(as_array(value), dtype=float).ravel(order="F")
 
-    base, columns = at({}), []
+    base, columns = valued({}), []
     for parameter, spec in zip(agent.data, agent.specs, strict=True):
         if parameter.id not in used:
             columns.append(sp.csc_array((base.size, spec.size)))
@@ -114,6 +117,6 @@ def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
         for j in range(spec.size):
             unit = np.zeros(spec.size)
             unit[j] = 1.0
-            moved.append(at({id(parameter): cp.Constant(spec.shaped(unit))}) - base)
+            moved.append(valued({id(parameter): cp.Constant(spec.shaped(unit))}) - base)
         columns.append(sp.csc_array(np.column_stack(moved)))
     return sp.csr_array(sp.hstack(columns))

@@ -46,8 +46,6 @@ _OUTCOMES = {
     cp.UNBOUNDED_INACCURATE: Outcome.UNBOUNDED,
 }
 _SOLVED = (Outcome.SOLVED, Outcome.INACCURATE)
-# Attributes of variables that no convex solver keeps.
-INTEGRAL = ("boolean", "integer")
 # Variables and data of all scenarios together, beyond which fewer scenarios are drawn.
 _MOST = 100_000
 # Of the public draws that scenarios follow from.
@@ -99,14 +97,7 @@ class WrittenAgent:
     data: tuple[cp.Parameter, ...]
     specs: tuple[PrivateSpec, ...]
     proxies: tuple[Array | None, ...]  # public values of the private objects, flat
-
-    @property
-    def bends(self) -> bool:
-        """Whether the cost is not known to be affine in the data, for fixed variables."""
-        places: dict[int, Any] = {id(p): free(p) for p in self.data}
-        places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in self.cost.variables()}
-        with np.errstate(all="ignore"):
-            return bool(self.data) and not self.cost.tree_copy(places).is_affine()
+    bends: bool  # whether the cost is not known to be affine in the data, for fixed variables
 
     def split(self, flat: Array) -> list[Array]:
         """One flat array per private object."""
@@ -163,8 +154,8 @@ class WrittenModel:
     domain: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
     penalty: float | None = None  # of a unit by which a constraint with private data is missed
     published: tuple[Statistic | None, ...] = ()  # what each agent releases; () without noise
-    deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of that
-    laplace: tuple[bool, ...] = ()  # whether that noise is Laplace noise, or else normal
+    deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of it
+    laplace: tuple[bool, ...] = ()  # whether this is Laplace noise, or else Gaussian noise
 
     @property
     def limited(self) -> bool:
@@ -179,20 +170,20 @@ class WrittenModel:
     @property
     def summed(self) -> list[str]:
         """Private objects of which weighted sums alone are released."""
-        told = [one for one in self.published if one is not None and not one.whole]
-        return [spec.name for one in told for spec in one.private]
+        sums = [statistic for statistic in self.published if statistic and not statistic.whole]
+        return [spec.name for statistic in sums for spec in statistic.private]
 
     @property
     def mixed(self) -> bool:
         """Whether some variable is boolean or integer."""
-        return any(v.attributes[kind] for v in self.variables.values() for kind in INTEGRAL)
+        return any(map(integral, self.variables.values()))
 
     def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
         """Data of the declared kind that are closest to what left, by agent."""
         return self._put_together(released, None)
 
     def scenarios(self, released: Sequence[Array], count: int) -> list[tuple[Array, ...]]:
-        """Data that what left is consistent with, in pairs on both sides of it.
+        """Data that the release is consistent with, in pairs on both sides of it.
 
         Draws are the same for all plans, so that what is decided follows from what was released.
         """
@@ -202,10 +193,7 @@ class WrittenModel:
             return []
         draws = source_for(_SEED, (0,)).at(0, 0)
         drawn: list[tuple[Array, ...]] = []
-        sizes = [
-            left.size if one is None else one.size
-            for one, left in zip(self.published, released, strict=True)
-        ]
+        sizes = [0 if statistic is None else statistic.size for statistic in self.published]
         for _ in range(pairs):
             noise = [self._noise(k, size, draws) for k, size in enumerate(sizes)]
             drawn.append(self._put_together(released, noise))
@@ -213,7 +201,7 @@ class WrittenModel:
         return drawn
 
     def redrawn(self, data: Sequence[Array], count: int) -> Iterator[list[Array]]:
-        """What might leave, by agent, were these the true data; draws are always the same.
+        """What might be released, by agent, were these the true data; draws are always the same.
 
         Parameters
         ----------
@@ -223,14 +211,15 @@ class WrittenModel:
         """
         draws = source_for(_SEED, (1,)).at(0, 0)
         for _ in range(count):
-            left = []
-            for k, (one, own) in enumerate(zip(self.published, data, strict=True)):
-                if one is None:
-                    left.append(own)
+            released = []
+            for k, (statistic, flat) in enumerate(zip(self.published, data, strict=True)):
+                if statistic is None:
+                    released.append(flat)
                     continue
-                statistic = one.encode @ own + self._noise(k, one.size, draws)
-                left.append(statistic / one.encode.diagonal() if one.whole else statistic)
-            yield left
+                noisy = statistic.encode @ flat + self._noise(k, statistic.size, draws)
+                units = statistic.encode.diagonal() if statistic.whole else 1.0
+                released.append(noisy / units)
+            yield released
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
         """As large as that in what an agent releases; it is released nowhere."""
@@ -245,15 +234,15 @@ class WrittenModel:
     ) -> tuple[Array, ...]:
         if not self.published:
             return tuple(released)
-        found = []
-        for k, (one, left) in enumerate(zip(self.published, released, strict=True)):
-            if one is None:
-                found.append(left)
+        data = []
+        for k, (statistic, flat) in enumerate(zip(self.published, released, strict=True)):
+            if statistic is None:
+                data.append(flat)
                 continue
-            statistic = one.encode @ left if one.whole else left
-            more = np.zeros(one.size) if noise is None else noise[k]
-            found.append(np.concatenate(one.around(statistic, more)))
-        return tuple(found)
+            values = statistic.encode @ flat if statistic.whole else flat
+            more = np.zeros(statistic.size) if noise is None else noise[k]
+            data.append(np.concatenate(statistic.around(values, more)))
+        return tuple(data)
 
     def decide(
         self,
@@ -317,13 +306,13 @@ class WrittenModel:
                 constraints.append(copy)
         rows: list[cp.Constraint] = []
         extras: list[cp.Variable] = []
-        for one in tight:
-            y: Any = self._vector(self.agents[one.agent])[one.columns]
-            if one.data.q.size > one.data.n:
-                extras.append(cp.Variable(one.data.q.size - one.data.n))
+        for limit in tight:
+            y: Any = self._vector(self.agents[limit.agent])[limit.columns]
+            if limit.data.q.size > limit.data.n:
+                extras.append(cp.Variable(limit.data.q.size - limit.data.n))
                 y = cp.hstack([y, extras[-1]])
-            rows += _rows_of(one.data, y)
-            cost = cost + one.data.q @ y
+            rows += _rows_of(limit.data, y)
+            cost = cost + limit.data.q @ y
         constraints += [constraint.copy() for constraint in self.coupling]
         problem = cp.Problem(cp.Minimize(cost), [*constraints, *rows])
         outcome, values = self._ended(problem, solver)
@@ -338,8 +327,8 @@ class WrittenModel:
         if not self.mixed:
             pairs = zip(ids, constraints, strict=True)
             duals = {number: constraint.dual_value for number, constraint in pairs}
-        extra = np.concatenate([np.zeros(0), *(values[one.id] for one in extras)])
-        slack = {what: np.ravel(values[one.id]) for what, one in slacks.items()}
+        extra = np.concatenate([np.zeros(0), *(values[added.id] for added in extras)])
+        slack = {what: np.ravel(values[variable.id]) for what, variable in slacks.items()}
         return Decision(outcome, vectors, duals, extra, slack)
 
     def _flat(self, variable: cp.Variable, value: Any) -> Array:
@@ -391,23 +380,22 @@ class WrittenModel:
         far: Any = cp.Constant(0.0)
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []
-        for agent, values in zip(self.agents, data, strict=True):
+        for agent, flat in zip(self.agents, data, strict=True):
             places.append([free(p) for p in agent.data])
-            each = zip(places[-1], agent.specs, agent.split(values), strict=True)
+            each = zip(places[-1], agent.specs, agent.split(flat), strict=True)
             for d, spec, part in each:
-                radius = spec.adjacency.radius
-                far = far + cp.sum_squares((d - spec.shaped(part)) / radius)
+                far = far + cp.sum_squares((d - spec.shaped(part)) / spec.adjacency.radius)
             put = {id(p): d for p, d in zip(agent.data, places[-1], strict=True)}
             constraints += [c.tree_copy(dict(put)) for c in agent.constraints]
         if not all(c.is_dcp() for c in constraints):
             return None
-        outcome, found = self._ended(cp.Problem(cp.Minimize(far), constraints), None)
+        outcome, values = self._ended(cp.Problem(cp.Minimize(far), constraints), None)
         if outcome not in _SOLVED:
             return None
         moved = []
         for agent, variables in zip(self.agents, places, strict=True):
             pairs = zip(agent.specs, variables, strict=True)
-            parts = [spec.admissible(spec.kept(np.asarray(found[d.id]))) for spec, d in pairs]
+            parts = [spec.admissible(spec.kept(np.asarray(values[d.id]))) for spec, d in pairs]
             moved.append(np.concatenate([np.zeros(0), *parts]))
         return moved, "the closest data for which they do"
 
@@ -416,7 +404,8 @@ class WrittenModel:
         if any(value is None for agent in self.agents for value in agent.proxies):
             return None
         parts = [[v for v in agent.proxies if v is not None] for agent in self.agents]
-        return [np.concatenate([np.zeros(0), *own]) for own in parts], "the public proxy data"
+        flat = [np.concatenate([np.zeros(0), *values]) for values in parts]
+        return flat, "the public proxy data"
 
 
 def written_model(
@@ -463,25 +452,35 @@ def _written(
         if with_limits or not private_in(c)
     ]
     specs = tuple(agent.specs(name)[private] for private in agent.private)
+    cost = _put(agent.cost, places)
     return WrittenAgent(
         name=name,
         layout=agent.layout,
-        cost=_put(agent.cost, places),
+        cost=cost,
         constraints=tuple(_put(c, places) for _, c, _ in chosen),
         ids=tuple(c.id for _, c, _ in chosen),
-        called=tuple(f"Constraint {k} of agent '{name}'" if own else "" for k, _, own in chosen),
+        called=tuple(f"Constraint {k} of agent '{name}'" if used else "" for k, _, used in chosen),
         data=data,
         specs=specs,
         proxies=tuple(
             None if p.proxy is None else spec.kept(as_array(p.proxy))
             for p, spec in zip(agent.private, specs, strict=True)
         ),
+        bends=_bends(cost, data),
     )
+
+
+def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
+    """Whether a cost is not known to be affine in the data, for fixed variables."""
+    places: dict[int, Any] = {id(p): free(p) for p in data}
+    places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in cost.variables()}
+    with np.errstate(all="ignore"):
+        return bool(data) and not cost.tree_copy(places).is_affine()
 
 
 def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
     """Bounds of single entries outside of which a cost has no value, by the id of the variable."""
-    found: dict[int, tuple[Array, Array]] = {}
+    domain: dict[int, tuple[Array, Array]] = {}
     for limit in (limit for cost in costs for limit in cost.domain):
         if not isinstance(limit, Inequality) or limit.parameters():
             continue
@@ -492,7 +491,7 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
             continue
         variable, entries = chosen
         endless = np.full(variable.size, -np.inf), np.full(variable.size, np.inf)
-        lower, upper = found.setdefault(variable.id, endless)
+        lower, upper = domain.setdefault(variable.id, endless)
         end = np.asarray(as_array((least if low else most).value), dtype=float)
         end = np.broadcast_to(end, entries.shape).ravel(order="F")
         places = entries.ravel(order="F")
@@ -500,17 +499,17 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
             lower[places] = np.maximum(lower[places], end)
         else:
             upper[places] = np.minimum(upper[places], end)
-    return found
+    return domain
 
 
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:
     """A copy of a tree with other leaves, and the values of public parameters."""
     public = [p for p in tree.parameters() if id(p) not in places]
     copy = public_copy(tree, public).tree_copy(dict(places))
-    left = [private.name() for private in private_in(copy)]
-    if left:
+    options = [private.name() for private in private_in(copy)]
+    if options:
         raise ModelError(
-            f"Private '{left[0]}' is an option of an atom, such as the threshold M of "
+            f"Private '{options[0]}' is an option of an atom, such as the threshold M of "
             "cp.huber(x, M), which cvxpy does not replace. Write the term with the data as an "
             "argument, such as M ** 2 * cp.huber(x / M) with a public M."
         )
@@ -522,6 +521,11 @@ def _copied(variable: cp.Variable) -> cp.Variable:
     return cp.Variable(variable.shape, name=variable.name(), **_kinds_of(variable))
 
 
+def integral(variable: cp.Variable) -> bool:
+    """Whether a variable is boolean or integer."""
+    return bool(variable.attributes["boolean"] or variable.attributes["integer"])
+
+
 def relaxed(variable: cp.Variable) -> cp.Variable:
     """A copy with real numbers in place of integers."""
     kinds = _kinds_of(variable)
@@ -531,53 +535,47 @@ def relaxed(variable: cp.Variable) -> cp.Variable:
     return cp.Variable(variable.shape, name=variable.name(), **kinds)
 
 
-def _kinds_of(variable: cp.Variable) -> dict[str, Any]:
+def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
     """Attributes that are set, with the values of public parameters in bounds."""
-    kinds = {k: a for k, a in variable.attributes.items() if a is not None and a is not False}
+    kinds = {k: a for k, a in leaf.attributes.items() if a is not None and a is not False}
     if "bounds" in kinds:
         bounds = [b.value if isinstance(b, cp.Expression) else b for b in kinds["bounds"]]
         kinds["bounds"] = bounds
     return kinds
 
 
-# What cvxpy's convexity rules look at.
-_KINDS = ("nonneg", "nonpos", "symmetric", "PSD")
-
-
 def _stand_in(private: cp.Parameter) -> cp.Parameter:
     """A public parameter of the same kind."""
-    kinds = {kind: True for kind in _KINDS if private.attributes[kind]}
-    return cp.Parameter(private.shape, name=private.name(), **kinds)
+    return cp.Parameter(private.shape, name=private.name(), **_kinds_of(private))
 
 
 def free(parameter: cp.Parameter) -> cp.Variable:
     """A variable of the same kind."""
-    kinds: dict[str, Any] = {kind: True for kind in _KINDS if parameter.attributes[kind]}
-    return cp.Variable(parameter.shape, **kinds)
+    return cp.Variable(parameter.shape, **_kinds_of(parameter))
 
 
 def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
     """``b - A y`` in the cones of a program."""
     slack = data.b - data.A @ y
-    found: list[cp.Constraint] = []
+    limits: list[cp.Constraint] = []
     first = 0
     for kind, size in _grouped(data):
         part = slack[first : first + size]
         first += size
         if kind == "zero":
-            found.append(part == 0)
+            limits.append(part == 0)
         elif kind == "nonneg":
-            found.append(part >= 0)
+            limits.append(part >= 0)
         elif kind == "soc":
-            found.append(cp.SOC(part[0], part[1:]))
+            limits.append(cp.SOC(part[0], part[1:]))
         elif kind == "exp":
-            found.append(cp.ExpCone(part[0], part[1], part[2]))
+            limits.append(cp.ExpCone(part[0], part[1], part[2]))
         else:  # margins are known for none of these
             raise ModelError(
                 f"A constraint with private data is compiled into a cone of kind {kind}, for which "
                 "no margin is known. Write linear inequalities and norms."
             )
-    return found
+    return limits
 
 
 def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:

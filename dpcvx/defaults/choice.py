@@ -54,7 +54,7 @@ TOWARD_PROXY = (
 )
 AS_WRITTEN = Choice(
     "algorithm",
-    "one round: the server solves the model as it is written, for the data as they left",
+    "one round: the server solves the model as it is written, for the released data",
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"

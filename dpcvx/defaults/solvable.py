@@ -35,7 +35,7 @@ def check_solvable(plan: Terms) -> None:
 
     Raises
     ------
-    UnsolvableError
+    ModelError
     """
     exact, noisy, once = plan.algorithm.requirements.exact, plan.noisy, plan.published
     if exact == "joint":
@@ -109,11 +109,11 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
     D[local.shared] = 1.0
     answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
     if answer.outcome is Outcome.UNBOUNDED:
-        raise UnsolvableError(_unbounded(agent.name, "has no minimizer"))
+        raise ModelError(_unbounded(agent.name, "has no minimizer"))
     if noisy and known is not None and not _bounded(local).all():
         slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
         if not bounded_for_slopes(local.exact, local.shared, slope):
-            raise UnsolvableError(
+            raise ModelError(
                 _unbounded(agent.name, "has no minimizer for some values of the noise")
             )
 

@@ -99,8 +99,8 @@ class PrivateSpec:
         return self.sign is None and not self.psd and self.bounds is None and self.kind == "real"
 
     @property
-    def limits(self) -> tuple[float, float]:
-        """What no entry exceeds, by sign, bounds and kind."""
+    def interval(self) -> tuple[float, float]:
+        """Between which numbers every entry is, by sign and bounds."""
         lower, upper = self.bounds or (-math.inf, math.inf)
         return (
             max(lower, 0.0) if self.sign == "nonneg" else lower,
@@ -117,7 +117,7 @@ class PrivateSpec:
         if self.kind == "simplex":
             return self.kept(_on_simplex(self.shaped(flat)))
         if self.bounds is not None:
-            return np.clip(flat, *self.limits)
+            return np.clip(flat, *self.interval)
         if self.psd:
             values, vectors = np.linalg.eigh(self.shaped(flat))
             return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.T)

@@ -23,8 +23,8 @@ _LABEL = 13
 # A delta of so many times one over the number of records is remarked upon.
 _FEW = 0.1
 _DATA_LEAVE = (
-    "The data leave once, with noise, and the model reads what left. So the declared adjacency "
-    "alone bounds what one change moves, whatever the model is."
+    "The data are released once, with noise, and the model reads what was released. So the "
+    "declared adjacency alone bounds what one change moves, whatever the model is."
 )
 # Agents or groups of like agents that are listed one by one.
 LISTED = 12
@@ -167,8 +167,7 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
     derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
     bounded = "its constraints contain private data, which leave with noise"
     if agent.program.as_written:
-        bounded = "its data leave with noise"
-        derived = ""
+        bounded, derived = "its data are released with noise", ""
     elif entry.sensitivity > 0 or not entry.releases:
         bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
     return f"{bounded}; noise: {entry.noise}{derived}"

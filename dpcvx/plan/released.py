@@ -72,7 +72,7 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
     published = [agent.publication for agent in agents]
     return replace(
         model,
-        published=tuple(one if isinstance(one, Publication) else None for one in published),
+        published=tuple(p if isinstance(p, Publication) else None for p in published),
         deviations=tuple(
             0.0
             if agent.noise is None or agent.publication is None

@@ -171,7 +171,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
     scale, noise = _noise(chosen, agent, bound.value)
     moved, tight = bound.value, bound.tight
     if agent.program.as_written and agent.publication is not None:
-        moved, tight = agent.publication.sensitivity, True  # of what is released
+        moved, tight = agent.publication.sensitivity, False  # of what is released
     leaves = bound.value > 0 or agent.program.hands_over
     if own and leaves:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"

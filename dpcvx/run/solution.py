@@ -230,9 +230,8 @@ class Solution:
         if not model.published:  # nothing is noisy
             return np.ones(value.shape)
         stays = np.zeros(value.shape)
-        for left in model.redrawn(decision.data, draws):
-            drawn = model.scenarios(left, decision.scenarios)
-            again = model.decide(model.restored(left), (), drawn, decision.solver)
+        for released in model.redrawn(decision.data, draws):
+            again = self.program.decide(released, decision.scenarios, decision.solver)
             other = again.duals.get(constraint.id)
             if other is not None:
                 stays += np.abs(np.asarray(other, dtype=float) - value) <= near

@@ -163,7 +163,7 @@ class Publication:
         Each entry is in one sum at most. All entries of a sum move along their weights from 0, as
         far as their limits allow.
         """
-        pairs = [spec.limits for spec in self.private for _ in range(spec.size)]
+        pairs = [spec.interval for spec in self.private for _ in range(spec.size)]
         lower, upper = np.array(pairs).T
         flat = np.clip(np.zeros(lower.size), lower, upper)
         for k, value in enumerate(sums):

@@ -351,3 +351,18 @@ def test_sums_are_told_in_units_of_the_data_and_entries_are_made_up():
     assert "scale 0.05" in plan.guarantee.agents[0].noise
     result = plan.run(seed=0)
     assert any("made up" in note for note in result.notes)
+
+
+def test_prices_are_simulated_with_the_margins_of_the_run():
+    """Without the limit by private data both variables are zero, and so is the price."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    need = dp.Private(1.0, adjacency=dp.Within(0.001), name="need")
+    limit, tie = x >= need, x == y
+    problem = dp.Problem([dp.Agent(cp.Minimize(x**2 + y**2), [limit, tie], name="a")])
+    method = dp.OneShot(as_written=True)
+    plan = problem.plan(method, violation_probability=0.1, epsilon=100.0, delta=1e-6)
+    solution = plan.run(seed=0).solution
+    assert abs(solution.dual(tie)) == pytest.approx(2.0, rel=0.01)
+    assert solution.dual_stability(tie, draws=5) == pytest.approx(1.0)
+    with pytest.raises(dp.ModelError, match="margins keep for the true data"):
+        solution.dual(limit)
