@@ -453,7 +453,7 @@ class OneShot(Algorithm[Server, Member]):
         """How much of what was released is followed, where that is not all; and what was put in."""
         model, decision = server.program.model, server.decision
         if model is not None and decision is not None:
-            return (*_repaired(decision), *_made_up(model))
+            return (*_repaired(decision), *_public(model))
         part = followed(server.explained)
         if part == 1:
             return ()
@@ -499,12 +499,15 @@ def _repaired(decision: Decision) -> tuple[str, ...]:
     )
 
 
-def _made_up(model: WrittenModel) -> tuple[str, ...]:
-    """Which released data are known through sums alone."""
-    names = [f"'{name}'" for name in model.summed]
-    if not names:
+def _public(model: WrittenModel) -> tuple[str, ...]:
+    """What the released data are good for."""
+    if not any(model.published):
         return ()
-    return (
-        f"{together(names)}: only the weighted sums that the model reads were released, so single "
-        "entries in result.released are made up to have these sums",
-    )
+    told = "result.released has the released data; every further use of them costs no privacy"
+    names = [f"'{name}'" for name in model.summed]
+    if names:
+        told += (
+            f". Of {together(names)} only the weighted sums that the model reads were released: "
+            "single entries are made up to have these sums"
+        )
+    return (told,)

@@ -97,7 +97,7 @@ def _affine(expression: cp.Expression) -> bool:
 def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
     """An affine expression of the data, column by column."""
     used = {p.id for p in expression.parameters()}
-    if not expression.args:
+    if isinstance(expression, cp.Parameter):
         sizes = [(expression.size, spec.size) for spec in agent.specs]
         pairs = zip(agent.data, sizes, strict=True)
         blocks = [sp.eye_array(*n) if p.id in used else sp.csr_array(n) for p, n in pairs]

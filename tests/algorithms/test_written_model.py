@@ -366,3 +366,9 @@ def test_prices_are_simulated_with_the_margins_of_the_run():
     assert solution.dual_stability(tie, draws=5) == pytest.approx(1.0)
     with pytest.raises(dp.ModelError, match="margins keep for the true data"):
         solution.dual(limit)
+
+
+def test_a_result_says_that_released_data_are_free_to_use():
+    noisy, exact = market()[0].plan(**BUDGET).run(seed=0), market()[0].plan(mechanism=None).run()
+    assert any("result.released has the released data" in note for note in noisy.notes)
+    assert not any("result.released" in note for note in exact.notes)
