@@ -538,7 +538,7 @@ def require_convex(problem: Declaration, method: str, proved: Collection[str] = 
         Naming the agent, and the objective or the constraint.
     """
     for name, agent in problem.named.items():
-        if name not in proved and not understood(agent.objective.is_dcp, name):
+        if name not in proved and not understood(agent.posed.is_dcp, name):
             raise ModelError(
                 f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP): "
                 f"{not_dcp(agent)}. {method[:1].upper()}{method[1:]} needs a convex one. If it is "

@@ -15,7 +15,7 @@ from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
 from .asserted import Asserted
-from .atoms import linear
+from .atoms import linear, spellings
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
 from .spec import PrivateSpec
@@ -85,6 +85,8 @@ class Agent:
     layout: Layout = field(init=False, repr=False)
     private: tuple[Private, ...] = field(init=False, repr=False)
     kept: tuple[Private, ...] = field(init=False, repr=False)
+    # The objective with one spelling of every function.
+    posed: cp.Minimize | cp.Maximize = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.Agent", name=_NAME, clip_norm=_CLIP)
@@ -114,6 +116,7 @@ class Agent:
         object.__setattr__(self, "constraints", constraints)
         object.__setattr__(self, "recourse", own)
         object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "posed", understood(lambda: _posed(self.objective), label))
         for variable in self.variables:
             _check_variable(variable, label)
         private = {p.id: p for tree in (self.objective, *constraints) for p in private_in(tree)}
@@ -134,6 +137,8 @@ class Agent:
             return understood(lambda: tree.tree_copy(places), label)
 
         object.__setattr__(twin, "objective", emptied(self.objective))
+        same = self.posed is self.objective
+        object.__setattr__(twin, "posed", twin.objective if same else emptied(self.posed))
         object.__setattr__(
             twin, "recourse", tuple(emptied(constraint) for constraint in self.recourse)
         )
@@ -164,9 +169,9 @@ class Agent:
 
     @property
     def cost(self) -> cp.Expression:
-        """The objective as an expression to be minimized."""
-        expression = self.objective.args[0]
-        return expression if isinstance(self.objective, cp.Minimize) else -expression
+        """The objective, as it is posed, as an expression to be minimized."""
+        posed: Any = self.posed
+        return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 
     def specs(self, name: str) -> dict[Private, PrivateSpec]:
         """What is public of every private object, those of ``recourse=`` last.
@@ -181,7 +186,16 @@ class Agent:
 
     def is_dcp(self) -> bool:
         """Whether objective and constraints follow cvxpy's convexity rules."""
-        return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
+        return self.posed.is_dcp() and all(c.is_dcp() for c in self.constraints)
+
+
+def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
+    """Return an objective in the spelling of `spellings.plain`, unless cvxpy proves less of that."""
+    expression = spellings.plain(objective.args[0])
+    if expression is objective.args[0]:
+        return objective
+    posed = type(objective)(expression)
+    return posed if posed.is_dcp() or not objective.is_dcp() else objective
 
 
 def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
@@ -365,7 +379,7 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
 
 def not_dcp(agent: Agent) -> str:
     """Why cvxpy does not take an objective for convex, from signs and shapes, never from values."""
-    objective = agent.objective
+    objective = agent.posed
     expression: Any = objective.args[0]
     if expression.is_dcp():
         curved, other = ("convex", "concave")

@@ -50,7 +50,7 @@ class Model:
         places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
         places |= {p.id: f"d{k}" for k, p in enumerate(self.agent.private)}
         try:
-            return digest_of((self.agent.objective, self.agent.constraints), places)
+            return digest_of((self.agent.posed, self.agent.constraints), places)
         except Opaque:
             return None
 

@@ -487,7 +487,7 @@ def test_penalties_that_level_off_bend_most_at_zero(case):
 
 
 # What other files may use of the atoms: no constant of one, and no class but that of all.
-OFFERED = {*atoms.__all__, "linear"} - {"RULES"}
+OFFERED = {*atoms.__all__, "linear", "spellings"} - {"RULES"}
 CVXPY = {"AddExpression", "NegExpression", "MulExpression", "DivExpression"}
 PACKAGE = Path(atoms.__file__).parents[2]
 

@@ -18,6 +18,8 @@ _MOVES = {
     "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
     "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
 }  # fmt: skip
+# Those of one argument that may keep all of its entries in their order.
+_TURNS = {"index", "special_index", "reshape", "transpose"}
 # Classes that work entry by entry, so that cvxpy broadcasts their terms.
 _BY_ENTRY = {"AddExpression", "DivExpression", "multiply", "Elementwise", "Inequality", "Equality"}
 
@@ -63,6 +65,16 @@ def maps(expr: Any) -> list[Matrix] | None:
     if kind == "cumsum":  # cvxpy would canonicalize it with an auxiliary variable
         return [_running_sum(expr)]
     return None
+
+
+def reshaped(expr: Any) -> cp.Expression | None:
+    """Return u of an expression with the entries of u in their order, in another shape, or None."""
+    if type(expr).__name__ not in _TURNS or expr.size != expr.args[0].size:
+        return None
+    own = np.arange(expr.size)
+    numbers = own.reshape(expr.args[0].shape, order="F")
+    turned = np.ravel(as_array(expr.numeric([numbers])), order="F")
+    return expr.args[0] if np.array_equal(turned, own) else None
 
 
 def _moves(expr: Any) -> list[Matrix]:
