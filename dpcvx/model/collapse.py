@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import cvxpy as cp
@@ -16,6 +16,7 @@ from ..errors import ModelError
 from .atoms import linear, rule_of, written
 from .canonical import affine_map
 from .layout import Layout, picked
+from .like_terms import gathered
 from .matrices import (
     Array,
     Identity,
@@ -76,7 +77,7 @@ def normal_form(
     """
     builder = _Builder(layout, private, owner, largest)
     root = builder.visit(objective)
-    return NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root)
+    return gathered(NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root))
 
 
 class _Builder:
@@ -91,7 +92,7 @@ class _Builder:
         # Kept, so that no other node takes the id of one of them.
         self._opposites: list[cp.Expression] = []
         self._seen: dict[int, Combination] = {}
-        self._known: dict[tuple[Any, ...], list[int]] = {}
+        self._known: dict[tuple[Any, ...], _Alike] = {}
 
     def visit(self, expr: Any) -> Combination:
         # One cvxpy object that occurs twice is one node; the tree keeps it alive, so id is safe.
@@ -212,20 +213,36 @@ class _Builder:
         rule, data = found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.
         atom = Atom(rule, data, tuple(args), expr.shape)
-        alike = self._known.setdefault((rule.name, data, expr.shape), [])
-        index = next((j for j in alike if _equal(self.atoms[j], atom)), None)
-        if index is None:
-            index = len(self.atoms)
+        alike = self._known.setdefault((rule.name, data, expr.shape), _Alike())
+        index = alike.place(atom, len(self.atoms))
+        if index == len(self.atoms):
             self.atoms.append(atom)
-            alike.append(index)
         term = ((index, Identity(expr.size)),)
         return Combination(expr.shape, None, (), zeros(expr.size), term)
 
 
-def _equal(one: Atom, other: Atom) -> bool:
-    """Whether two atoms of one rule have equal arguments."""
-    pairs = zip(one.args, other.args, strict=True)
-    return all(a is b or digest_of(a) == digest_of(b) for a, b in pairs)
+class _Alike:
+    """Atoms of one rule and one shape, and where they are."""
+
+    def __init__(self) -> None:
+        self._first: tuple[Atom, int] | None = None
+        self._places: dict[tuple[bytes, ...], int] = {}
+
+    def place(self, atom: Atom, new: int) -> int:
+        """The place of an atom with equal arguments; a new one if there is none."""
+        if self._first is None:  # without digests: data of records have millions of entries
+            self._first = atom, new
+            return new
+        first, place = self._first
+        if all(a is b for a, b in zip(first.args, atom.args, strict=True)):
+            return place
+        if not self._places:
+            self._places[_arguments(first)] = place
+        return self._places.setdefault(_arguments(atom), new)
+
+
+def _arguments(atom: Atom) -> tuple[bytes, ...]:
+    return tuple(map(digest_of, atom.args))
 
 
 def _opposite(expr: Any) -> cp.Expression | None:
@@ -243,22 +260,16 @@ def _opposite(expr: Any) -> cp.Expression | None:
     return None
 
 
-def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
-    if a is None or b is None:
-        return b if a is None else a
+def _plus(a: Matrix, b: Matrix) -> Matrix:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return as_array(a) + as_array(b)
     return compact(csr(a) + csr(b))
 
 
-def _merge(
-    left: Sequence[tuple[int, Matrix]], right: Sequence[tuple[int, Matrix]]
-) -> tuple[tuple[int, Matrix], ...]:
-    merged = dict(left)
-    for key, M in right:
-        total = _plus(merged.get(key), M)
-        if total is not None:
-            merged[key] = total
+def _merged(each: Iterable[Sequence[tuple[int, Matrix]]]) -> tuple[tuple[int, Matrix], ...]:
+    merged: dict[int, Matrix] = {}
+    for key, M in (pair for pairs in each for pair in pairs):
+        merged[key] = _plus(merged[key], M) if key in merged else M
     return tuple(merged.items())
 
 
@@ -267,11 +278,11 @@ def _added(a: Array, b: Array) -> Array:
 
 
 def _total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
-    def add(a: Combination, b: Combination) -> Combination:
-        G, terms = _merge(a.G, b.G), _merge(a.terms, b.terms)
-        return Combination(shape, _plus(a.F, b.F), G, _added(a.h, b.h), terms)
-
-    return functools.reduce(add, args)
+    G = _merged(u.G for u in args)
+    terms = _merged(u.terms for u in args)
+    moving = [u.F for u in args if u.F is not None]
+    F = functools.reduce(_plus, moving) if moving else None
+    return Combination(shape, F, G, functools.reduce(_added, (u.h for u in args)), terms)
 
 
 def _image(

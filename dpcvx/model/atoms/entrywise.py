@@ -160,6 +160,10 @@ class Power(Entrywise):
         """Whether it squares."""
         return data[0] == 2
 
+    def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
+        """Return that of sums of squares."""
+        return ("quad_over_lin", (None, False), (1.0,)) if data[0] == 2 else None
+
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
@@ -329,6 +333,10 @@ class Abs(Entrywise):
     def derivative(self, u: Array, data: Static) -> Array:
         """Return signs."""
         return np.sign(u)
+
+    def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
+        """Return that of the l1 norm."""
+        return "norm1", (None, False), ()
 
 
 class Tanh(Entrywise):

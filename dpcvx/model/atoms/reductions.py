@@ -128,6 +128,11 @@ class QuadOverLin(Reduction):
         """Whether it sums all entries."""
         return data[0] is None
 
+    def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
+        """Return that of squares, if a positive constant divides the sum of all of them."""
+        whole = data[0] is None and last is not None and last.item() > 0
+        return ("power", (2,), 1 / last.item()) if whole and last is not None else None
+
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return twice the entries, divided by a positive number."""
         return [(2 * lo[0] / lo[1].item(), 2 * hi[0] / lo[1].item())]
@@ -236,6 +241,10 @@ class Norm1(Reduction):
     def sums_rows(self, data: Static) -> bool:
         """Whether it sums all entries."""
         return data[0] is None
+
+    def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
+        """Return that of magnitudes, if it is the sum of all of them."""
+        return ("abs", (), 1.0) if data[0] is None else None
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return the signs."""

@@ -177,6 +177,14 @@ class Rule(ABC):
         """Whether it is a sum over the rows of its first argument."""
         return False
 
+    def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
+        """Return a rule's name and data, and the multiple that it is of the sum of its values."""
+        return None
+
+    def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
+        """Return the name of the rule of their sum, its data, and numbers as further arguments."""
+        return None
+
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
         """Return intervals of values that read one entry of each argument each; None of others.
 

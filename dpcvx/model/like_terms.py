@@ -1,0 +1,354 @@
+r"""Atoms of one kind in one: a Python loop over records has the form of its vectorized twin.
+
+A loop writes :math:`\sum_i \phi(x_i' w - y_i)` as one product and one atom per record. Bounds of
+second derivatives that add up over atoms would take each record's curvature for that of all of
+them. Here atoms of one rule that read different entries of the same things are stacked, level by
+level: :math:`x_i' w` are the rows of :math:`X w`, and :math:`\phi` works row by row. Values do not
+change, whatever the variables and the data are, and all is decided on the structure alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .atoms import Rule, rule_named
+from .matrices import Array, Identity, Matrix, as_array, compact, csr, has_entries, zeros
+from .normal_form import Atom, Combination, NormalForm, digest_of
+
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """A combination as a matrix, whose rows are stacked upon those of others."""
+
+    u: Combination
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """An atom as rows of one that stands for several.
+
+    `weight` is what an entry of it adds to the atom, if the atom is a sum of these; None if the
+    entries are the atom's own.
+    """
+
+    atom: int
+    rule: Rule
+    data: tuple[object, ...]
+    stacked: tuple[_Rows, ...]
+    common: tuple[Combination, ...] = ()
+    weight: float | None = None
+    columns: int = 1  # of the value
+
+    def key(self) -> Hashable:
+        """Equal for atoms that are stacked."""
+        held = [(rows.width, _read(rows.u)) for rows in self.stacked]
+        return (self.rule.name, self.data, *held, *map(digest_of, self.common))
+
+
+def gathered(form: NormalForm) -> NormalForm:
+    """Return a form of equal value in which atoms of one rule are stacked; itself if there is none.
+
+    Parameters
+    ----------
+    form : NormalForm
+    """
+    names = [(atom.rule.name, atom.data) for atom in form.atoms]
+    if len(set(names)) == len(names) and len({name for name, _ in names}) == len(names):
+        return form
+    return _Gathering(form).form()
+
+
+class _Gathering:
+    def __init__(self, form: NormalForm) -> None:
+        self._old = form
+        self._atoms: list[Atom] = []
+        # Per atom of the form: the new atom, and where its entries are.
+        self._place: dict[int, tuple[int, Index, float | None]] = {}
+        self._private: list[bool] = []  # per new atom, whether private data are in it
+        self._sums: set[int] = set()  # new atoms that may be sums
+        inner = {j for a in form.atoms for u in a.args for j, _ in u.terms}
+        self._outer = {j for j, _ in form.root.terms} - inner
+
+    def form(self) -> NormalForm:
+        """The form with stacked atoms."""
+        for level in self._levels():
+            groups: dict[Hashable, list[_Part]] = {}
+            atoms = {
+                j: replace(a, args=tuple(map(self._moved, a.args)))
+                for j, a in ((j, self._old.atoms[j]) for j in level)
+            }
+            for j, atom in atoms.items():
+                part = self._part(j, atom)
+                groups.setdefault(j if part is None else part.key(), []).append(
+                    part or _Part(j, atom.rule, atom.data, ())
+                )
+            for parts in groups.values():
+                if len(parts) == 1 or not _apart(parts):
+                    for part in parts:
+                        atom = atoms[part.atom]
+                        self._place[part.atom] = len(self._atoms), np.arange(_size(atom)), None
+                        self._add(atom)
+                else:
+                    self._stack(parts)
+        if len(self._atoms) == len(self._old.atoms):
+            return self._old
+        root = self._moved(self._old.root)
+        for j in sorted(self._sums):
+            root = self._summed(root, j)
+        return replace(self._old, atoms=tuple(self._atoms), root=root)
+
+    def _levels(self) -> Iterator[list[int]]:
+        depth: list[int] = []
+        for atom in self._old.atoms:
+            depth.append(1 + max((depth[j] for u in atom.args for j, _ in u.terms), default=-1))
+        for level in range(max(depth, default=-1) + 1):
+            yield [j for j, d in enumerate(depth) if d == level]
+
+    def _add(self, atom: Atom) -> None:
+        self._atoms.append(atom)
+        self._private.append(any(map(self._holds_data, atom.args)))
+
+    def _holds_data(self, u: Combination) -> bool:
+        return bool(u.G) or any(self._private[j] for j, _ in u.terms)
+
+    def _moved(self, u: Combination) -> Combination:
+        """A combination of the atoms as they are now."""
+        if not u.terms:
+            return u
+        entries: dict[int, list[tuple[Index, Index, Array]]] = {}
+        same: dict[int, Matrix] = {}
+        for j, M in u.terms:
+            new, where, weight = self._place[j]
+            if weight is None and where.size == _size(self._atoms[new]) and _in_order(where):
+                same[new] = M
+            if weight is not None:  # a sum of entries of the new atom
+                number = as_array(M)[:, 0] * weight
+                rows = np.repeat(np.arange(number.size), where.size)
+                columns, values = np.tile(where, number.size), np.repeat(number, where.size)
+            else:
+                part = csr(M).tocoo()
+                rows, columns, values = part.row, where[part.col], part.data
+            entries.setdefault(new, []).append((rows, columns, values))
+        terms = tuple(
+            (
+                new,
+                same[new]
+                if new in same and len(parts) == 1
+                else _matrix(parts, (u.h.size, _size(self._atoms[new]))),
+            )
+            for new, parts in entries.items()
+        )
+        return replace(u, terms=terms)
+
+    def _part(self, j: int, atom: Atom) -> _Part | None:
+        """An atom as rows that may be stacked; None if it stays by itself."""
+        if not any(map(self._holds_data, atom.args)):
+            return None
+        rule = atom.rule
+        if rule.product == "matrix":
+            return self._product(j, atom)
+        last = atom.args[1].h if len(atom.args) == 2 and atom.args[1].constant else None
+        summed = rule.summed(atom.data, last) if j in self._outer else None
+        if summed is not None:
+            name, data, weight = summed
+            return _Part(j, rule_named(name), data, (_rows_of(atom.args[0]),), weight=weight)
+        size = _size(atom)
+        if rule.rows == "entry":
+            if any(u.shape != atom.shape and u.h.size != 1 for u in atom.args):
+                return None
+            return _Part(j, rule, atom.data, tuple(_rows_of(u, size) for u in atom.args))
+        if rule.rows == "line" and rule.has_axis and len(atom.args) == 1:
+            (u,) = atom.args
+            if size == 1 or rule.by_row(atom.data, [u.shape], atom.shape):
+                rows = _Rows(u, size, u.h.size // size)
+                return _Part(j, rule, (*atom.data[:-2], 1, False), (rows,))
+        return None
+
+    def _product(self, j: int, atom: Atom) -> _Part | None:
+        """Of records with what is the same for all of them."""
+        left, right = atom.args
+        if _is_data(left) and not _is_data(right):
+            inner = right.shape[0]
+            rows = _Rows(left, left.h.size // inner, inner)
+            return _Part(j, atom.rule, (), (rows,), (right,), columns=right.h.size // inner)
+        if _is_data(right) and not _is_data(left) and len(right.shape) == 1:
+            turned = _turned(left)
+            rows = _Rows(right, 1, right.h.size)
+            columns = left.h.size // right.h.size
+            return _Part(j, atom.rule, (), (rows,), (turned,), columns=columns)
+        return None
+
+    def _stack(self, parts: Sequence[_Part]) -> None:
+        first, counts = parts[0], [part.stacked[0].rows for part in parts]
+        starts = np.cumsum([0, *counts])
+        count, place = int(starts[-1]), _order(parts)
+        stacked = [
+            _joined([part.stacked[k] for part in parts], starts, place, first.rule.rows == "entry")
+            for k in range(len(first.stacked))
+        ]
+        shape = (count,)
+        if first.common:
+            (other,) = first.common
+            shape = (count, *other.shape[1:])
+            stacked.append(other)
+        index = len(self._atoms)
+        self._add(Atom(first.rule, first.data, tuple(stacked), shape))
+        for part, start, rows in zip(parts, starts, counts, strict=False):
+            own = place[start : start + rows]
+            where = (own + count * np.arange(part.columns)[:, np.newaxis]).ravel()
+            self._place[part.atom] = index, where, part.weight
+        if all(part.atom in self._outer for part in parts):
+            self._sums.add(index)
+
+    def _summed(self, root: Combination, j: int) -> Combination:
+        """The root with one sum in place of an atom all of whose entries have one weight."""
+        atom, weight = self._atoms[j], as_array(dict(root.terms)[j]).ravel()
+        total = atom.rule.sum_of(atom.data)
+        if total is None or not (weight == weight[0]).all():
+            return root
+        name, data, last = total
+        numbers = [Combination((), None, (), np.array([value])) for value in last]
+        self._atoms[j] = Atom(rule_named(name), data, (*atom.args, *numbers), ())
+        own = np.array([[weight[0]]])
+        return replace(root, terms=tuple((i, own if i == j else M) for i, M in root.terms))
+
+
+def _size(atom: Atom) -> int:
+    return int(np.prod(atom.shape))
+
+
+def _in_order(where: Index) -> bool:
+    return np.array_equal(where, np.arange(where.size))
+
+
+def _is_data(u: Combination) -> bool:
+    return bool(u.G) and u.F is None and not u.terms
+
+
+def _rows_of(u: Combination, size: int | None = None) -> _Rows:
+    """Entries as rows; a number is repeated."""
+    return _Rows(u, u.h.size if size is None else size, 1)
+
+
+def _read(u: Combination) -> Hashable:
+    """What a combination is made of."""
+    names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
+    return (u.F is not None, *names)
+
+
+def _turned(u: Combination) -> Combination:
+    """The transpose of a matrix; a vector as it is."""
+    if len(u.shape) < 2:
+        return u
+    order = np.arange(u.h.size).reshape(u.shape, order="F").ravel()
+
+    def rows(M: Matrix) -> Matrix:
+        return compact(csr(M)[order])
+
+    return Combination(
+        u.shape[::-1],
+        None if u.F is None else rows(u.F),
+        tuple((k, rows(G)) for k, G in u.G),
+        u.h[order] if has_entries(u.h) else u.h,
+        tuple((j, rows(M)) for j, M in u.terms),
+    )
+
+
+def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
+    """Row, column of the matrix that the combination is, column of M, and value of the entries."""
+    part = csr(M).tocoo()
+    kept = part.data != 0
+    place, columns, values = part.row[kept], part.col[kept], part.data[kept]
+    if rows.u.h.size < rows.rows * rows.width:  # a number that is repeated
+        copies = rows.rows
+        own = np.repeat(np.arange(copies), place.size)
+        return own, 0 * own, np.tile(columns, copies), np.tile(values, copies)
+    return place % rows.rows, place // rows.rows, columns, values
+
+
+def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
+    """What a combination reads, but for variables: atoms, then private data."""
+    terms = sorted(u.terms, key=lambda pair: pair[0])
+    return [
+        *((("atom", j), M) for j, M in terms),
+        *((("data", k), G) for k, G in sorted(u.G, key=lambda pair: pair[0])),
+    ]
+
+
+def _apart(parts: Sequence[_Part]) -> bool:
+    """Whether different atoms read different entries of all that is not a variable."""
+    for k in range(len(parts[0].stacked)):
+        seen: dict[Hashable, list[Index]] = {}
+        for part in parts:
+            for source, M in _sources(part.stacked[k].u):
+                columns = _entries(part.stacked[k], M)[2]
+                seen.setdefault(source, []).append(np.unique(columns))
+        for each in seen.values():
+            columns = np.concatenate(each)
+            if np.unique(columns).size < columns.size:
+                return False
+    return True
+
+
+def _order(parts: Sequence[_Part]) -> Index:
+    """The place of each row: in the order of the entries that rows read first."""
+    keys: list[Index] = []
+    for part in parts:
+        own = [rows for rows in part.stacked if _sources(rows.u)][0]
+        key = np.full(own.rows, np.iinfo(np.intp).max)
+        place, _, columns, _ = _entries(own, _sources(own.u)[0][1])
+        np.minimum.at(key, place, columns)
+        keys.append(key)
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return place
+
+
+def _joined(each: Sequence[_Rows], starts: Index, place: Index, flat: bool) -> Combination:
+    """Combinations with the rows of one upon those of the other, in their places."""
+    count, width = place.size, each[0].width
+    parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
+    sizes: dict[Hashable, int] = {}
+    h = np.zeros((count, width))
+    for rows, start in zip(each, starts, strict=False):
+        u, own = rows.u, place[start : start + rows.rows]
+        if has_entries(u.h):
+            whole = u.h.size == rows.rows * width
+            h[own] = u.h.reshape((rows.rows, width), order="F") if whole else u.h
+        for source, M in [*([] if u.F is None else [("x", u.F)]), *_sources(u)]:
+            row, column, columns, values = _entries(rows, M)
+            parts.setdefault(source, []).append((own[row] + count * column, columns, values))
+            sizes[source] = M.shape[1]
+    found = {key: _matrix(part, (count * width, sizes[key])) for key, part in parts.items()}
+    constant = h.ravel(order="F") if h.any() else zeros(count * width)
+    shape = (count,) if flat else (count, width)
+    if flat and not found and (constant == constant[0]).all():
+        return Combination((), None, (), np.array([constant[0]]))
+    pairs = [(key, M) for key, M in found.items() if isinstance(key, tuple)]
+    return Combination(
+        shape,
+        found.get("x"),
+        tuple((key[1], M) for key, M in pairs if key[0] == "data"),
+        constant,
+        tuple((key[1], M) for key, M in pairs if key[0] == "atom"),
+    )
+
+
+def _matrix(parts: Sequence[tuple[Index, Index, Array]], shape: tuple[int, int]) -> Matrix:
+    rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    M = sp.csr_array(sp.coo_array((values, (rows, columns)), shape=shape))
+    own = np.arange(shape[0])
+    if shape[0] == shape[1] and M.nnz == own.size and (M.data == 1).all():
+        if np.array_equal(M.indices, own) and np.array_equal(M.indptr[:-1], own):
+            return Identity(own.size)
+    return compact(M)
