@@ -190,7 +190,7 @@ class Agent:
 
 
 def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
-    """Return an objective in the spelling of `spellings.plain`, unless cvxpy proves less of that."""
+    """Return an objective as `spellings.plain`, unless cvxpy proves less of that."""
     expression = spellings.plain(objective.args[0])
     if expression is objective.args[0]:
         return objective

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cvxpy as cp
@@ -13,8 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import linear, rule_of, written
+from .atoms import Rule, linear, rule_of, written
 from .canonical import affine_map
+from .combinations import image, total
 from .layout import Layout, picked
 from .like_terms import gathered
 from .matrices import (
@@ -23,13 +23,11 @@ from .matrices import (
     Matrix,
     as_array,
     compact,
-    csr,
-    has_entries,
-    is_blank,
     zeros,
 )
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
+from .rewriting import rewritten
 
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
@@ -120,10 +118,10 @@ class _Builder:
         if opposite is not None:
             self._opposites.append(opposite)
             u, m = self.visit(opposite), expr.size
-            return _image(expr.shape, zeros(m), [(linear.minus(m), u)])
+            return image(expr.shape, zeros(m), [(linear.minus(m), u)])
         args = [self.visit(arg) for arg in expr.args]
-        image = self._linear(expr, args)
-        return self._outer(expr, args) if image is None else image
+        found = self._linear(expr, args)
+        return self._outer(expr, args) if found is None else found
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
         """Entries of a variable at these positions, all of which are held."""
@@ -159,7 +157,7 @@ class _Builder:
                 continue
             self._check(C.data)
             M = known[0].linear_map(k, C, [a.shape for a in expr.args])
-            return _image(expr.shape, zeros(expr.size), [(compact(M), self.visit(other))])
+            return image(expr.shape, zeros(expr.size), [(compact(M), self.visit(other))])
         return None
 
     def _check(self, h: Array) -> None:
@@ -180,10 +178,10 @@ class _Builder:
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
         """The combination of an atom that is linear in its non-constant arguments, else None."""
         if linear.adds(expr):
-            return _total(expr.shape, args)
+            return total(expr.shape, args)
         maps = linear.maps(expr)
         if maps is not None:
-            return _image(expr.shape, zeros(expr.size), list(zip(maps, args, strict=True)))
+            return image(expr.shape, zeros(expr.size), list(zip(maps, args, strict=True)))
         if linear.scales(expr):
             return _scaled(expr, args)
         fresh = [cp.Variable(a.shape) for a in args]
@@ -204,21 +202,33 @@ class _Builder:
         for combination, variable in moving:
             pieces.append((M[:, start : start + variable.size], combination))
             start += variable.size
-        return _image(expr.shape, offset, pieces)
+        return image(expr.shape, offset, pieces)
 
     def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
         found = rule_of(expr)
         if found is None:
             raise NoRule(written(expr), self.owner)
         rule, data = found
+        return self._made(rule, data, tuple(args), expr.shape)
+
+    def _made(
+        self,
+        rule: Rule,
+        data: tuple[Any, ...],
+        args: tuple[Combination, ...],
+        shape: tuple[int, ...],
+    ) -> Combination:
+        atom = Atom(rule, data, args, shape)
+        found = rewritten(atom, self.atoms, self._made)
+        if found is not None:
+            return found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.
-        atom = Atom(rule, data, tuple(args), expr.shape)
-        alike = self._known.setdefault((rule.name, data, expr.shape), _Alike())
+        alike = self._known.setdefault((rule.name, data, shape), _Alike())
         index = alike.place(atom, len(self.atoms))
         if index == len(self.atoms):
             self.atoms.append(atom)
-        term = ((index, Identity(expr.size)),)
-        return Combination(expr.shape, None, (), zeros(expr.size), term)
+        size = math.prod(shape)
+        return Combination(shape, None, (), zeros(size), ((index, Identity(size)),))
 
 
 class _Alike:
@@ -260,59 +270,6 @@ def _opposite(expr: Any) -> cp.Expression | None:
     return None
 
 
-def _plus(a: Matrix, b: Matrix) -> Matrix:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return as_array(a) + as_array(b)
-    return compact(csr(a) + csr(b))
-
-
-def _merged(each: Iterable[Sequence[tuple[int, Matrix]]]) -> tuple[tuple[int, Matrix], ...]:
-    merged: dict[int, Matrix] = {}
-    for key, M in (pair for pairs in each for pair in pairs):
-        merged[key] = _plus(merged[key], M) if key in merged else M
-    return tuple(merged.items())
-
-
-def _added(a: Array, b: Array) -> Array:
-    return b if is_blank(a) else a if is_blank(b) else a + b
-
-
-def _total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
-    G = _merged(u.G for u in args)
-    terms = _merged(u.terms for u in args)
-    moving = [u.F for u in args if u.F is not None]
-    F = functools.reduce(_plus, moving) if moving else None
-    return Combination(shape, F, G, functools.reduce(_added, (u.h for u in args)), terms)
-
-
-def _image(
-    shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
-) -> Combination:
-    """``offset + sum_i M_i u_i`` as a combination."""
-    images = [
-        Combination(
-            shape,
-            None if u.F is None else compact(M if _is_identity(u.F) else M @ u.F),
-            tuple((k, compact(M @ G)) for k, G in u.G),
-            M @ u.h if has_entries(u.h) else zeros(M.shape[0]),
-            tuple((j, compact(M @ T)) for j, T in u.terms),
-        )
-        for M, u in pieces
-    ]
-    return _total(shape, [Combination(shape, None, (), offset), *images])
-
-
-def _is_identity(F: Matrix) -> bool:
-    """Whether a matrix selects all of x in its order, so that products with it change nothing."""
-    if not sp.issparse(F) or F.shape[0] != F.shape[1]:
-        return False
-    rows, own = csr(F), np.arange(F.shape[0])
-    if rows.nnz != own.size:
-        return False
-    placed = np.array_equal(rows.indptr[:-1], own) and np.array_equal(rows.indices, own)
-    return placed and bool(np.all(rows.data == 1))
-
-
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     """Products and quotients with one constant side, unless collapsing would blow them up."""
     known, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
@@ -322,4 +279,4 @@ def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     value, shapes = expr.args[1 - k].value, [u.shape for u in args]
     C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(shapes[1 - k])
     M = known[0].linear_map(k, C, shapes, _KRON_LIMIT)
-    return None if M is None else _image(expr.shape, zeros(expr.size), [(compact(M), args[k])])
+    return None if M is None else image(expr.shape, zeros(expr.size), [(compact(M), args[k])])

@@ -17,8 +17,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .atoms import Rule, rule_named
-from .matrices import Array, Identity, Matrix, as_array, compact, csr, has_entries, zeros
+from .combinations import tidy
+from .matrices import Array, Matrix, as_array, compact, csr, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
+from .rewriting import is_data
 
 Index = NDArray[np.intp]
 
@@ -61,10 +63,30 @@ def gathered(form: NormalForm) -> NormalForm:
     ----------
     form : NormalForm
     """
+    form = _used(form)
     names = [(atom.rule.name, atom.data) for atom in form.atoms]
     if len(set(names)) == len(names) and len({name for name, _ in names}) == len(names):
         return form
     return _Gathering(form).form()
+
+
+def _used(form: NormalForm) -> NormalForm:
+    """A form without the atoms that nothing reads."""
+    read, reached = {j for j, _ in form.root.terms}, set[int]()
+    for j in range(len(form.atoms) - 1, -1, -1):
+        if j in read:
+            reached.add(j)
+            read |= {i for u in form.atoms[j].args for i, _ in u.terms}
+    if len(reached) == len(form.atoms):
+        return form
+    place = {j: k for k, j in enumerate(sorted(reached))}
+
+    def moved(u: Combination) -> Combination:
+        return replace(u, terms=tuple((place[j], M) for j, M in u.terms))
+
+    atoms = [form.atoms[j] for j in place]
+    kept = tuple(replace(atom, args=tuple(map(moved, atom.args))) for atom in atoms)
+    return replace(form, atoms=kept, root=moved(form.root))
 
 
 class _Gathering:
@@ -176,11 +198,11 @@ class _Gathering:
     def _product(self, j: int, atom: Atom) -> _Part | None:
         """Of records with what is the same for all of them."""
         left, right = atom.args
-        if _is_data(left) and not _is_data(right):
+        if is_data(left) and not is_data(right):
             inner = right.shape[0]
             rows = _Rows(left, left.h.size // inner, inner)
             return _Part(j, atom.rule, (), (rows,), (right,), columns=right.h.size // inner)
-        if _is_data(right) and not _is_data(left) and len(right.shape) == 1:
+        if is_data(right) and not is_data(left) and len(right.shape) == 1:
             turned = _turned(left)
             rows = _Rows(right, 1, right.h.size)
             columns = left.h.size // right.h.size
@@ -218,7 +240,7 @@ class _Gathering:
         name, data, last = total
         numbers = [Combination((), None, (), np.array([value])) for value in last]
         self._atoms[j] = Atom(rule_named(name), data, (*atom.args, *numbers), ())
-        own = np.array([[weight[0]]])
+        own = tidy(sp.csr_array([[weight[0]]]))
         return replace(root, terms=tuple((i, own if i == j else M) for i, M in root.terms))
 
 
@@ -228,10 +250,6 @@ def _size(atom: Atom) -> int:
 
 def _in_order(where: Index) -> bool:
     return np.array_equal(where, np.arange(where.size))
-
-
-def _is_data(u: Combination) -> bool:
-    return bool(u.G) and u.F is None and not u.terms
 
 
 def _rows_of(u: Combination, size: int | None = None) -> _Rows:
@@ -303,7 +321,7 @@ def _order(parts: Sequence[_Part]) -> Index:
     """The place of each row: in the order of the entries that rows read first."""
     keys: list[Index] = []
     for part in parts:
-        own = [rows for rows in part.stacked if _sources(rows.u)][0]
+        own = next(rows for rows in part.stacked if _sources(rows.u))
         key = np.full(own.rows, np.iinfo(np.intp).max)
         place, _, columns, _ = _entries(own, _sources(own.u)[0][1])
         np.minimum.at(key, place, columns)
@@ -337,7 +355,7 @@ def _joined(each: Sequence[_Rows], starts: Index, place: Index, flat: bool) -> C
     pairs = [(key, M) for key, M in found.items() if isinstance(key, tuple)]
     return Combination(
         shape,
-        found.get("x"),
+        csr(found["x"]) if "x" in found else None,
         tuple((key[1], M) for key, M in pairs if key[0] == "data"),
         constant,
         tuple((key[1], M) for key, M in pairs if key[0] == "atom"),
@@ -346,9 +364,6 @@ def _joined(each: Sequence[_Rows], starts: Index, place: Index, flat: bool) -> C
 
 def _matrix(parts: Sequence[tuple[Index, Index, Array]], shape: tuple[int, int]) -> Matrix:
     rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-    M = sp.csr_array(sp.coo_array((values, (rows, columns)), shape=shape))
-    own = np.arange(shape[0])
-    if shape[0] == shape[1] and M.nnz == own.size and (M.data == 1).all():
-        if np.array_equal(M.indices, own) and np.array_equal(M.indptr[:-1], own):
-            return Identity(own.size)
-    return compact(M)
+    kind = sp.get_index_dtype(maxval=max(*shape, rows.size))
+    places = rows.astype(kind), columns.astype(kind)
+    return tidy(sp.csr_array(sp.coo_array((values, places), shape=shape)))

@@ -171,6 +171,7 @@ class LogSumExp(Reduction):
     name = "log_sum_exp"
     classes = ("log_sum_exp",)
     rows = "line"
+    of_one, above_constant = "", "logistic"
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return values, without overflow."""
@@ -197,6 +198,7 @@ class Max(Reduction):
     name = "max"
     classes = ("max",)
     rows = "line"
+    of_one, of_two = "", "maximum"
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return the largest entries."""
@@ -216,6 +218,7 @@ class Min(Max):
 
     name = "min"
     classes = ("min",)
+    of_two = "minimum"
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return the smallest entries."""
@@ -228,6 +231,7 @@ class Norm1(Reduction):
     name = "norm1"
     classes = ("norm1",)
     by_value = False
+    of_one = "abs"
     rows = "line"
 
     def forward(self, v: Arrays, data: Any) -> Array:
@@ -256,6 +260,7 @@ class NormInf(Reduction):
 
     name = "norm_inf"
     classes = ("norm_inf",)
+    of_one = "abs"
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return the largest magnitudes."""
@@ -273,6 +278,7 @@ class Pnorm(Reduction):
     classes = ("Pnorm", "PnormApprox")
     has_number = True
     rows = "line"
+    of_one = "abs"
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
         """Return p, and the axis."""

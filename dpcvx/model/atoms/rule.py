@@ -56,6 +56,11 @@ class Rule(ABC):
     classes: ClassVar[tuple[str, ...]]  # of cvxpy
     arguments: ClassVar[int | None] = 1  # how many; None for any number
     has_number: ClassVar[bool] = False  # static data begin with one, such as the p of a p-norm
+    # Names of the rules of one entry (empty for the entry itself), of two, and of one that stands
+    # next to a constant, as the difference to it: the value is larger by the constant then.
+    of_one: ClassVar[str | None] = None
+    of_two: ClassVar[str | None] = None
+    above_constant: ClassVar[str | None] = None
     has_axis: ClassVar[bool] = False  # they end with an axis and whether reduced axes are kept
     by_value: ClassVar[bool] = True  # `vjp` looks at the value
     # How row r of the value may read row r of the arguments alone: entry by entry, or reducing the

@@ -1,0 +1,265 @@
+r"""Atoms in the spelling that bounds know best, by identities that hold for all values.
+
+Labels that scale records leave the product, as in :math:`(\mathrm{diag}(y) X) w = y \circ (X w)`;
+so do public columns next to records, as of an intercept, :math:`[X, 1] (w, b) = X w + b`, and
+factors that are one number. Reductions of one or two entries work entry by entry:
+:math:`\log(e^0 + e^z)` is the logistic function of z. What is rewritten follows from which entries
+are zero, from public constants, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .atoms import Rule, rule_named
+from .combinations import image, tidy, total
+from .matrices import Matrix, csr, has_entries, zeros
+from .normal_form import Atom, Combination
+
+Index = NDArray[np.intp]
+Make = Callable[[Rule, tuple[Any, ...], tuple[Combination, ...], tuple[int, ...]], Combination]
+
+
+def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
+    """Return the value of an atom in another spelling, or None if it stays.
+
+    Parameters
+    ----------
+    atom : Atom
+    atoms : sequence of Atom
+        Those that its arguments are made of.
+    make : callable
+        Returns the value of an atom, rewritten itself, of rule, data, arguments and shape.
+    """
+    rule = atom.rule
+    if rule.product is not None and not any(u.constant for u in atom.args):
+        return _unscaled(atom, make) or (
+            _ordered(atom, make) if rule.product == "entry" else _product(atom, atoms, make)
+        )
+    if rule.has_axis and len(atom.args) == 1:
+        return _few(atom, make)
+    return None
+
+
+def is_data(u: Combination) -> bool:
+    """Return whether a combination consists of private data and constants."""
+    return bool(u.G) and u.F is None and not u.terms
+
+
+def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
+    """Return some entries of a combination.
+
+    Parameters
+    ----------
+    u : Combination
+    rows : ndarray of int
+        Their positions, column-major.
+    shape : tuple of int
+        Of what is returned.
+    """
+
+    def some(pairs: Sequence[tuple[int, Matrix]]) -> tuple[tuple[int, Matrix], ...]:
+        cut = ((k, sp.csr_array(csr(M)[rows])) for k, M in pairs)
+        return tuple((k, tidy(M)) for k, M in cut if M.count_nonzero())
+
+    F = None if u.F is None else sp.csr_array(csr(u.F)[rows])
+    moving = F is not None and F.count_nonzero() > 0
+    h = u.h[rows] if has_entries(u.h) else zeros(rows.size)
+    return Combination(shape, F if moving else None, some(u.G), h, some(u.terms))
+
+
+def _unscaled(atom: Atom, make: Make) -> Combination | None:
+    """A product whose factors are not multiplied by one number each."""
+    factor, args = 1.0, list(atom.args)
+    for k, u in enumerate(args):
+        number = _factor(u)
+        if number != 1:
+            scale = sp.eye_array(u.h.size, format="csr") / number
+            args[k] = image(u.shape, zeros(u.h.size), [(sp.csr_array(scale), u)])
+            args[k] = _tidied(args[k])
+            factor *= number
+    if all(a is b for a, b in zip(args, atom.args, strict=True)):
+        return None
+    inner = make(atom.rule, atom.data, tuple(args), atom.shape)
+    size = inner.h.size
+    scale = sp.csr_array(factor * sp.eye_array(size, format="csr"))
+    return _tidied(image(atom.shape, zeros(size), [(scale, inner)]))
+
+
+def _tidied(u: Combination) -> Combination:
+    G = tuple((k, tidy(M)) for k, M in u.G)
+    return Combination(u.shape, u.F, G, u.h, tuple((j, tidy(M)) for j, M in u.terms))
+
+
+def _factor(u: Combination) -> float:
+    """The number by which all that a combination is made of is multiplied; 1 if there is none."""
+    sources = [M for _, M in (*u.G, *u.terms)]
+    if u.F is not None or has_entries(u.h) or len(sources) != 1:
+        return 1.0
+    values = csr(sources[0]).data
+    values = values[values != 0]
+    same = values.size > 0 and bool((values == values[0]).all())
+    # By other numbers than powers of two, entries would be rounded.
+    exact = same and np.frexp(abs(values[0]))[0] == 0.5
+    return float(values[0]) if exact else 1.0
+
+
+def _ordered(atom: Atom, make: Make) -> Combination | None:
+    """A product entry by entry with the data first."""
+    one, other = atom.args
+    if is_data(other) and not is_data(one):
+        return make(atom.rule, atom.data, (other, one), atom.shape)
+    return None
+
+
+def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
+    """A product of matrices without what scales rows, and without public columns."""
+    left, right = atom.args
+    inner = right.shape[0]
+    rows = left.h.size // inner
+    pair = _scaled_rows(left, atoms, rows, inner) or _diagonal(left, right, rows)
+    if pair is None:
+        return _split(atom, rows, inner, make) if is_data(left) else None
+    rule, column, rest = pair
+    value = right if rest is None else make(atom.rule, atom.data, (rest, right), atom.shape)
+    if len(left.shape) == 2:
+        own = (rows,) if len(right.shape) == 1 else (rows, 1)
+        column = picked(column, np.arange(rows), own)
+    return make(rule, (), (column, value), atom.shape)
+
+
+def _scaled_rows(
+    u: Combination, atoms: Sequence[Atom], rows: int, columns: int
+) -> tuple[Rule, Combination, Combination | None] | None:
+    """Rule, factors and matrix of ``cp.multiply(y[:, None], X)``, where a combination is one."""
+    if u.F is not None or u.G or has_entries(u.h) or len(u.terms) != 1:
+        return None
+    ((j, M),) = u.terms
+    atom = atoms[j]
+    if atom.rule.product != "entry" or atom.shape != u.shape or not _is_whole(M):
+        return None
+    for k, factor in enumerate(atom.args):
+        rest = atom.args[1 - k]
+        if is_data(factor) and rest.shape == u.shape:
+            column = _column(factor, rows, columns)
+            if column is not None:
+                return atom.rule, column, rest
+    return None
+
+
+def _is_whole(M: Matrix) -> bool:
+    part = csr(M)
+    return part.shape[0] == part.shape[1] and (part - sp.eye_array(part.shape[0])).nnz == 0
+
+
+def _column(u: Combination, rows: int, columns: int) -> Combination | None:
+    """One column of a combination whose columns are equal; a number, where there is one row."""
+    first = picked(u, np.arange(rows), (rows,) if rows > 1 else ())
+    if u.h.size == rows:
+        return first if columns > 1 or rows > 1 else None
+    if u.h.size != rows * columns:
+        return None
+    for M in (G for _, G in u.G):
+        part = csr(M)
+        top = part[:rows]
+        if any((part[c * rows : (c + 1) * rows] - top).count_nonzero() for c in range(1, columns)):
+            return None
+    h = u.h.reshape((columns, rows))
+    return first if (h == h[0]).all() else None
+
+
+def _diagonal(
+    left: Combination, right: Combination, rows: int
+) -> tuple[Rule, Combination, None] | None:
+    """The diagonal of a private matrix without other entries."""
+    if not is_data(left) or rows < 2 or left.shape != (rows, rows) or right.constant:
+        return None
+    where = np.arange(rows) * (rows + 1)
+    held = np.zeros(left.h.size, dtype=bool)
+    for _, G in left.G:
+        part = csr(G)
+        held[np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))[part.data != 0]] = True
+    held |= left.h != 0
+    if held.sum() != held[where].sum():
+        return None
+    return rule_named("multiply"), picked(left, where, (rows,)), None
+
+
+def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
+    """The product of private columns and variables, and what is affine next to it."""
+    left, right = atom.args
+    if right.F is None or right.G or right.terms:
+        return None
+    private = np.zeros(inner, dtype=bool)
+    for _, G in left.G:
+        part = csr(G)
+        read = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))[part.data != 0]
+        private[read // rows] = True
+    F = csr(right.F)
+    moving = np.zeros(inner, dtype=bool)
+    moving[np.repeat(np.arange(F.shape[0]), np.diff(F.indptr))[F.data != 0] % inner] = True
+    kept = private & moving
+    if kept.all() or not kept.any():
+        return None
+    own = np.flatnonzero(kept)
+    across = right.h.size // inner
+    A = picked(
+        left,
+        (np.arange(rows) + rows * own[:, np.newaxis]).ravel(),
+        (rows, own.size) if len(left.shape) == 2 else (own.size,),
+    )
+    B = picked(
+        right,
+        (own + inner * np.arange(across)[:, np.newaxis]).ravel(),
+        (own.size, *right.shape[1:]),
+    )
+    pieces = [make(atom.rule, atom.data, (A, B), atom.shape)]
+    shapes = [left.shape, right.shape]
+    fixed = right.h.reshape(right.shape, order="F").copy()
+    fixed[moving] = 0
+    if fixed.any():
+        M = sp.csr_array(atom.rule.linear_map(0, fixed, shapes))
+        pieces.append(image(atom.shape, zeros(M.shape[0]), [(M, left)]))
+    public = left.h.reshape((rows, inner), order="F").copy()
+    public[:, kept | ~moving] = 0
+    if public.any():
+        C = public if len(left.shape) == 2 else public[0]
+        M = sp.csr_array(atom.rule.linear_map(1, C, shapes))
+        h = right.h.reshape((inner, across), order="F").copy()
+        h[~moving] = 0
+        free = Combination(right.shape, right.F, (), h.ravel(order="F"))
+        pieces.append(image(atom.shape, zeros(M.shape[0]), [(M, free)]))
+    return _tidied(total(atom.shape, pieces))
+
+
+def _few(atom: Atom, make: Make) -> Combination | None:
+    """A reduction of one or two entries, entry by entry."""
+    (u,), size = atom.args, int(np.prod(atom.shape))
+    count = u.h.size // size if size else 0
+    axis = atom.data[-2]
+    if count not in (1, 2) or isinstance(axis, tuple):
+        return None
+    places = np.arange(u.h.size).reshape(u.shape, order="F")
+    lines = places.reshape((1, -1), order="F") if axis is None else np.moveaxis(places, axis, -1)
+    parts = [
+        picked(u, np.ravel(lines[..., k], order="F"), atom.shape) for k in range(lines.shape[-1])
+    ]
+    if count == 1:
+        name = atom.rule.of_one
+        return parts[0] if name == "" else name and make(rule_named(name), (), (*parts,), u.shape)
+    if atom.rule.of_two is not None:
+        return make(rule_named(atom.rule.of_two), (), tuple(parts), atom.shape)
+    if atom.rule.above_constant is None:
+        return None
+    for fixed, other in (parts, parts[::-1]):
+        if fixed.constant and not other.constant:
+            lowered = Combination(atom.shape, other.F, other.G, other.h - fixed.h, other.terms)
+            value = make(rule_named(atom.rule.above_constant), (), (lowered,), atom.shape)
+            constant = Combination(atom.shape, None, (), fixed.h)
+            return total(atom.shape, [value, constant])
+    return None
