@@ -30,6 +30,7 @@ def _added(a: Array, b: Array) -> Array:
 
 
 def total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
+    """Return the sum of combinations of one size, in a shape."""
     G = _merged(u.G for u in args)
     terms = _merged(u.terms for u in args)
     moving = [u.F for u in args if u.F is not None]

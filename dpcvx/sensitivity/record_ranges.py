@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows
-from ..model.matrices import Identity, csr, has_entries
+from ..model.matrices import Identity, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
@@ -96,6 +96,7 @@ class Ranges:
     def _computed_range(self, u: Combination) -> Range:
         lo, hi = u.h.copy(), u.h.copy()
         low, high = u.h.copy(), u.h.copy()  # the smallest and the largest summand
+        base, top = u.h, u.h  # without variables
         owner = np.full(u.h.size, PUBLIC)
         if u.F is not None:
             a, b = product(u.F, self.extent.lower, self.extent.upper)
@@ -114,6 +115,7 @@ class Ranges:
             a = -(zero if spec.sign == "nonneg" else up) - (zero if spec.sign == "nonpos" else down)
             b = (zero if spec.sign == "nonpos" else up) + (zero if spec.sign == "nonneg" else down)
             lo, hi = lo + a, hi + b
+            base, top = base + a, top + b
             low, high = np.minimum(low, a), np.maximum(high, b)
         for j, M in u.terms:
             inner = self._values[j]
@@ -122,6 +124,9 @@ class Ranges:
             low, high = np.minimum(low, a), np.maximum(high, b)
             read = inner.owner if isinstance(M, Identity) else owners(csr(M), inner.owner)
             owner = joined(owner, read)
+        joint = self._joint_size(u)
+        if joint is not None:
+            lo, hi = np.maximum(lo, base - joint), np.minimum(hi, top + joint)
         lo, hi = widened(lo, hi)
         if (u.F is not None or u.terms) and (owner != PUBLIC).any():
             # More than these sums round, so that no kink is missed; sums of one sign keep it.
@@ -129,6 +134,41 @@ class Ranges:
             lo, hi = np.where(low >= 0, lo, lo - size), np.where(high <= 0, hi, hi + size)
             lo, hi = widened(lo, hi)
         return Range(lo, hi, owner, self._data_norms(u))
+
+    def _joint_size(self, u: Combination) -> Array | None:
+        """Bound of ``d L_i z + f x`` by the norm of (z, x) together; None where none is known.
+
+        A row of records and public numbers next to it, such as the 1 of an intercept, are one row
+        ``(d L_i, f)`` of length ``sqrt(d**2 |L_i|**2 + |f|**2)`` if z and x share no entry.
+        """
+        if u.F is None or len(u.terms) != 1:
+            return None
+        ((j, M),) = u.terms
+        atom = self.form.atoms[j]
+        if atom.rule.product != "matrix":
+            return None
+        left, right = atom.args
+        plain = right.F is not None and not right.G and not right.terms
+        if not plain or has_entries(right.h) or self.moves(left):
+            return None
+        picks = csr(right.F)
+        if not selects(picks) or np.abs(picks.data).max(initial=0.0) > 1:
+            return None
+        (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
+        weight, f = without_zeros(csr(M)), without_zeros(csr(u.F))
+        if (np.diff(weight.indptr) != 1).any():
+            return None
+        length = self.matrix_rows(left, (m, k)).two[weight.indices % m]
+        size = np.hypot(np.abs(weight.data) * length, row_lengths(f))
+        output, found = weight.indices // m, np.full(u.h.size, np.inf)
+        for c in range(n):
+            rows = np.flatnonzero(output == c)
+            entries = np.unique(picks[c * k : (c + 1) * k].indices)
+            beside = np.unique(f[rows].indices)
+            if rows.size and entries.size == k and not np.intersect1d(entries, beside).size:
+                reach = self.extent.norm2(np.union1d(entries, beside))
+                found[rows] = size[rows] * reach if math.isfinite(reach) else math.inf
+        return found
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
         """Norms of each record's entries, for scaled entries of one private parameter."""
