@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .adjacency import Rows
 from .atoms import Rule, rule_named
 from .combinations import tidy
 from .matrices import Array, Matrix, as_array, compact, csr, has_entries, zeros
@@ -63,11 +64,143 @@ def gathered(form: NormalForm) -> NormalForm:
     ----------
     form : NormalForm
     """
-    form = _used(form)
+    form = _used(_beside(_multiplied_out(form)))
     names = [(atom.rule.name, atom.data) for atom in form.atoms]
     if len(set(names)) == len(names) and len({name for name, _ in names}) == len(names):
         return form
     return _Gathering(form).form()
+
+
+def _uses(form: NormalForm) -> dict[int, int]:
+    """How often combinations read each atom."""
+    uses: dict[int, int] = {}
+    for u in (form.root, *(u for atom in form.atoms for u in atom.args)):
+        for j, _ in u.terms:
+            uses[j] = uses.get(j, 0) + 1
+    return uses
+
+
+def _multiplied_out(form: NormalForm) -> NormalForm:
+    """A form with ``X @ w`` in place of ``cp.sum(cp.multiply(X, w), axis=1)``."""
+    uses, atoms = _uses(form), list(form.atoms)
+
+    def moved(u: Combination) -> Combination:
+        terms: list[tuple[int, Matrix]] = []
+        for j, M in u.terms:
+            found = _summed_product(form, form.atoms[j], csr(M)) if uses[j] == 1 else None
+            if found is not None:
+                atoms[j], M = found
+            terms.append((j, M))
+        return replace(u, terms=tuple(terms))
+
+    root = moved(form.root)
+    args = {j: tuple(map(moved, atom.args)) for j, atom in enumerate(form.atoms)}
+    same = (atoms[j] is form.atoms[j] for j in args)
+    pairs = zip(atoms, args.values(), same, strict=True)
+    kept = tuple(replace(atom, args=own) if still else atom for atom, own, still in pairs)
+    return replace(form, atoms=kept, root=root)
+
+
+def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
+    """``M (a * F x)`` as a product of matrices and what is left of M, if every row reads x once."""
+    if atom.rule.product != "entry":
+        return None
+    data, other = atom.args
+    if not is_data(data) or len(data.G) != 1 or has_entries(data.h) or other.F is None:
+        return None
+    ((k, G),) = data.G
+    apart = data.h.size == other.h.size and not (other.G or other.terms or has_entries(other.h))
+    if not apart or not isinstance(form.private[k].adjacency, Rows):
+        return None
+    F, (rows, size) = csr(other.F), M.shape
+    if (np.diff(F.indptr) != 1).any() or (F.data != 1).any():
+        return None
+    columns, which = np.unique(F.indices, return_inverse=True)
+    width = columns.size
+    each = np.repeat(np.arange(rows), np.diff(M.indptr))
+    cell = each + rows * which[M.indices]
+    full = M.nnz == size == rows * width and np.unique(cell).size == size
+    if width < 2 or not full or np.unique(M.indices).size < size or (M.data != M.data[0]).any():
+        return None
+    order = np.empty(size, dtype=np.intp)
+    order[cell] = M.indices
+    left = Combination((rows, width), None, ((k, tidy(sp.csr_array(csr(G)[order]))),), zeros(size))
+    pick = sp.csr_array((np.ones(width), (np.arange(width), columns)), shape=(width, form.n))
+    right = Combination((width,), pick, (), zeros(width))
+    product = Atom(rule_named("matmul"), (), (left, right), (rows,))
+    return product, tidy(sp.csr_array(float(M.data[0]) * sp.eye_array(rows, format="csr")))
+
+
+def _beside(form: NormalForm) -> NormalForm:
+    """A form with one product in place of those of columns of the same records.
+
+    ``X1 @ u + X2 @ v`` is ``[X1, X2] @ [u, v]``.
+    """
+    products = {j for j, atom in enumerate(form.atoms) if _is_product(atom)}
+    if len(products) < 2:
+        return form
+    uses, atoms = _uses(form), list(form.atoms)
+
+    def joined(u: Combination) -> Combination:
+        groups: dict[Hashable, list[int]] = {}
+        for j, M in u.terms:
+            if j in products and uses[j] == 1:
+                left, right = form.atoms[j].args
+                inner = right.shape[0]
+                shape = left.h.size // inner, right.shape[1:], len(left.shape)
+                part = csr(M)
+                own = part.indptr.tobytes(), part.indices.tobytes(), part.data.tobytes()
+                groups.setdefault((left.G[0][0], *shape, *own), []).append(j)
+        gone = set[int]()
+        for group in groups.values():
+            found = _side_by_side([form.atoms[j] for j in group]) if len(group) > 1 else None
+            if found is not None:
+                atoms[group[0]] = found
+                gone |= set(group[1:])
+        return replace(u, terms=tuple((j, M) for j, M in u.terms if j not in gone))
+
+    root = joined(form.root)
+    moved = {j: tuple(map(joined, atom.args)) for j, atom in enumerate(form.atoms)}
+    # Products read no atoms, so that their arguments stay.
+    kept = (a if j in products else replace(a, args=moved[j]) for j, a in enumerate(atoms))
+    return replace(form, atoms=tuple(kept), root=root)
+
+
+def _is_product(atom: Atom) -> bool:
+    """Whether an atom is a product of one private matrix and an affine function of x."""
+    if atom.rule.product != "matrix":
+        return False
+    left, right = atom.args
+    moving = right.F is not None and not right.G and not right.terms
+    return is_data(left) and len(left.G) == 1 and not has_entries(left.h) and moving
+
+
+def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
+    """One product of the columns of all; None where they read the same entries."""
+    lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
+    read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
+    if np.unique(np.concatenate(read)).size < sum(own.size for own in read):
+        return None
+    order = np.argsort([own[0] if own.size else 0 for own in read], kind="stable")
+    inner = [u.shape[0] for u in rights]
+    rows, across = lefts[0].h.size // inner[0], rights[0].h.size // inner[0]
+    G = sp.csr_array(sp.vstack([csr(lefts[k].G[0][1]) for k in order]))
+    width = sum(inner)
+    shape = (rows, width) if len(lefts[0].shape) == 2 else (width,)
+    left = Combination(shape, None, ((lefts[0].G[0][0], tidy(G)),), zeros(rows * width))
+    # Column-major: column c of all, one upon the other.
+    starts = np.cumsum([0, *(inner[k] for k in order)])
+    place = np.concatenate(
+        [
+            (start + np.arange(inner[k]) + width * np.arange(across)[:, np.newaxis]).ravel()
+            for k, start in zip(order, starts, strict=False)
+        ]
+    )
+    back = np.argsort(place)
+    F = sp.csr_array(sp.csr_array(sp.vstack([csr(rights[k].F) for k in order]))[back])
+    h = np.concatenate([rights[k].h for k in order])[back]
+    right = Combination((width, *rights[0].shape[1:]), None, (), h if h.any() else zeros(h.size))
+    return replace(atoms[0], args=(left, replace(right, F=F)))
 
 
 def _used(form: NormalForm) -> NormalForm:

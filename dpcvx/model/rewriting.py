@@ -9,7 +9,8 @@ are zero, from public constants, and from nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,16 @@ from numpy.typing import NDArray
 
 from .atoms import Rule, rule_named
 from .combinations import image, tidy, total
-from .matrices import Matrix, csr, has_entries, zeros
+from .matrices import Matrix, csr, has_entries, without_zeros, zeros
 from .normal_form import Atom, Combination
 
 Index = NDArray[np.intp]
 Make = Callable[[Rule, tuple[Any, ...], tuple[Combination, ...], tuple[int, ...]], Combination]
 
 
-def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
+def rewritten(
+    atom: Atom, atoms: Sequence[Atom], records: Container[int], make: Make
+) -> Combination | None:
     """Return the value of an atom in another spelling, or None if it stays.
 
     Parameters
@@ -33,13 +36,17 @@ def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | No
     atom : Atom
     atoms : sequence of Atom
         Those that its arguments are made of.
+    records : container of int
+        Private objects whose rows are records.
     make : callable
         Returns the value of an atom, rewritten itself, of rule, data, arguments and shape.
     """
     rule = atom.rule
     if rule.product is not None and not any(u.constant for u in atom.args):
         return _unscaled(atom, make) or (
-            _ordered(atom, make) if rule.product == "entry" else _product(atom, atoms, make)
+            _entries(atom, records, make)
+            if rule.product == "entry"
+            else _product(atom, atoms, make)
         )
     if rule.has_axis and len(atom.args) == 1:
         return _few(atom, make)
@@ -92,8 +99,11 @@ def _unscaled(atom: Atom, make: Make) -> Combination | None:
 
 
 def _tidied(u: Combination) -> Combination:
-    G = tuple((k, tidy(M)) for k, M in u.G)
-    return Combination(u.shape, u.F, G, u.h, tuple((j, tidy(M)) for j, M in u.terms))
+    """With identities where matrices are, and without what is multiplied by 0."""
+    G, terms = (
+        tuple((k, tidy(M)) for k, M in pairs if csr(M).count_nonzero()) for pairs in (u.G, u.terms)
+    )
+    return replace(u, G=G, terms=terms)
 
 
 def _factor(u: Combination) -> float:
@@ -109,12 +119,32 @@ def _factor(u: Combination) -> float:
     return float(values[0]) if exact else 1.0
 
 
-def _ordered(atom: Atom, make: Make) -> Combination | None:
-    """A product entry by entry with the data first."""
+def _entries(atom: Atom, records: Container[int], make: Make) -> Combination | None:
+    """A product entry by entry with the data first; of a column and one variable, of matrices."""
     one, other = atom.args
     if is_data(other) and not is_data(one):
         return make(atom.rule, atom.data, (other, one), atom.shape)
-    return None
+    size = one.h.size
+    column = is_data(one) and one.shape == atom.shape and len(atom.shape) <= 1
+    if not column or not all(k in records for k, _ in one.G):
+        return None
+    number = _one_variable(other)
+    if number is None:
+        return None
+    shape = (size, 1) if atom.shape else (1,)
+    return make(rule_named("matmul"), (), (replace(one, shape=shape), number), atom.shape)
+
+
+def _one_variable(u: Combination) -> Combination | None:
+    """The entry of x that all entries of a combination are; None for others."""
+    if u.F is None or u.G or u.terms or has_entries(u.h):
+        return None
+    F = csr(u.F)
+    first = np.flatnonzero(F.data)
+    if first.size != u.h.size or (np.diff(F.indptr) != 1).any() or (F.data != 1).any():
+        return None
+    same = bool((F.indices == F.indices[0]).all())
+    return picked(u, np.zeros(1, dtype=np.intp), (1,)) if same else None
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
@@ -223,13 +253,13 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
     fixed = right.h.reshape(right.shape, order="F").copy()
     fixed[moving] = 0
     if fixed.any():
-        M = sp.csr_array(atom.rule.linear_map(0, fixed, shapes))
+        M = without_zeros(atom.rule.linear_map(0, fixed, shapes))
         pieces.append(image(atom.shape, zeros(M.shape[0]), [(M, left)]))
     public = left.h.reshape((rows, inner), order="F").copy()
     public[:, kept | ~moving] = 0
     if public.any():
         C = public if len(left.shape) == 2 else public[0]
-        M = sp.csr_array(atom.rule.linear_map(1, C, shapes))
+        M = without_zeros(atom.rule.linear_map(1, C, shapes))
         h = right.h.reshape((inner, across), order="F").copy()
         h[~moving] = 0
         free = Combination(right.shape, right.F, (), h.ravel(order="F"))
@@ -249,9 +279,11 @@ def _few(atom: Atom, make: Make) -> Combination | None:
     parts = [
         picked(u, np.ravel(lines[..., k], order="F"), atom.shape) for k in range(lines.shape[-1])
     ]
+    name = atom.rule.of_one
+    if count == 1 and name is not None:
+        return make(rule_named(name), (), (*parts,), atom.shape) if name else parts[0]
     if count == 1:
-        name = atom.rule.of_one
-        return parts[0] if name == "" else name and make(rule_named(name), (), (*parts,), u.shape)
+        return None
     if atom.rule.of_two is not None:
         return make(rule_named(atom.rule.of_two), (), tuple(parts), atom.shape)
     if atom.rule.above_constant is None:
