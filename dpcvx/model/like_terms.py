@@ -64,6 +64,8 @@ def gathered(form: NormalForm) -> NormalForm:
     ----------
     form : NormalForm
     """
+    terms = tuple((j, tidy(M)) for j, M in form.root.terms)
+    form = replace(form, root=replace(form.root, terms=terms))
     form = _used(_beside(_multiplied_out(form)))
     names = [(atom.rule.name, atom.data) for atom in form.atoms]
     if len(set(names)) == len(names) and len({name for name, _ in names}) == len(names):
