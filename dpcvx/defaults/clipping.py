@@ -147,8 +147,12 @@ def _beside_penalties(known: Study, clips: Sequence[_Clip | None], distance: flo
     they point anywhere in d dimensions. An optimum stays at a kink of a public term, such as 0 of
     ``cp.norm(w)``, whose slopes are larger, however far the data would pull it.
     """
-    reach = distance if 0 < distance < math.inf else 1.0
     agents = known.program.agents
+    bounded = [found for found in known.sensitivities.values() if found is not None]
+    # Slopes are looked for within the set: a step as long as 1 may leave it, in other units.
+    sizes = [found.extent.norm2(np.arange(found.extent.lower.size)) for found in bounded]
+    reach = min([distance, *sizes])
+    reach = reach if 0 < reach < math.inf else 1.0
     slope = sum(
         once_per_kind(
             agents,
