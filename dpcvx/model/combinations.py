@@ -57,7 +57,8 @@ def image(
 
 def tidy(M: Matrix) -> Matrix:
     """Return a matrix as the identity, if it is one, or as `compact` does."""
-    return Identity(M.shape[0]) if _is_identity(M) else compact(M)
+    one = isinstance(M, np.ndarray) and M.shape == (1, 1) and M[0, 0] == 1
+    return Identity(M.shape[0]) if one or _is_identity(M) else compact(M)
 
 
 def _is_identity(F: Matrix) -> bool:

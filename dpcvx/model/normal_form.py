@@ -755,8 +755,9 @@ def digest_of(u: Combination) -> bytes:
             sparse = sparse.copy()
             sparse.sum_duplicates()
         digest.update(repr(sparse.shape).encode())
-        for array in (sparse.data, sparse.indices, sparse.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(sparse.data).tobytes())
+        for places in (sparse.indices, sparse.indptr):  # of any integer type
+            digest.update(np.ascontiguousarray(places, dtype="<i8").tobytes())
     digest.update(b"no x" if u.F is None else b"x")
     digest.update(u.h.tobytes() if has_entries(u.h) else repr(u.h.size).encode())
     return digest.digest()
