@@ -75,7 +75,9 @@ def _square(node: Any) -> cp.Expression | None:
     (inner,) = node.args
     if _is(inner, "abs"):
         return cp.square(inner.args[0])
-    single = inner.args[0].size == 1 and inner.ndim == 0  # whose norms are all the magnitude
+    single = inner.ndim == 0 and [u.size for u in inner.args] == [
+        1
+    ]  # whose norms are all the magnitude
     if single and any(_is(inner, kind) for kind in ("Pnorm", "norm1", "norm_inf")):
         return _squares(inner.args[0])
     if _is(inner, "Pnorm") and inner.p == 2:
