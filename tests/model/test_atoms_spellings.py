@@ -69,7 +69,6 @@ SQUARES = {
 LOGISTIC = {
     "vectorized": cp.sum(cp.logistic(-margin)),
     "mean": N * cp.mean(cp.logistic(-margin)),
-    "other order": cp.sum(cp.logistic(-cp.multiply(X @ w, y))),
     "negative labels": cp.sum(cp.logistic(cp.multiply(-y, X @ w))),
     "loop": every(lambda i: cp.logistic(-margin[i])),
     "loop over records": every(lambda i: cp.logistic(-y[i] * (X[i] @ w))),
@@ -129,6 +128,7 @@ LOOSER = {
         "entries": every(lambda i: (sum(X[i, k] * w[k] for k in range(D)) - y[i]) ** 2),
         "both signs": -cp.sum(-cp.square(r)),
     },
+    "logistic": {"other order": cp.sum(cp.logistic(-cp.multiply(X @ w, y)))},
     "hinge": {
         "neg": cp.sum(cp.neg(margin - 1)),
         "minimum": -cp.sum(cp.minimum(0, margin - 1)),
@@ -166,8 +166,6 @@ def unit_ball(n):
 @pytest.mark.parametrize(("family", "case"), SAME)
 def test_a_spelling_has_the_normal_form_of_its_family(family, case):
     one, other = (formed(e)[1] for e in (first(family), spelled(family, case)))
-    if [s.name for s in one.private] != [s.name for s in other.private]:
-        pytest.skip("private objects come in another order")
     assert one.digest() == other.digest()
 
 
