@@ -375,10 +375,17 @@ def assign(
         variable.save_value(None if solution is None else solution[variable])
     decision = None if solution is None else solution.decision
     for constraint in constraints:
-        for dual in constraint.dual_variables:
+        duals = constraint.dual_variables
+        for dual in duals:
             dual.save_value(None)
-        if decision is not None and decision.duals.get(constraint.id) is not None:
-            constraint.save_dual_value(decision.duals[constraint.id])
+        value = None if decision is None else decision.duals.get(constraint.id)
+        if value is None:
+            continue
+        if len(duals) == 1:
+            constraint.save_dual_value(value)
+        else:  # of cones, whose parts have shapes of their own
+            for dual, part in zip(duals, value, strict=True):
+                dual.save_value(part)
 
 
 def released_of(program: Program, decision: Decision) -> dict[str, Array]:
