@@ -33,6 +33,8 @@ Array = NDArray[np.float64]
 
 # Violations up to this, next to how far values have come, are a solver's rounding.
 _ROUNDING = 1e-9
+# Solvers leave violations up to this.
+_SOLVED = 1e-8
 # Up to so many agents it is searched for those whose sets do not meet: one solve for each.
 _SEARCHED = 50
 _FOUND = (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
@@ -83,7 +85,11 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
         x[place] = vector
     x[:m] = shared_mean(program, vectors)
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
-    if m and not _suits(program, whole, x[:m], unit[:m]):
+    suits = not m or _suits(program, whole, x[:m], unit[:m])
+    if not suits and not alone and _holds(whole, x, unit):
+        # Where sets are thin, next to the tips of cones, no solver completes what is a solution.
+        return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
+    if not suits:
         x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
     if not alone and m < x.size and outcome in _FOUND:
         x = with_slacks(program, x)
@@ -92,10 +98,23 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
             # The first m are a solver's: within its accuracy none may suit them.
             y, outcome = _projected(whole.data, x, unit, np.ones(x.size))
         x[m:] = y[m:]
-    # One array for agents with the same components, as `places` has it.
-    parts = {id(place): x[place] for place in whole.places}
-    moved = tuple(parts[id(place)] for place in whole.places)
+    moved = _apart(whole, x)
     return CommonPoint(moved, outcome, np.nan if alone else _excess(program, moved))
+
+
+def _holds(whole: Joint, x: Array, unit: Array) -> bool:
+    """Whether a point keeps all constraints as well as solvers do."""
+    try:
+        projector = Projector(_scaled(whole.data, unit), "of all")
+    except ModelError:  # bounds alone contradict each other
+        return False
+    return projector.violation(x / unit) <= _SOLVED
+
+
+def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
+    """The agents' vectors: one array for agents with the same components, as `places` has it."""
+    parts = {id(place): x[place] for place in whole.places}
+    return tuple(parts[id(place)] for place in whole.places)
 
 
 def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:

@@ -51,6 +51,16 @@ def test_a_named_method_is_kept():
         problem.plan(dp.LinearizedADMM(), mechanism=None)
 
 
+def test_cones_have_the_prices_of_their_parts():
+    x, target = cp.Variable(2), dp.Private([3.0, 4.0], adjacency=dp.Within(0.1), name="target")
+    ball = cp.SOC(cp.Constant(1.0), x)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.norm(x - target)), [ball])])
+    problem.plan(dp.OneShot(as_written=True), mechanism=None).run()
+    assert x.value == pytest.approx([0.6, 0.8], abs=1e-5)
+    size, side = (np.ravel(part) for part in ball.dual_value)
+    assert size == pytest.approx(1.0, abs=1e-5) and side == pytest.approx([-0.6, -0.8], abs=1e-5)
+
+
 def test_without_noise_it_is_the_optimum_with_its_prices():
     problem, x, supply = market()
     result = problem.plan(dp.OneShot(as_written=True), mechanism=None).run()

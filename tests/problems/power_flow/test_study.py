@@ -145,3 +145,10 @@ def test_cost_and_imbalance_together_are_private_and_near_the_exact_cost():
 def test_a_load_scale_is_positive_and_finite(scale):
     with pytest.raises(dp.ModelError, match="load_scale="):
         power_flow(14, load_scale=scale)
+
+
+def test_the_exact_solution_of_thin_sets_stays_where_it_is():
+    study = power_flow(14, zones=2, objective="cost")
+    result = study.problem.plan(dp.OneShot(), mechanism=None).run()
+    cost = dp.not_private.objective(study.problem, result.solution) / cost_scale(study.case)
+    assert cost == pytest.approx(central(study.case, "cost").value, rel=1e-6)
