@@ -89,7 +89,8 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
     def moved(u: Combination) -> Combination:
         terms: list[tuple[int, Matrix]] = []
         for j, M in u.terms:
-            found = _summed_product(form, form.atoms[j], csr(M)) if uses[j] == 1 else None
+            entries = form.atoms[j].rule.product == "entry" and uses[j] == 1
+            found = _summed_product(form, form.atoms[j], csr(M)) if entries else None
             if found is not None:
                 atoms[j], M = found
             terms.append((j, M))
@@ -105,8 +106,6 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
 
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
     """``M (a * F x)`` as a product of matrices and what is left of M, if every row reads x once."""
-    if atom.rule.product != "entry":
-        return None
     data, other = atom.args
     if not is_data(data) or len(data.G) != 1 or has_entries(data.h) or other.F is None:
         return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .atoms import Rule, rule_named
 from .combinations import image, tidy, total
-from .matrices import Matrix, csr, has_entries, without_zeros, zeros
+from .matrices import Identity, Matrix, csr, has_entries, without_zeros, zeros
 from .normal_form import Atom, Combination
 
 Index = NDArray[np.intp]
@@ -111,6 +111,8 @@ def _factor(u: Combination) -> float:
     sources = [M for _, M in (*u.G, *u.terms)]
     if u.F is not None or has_entries(u.h) or len(sources) != 1:
         return 1.0
+    if isinstance(sources[0], Identity):  # of data of records, without their millions of entries
+        return 1.0
     values = csr(sources[0]).data
     values = values[values != 0]
     same = values.size > 0 and bool((values == values[0]).all())
@@ -175,7 +177,7 @@ def _scaled_rows(
         return None
     for k, factor in enumerate(atom.args):
         rest = atom.args[1 - k]
-        if is_data(factor) and rest.shape == u.shape:
+        if is_data(factor) and rest.shape == u.shape and factor.shape in (u.shape, (rows, 1)):
             column = _column(factor, rows, columns)
             if column is not None:
                 return atom.rule, column, rest
@@ -189,11 +191,12 @@ def _is_whole(M: Matrix) -> bool:
 
 def _column(u: Combination, rows: int, columns: int) -> Combination | None:
     """One column of a combination whose columns are equal; a number, where there is one row."""
-    first = picked(u, np.arange(rows), (rows,) if rows > 1 else ())
+    shape = (rows,) if rows > 1 else ()
     if u.h.size == rows:
-        return first if columns > 1 or rows > 1 else None
-    if u.h.size != rows * columns:
+        return picked(u, np.arange(rows), shape)
+    if any(isinstance(G, Identity) for _, G in u.G):
         return None
+    first = picked(u, np.arange(rows), shape)
     for M in (G for _, G in u.G):
         part = csr(M)
         top = part[:rows]
@@ -207,7 +210,9 @@ def _diagonal(
     left: Combination, right: Combination, rows: int
 ) -> tuple[Rule, Combination, None] | None:
     """The diagonal of a private matrix without other entries."""
-    if not is_data(left) or rows < 2 or left.shape != (rows, rows) or right.constant:
+    if not is_data(left) or rows < 2 or left.shape != (rows, rows):
+        return None
+    if any(isinstance(G, Identity) for _, G in left.G):
         return None
     where = np.arange(rows) * (rows + 1)
     held = np.zeros(left.h.size, dtype=bool)
@@ -227,6 +232,9 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
         return None
     private = np.zeros(inner, dtype=bool)
     for _, G in left.G:
+        if isinstance(G, Identity):
+            private[:] = True
+            break
         part = csr(G)
         read = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))[part.data != 0]
         private[read // rows] = True

@@ -13,7 +13,7 @@ from dpcvx.model.atoms import spellings
 from dpcvx.model.curvature import record_smoothness, smoothness
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
-from tests.forms import assign, form_of
+from tests.forms import assign, difference_quotients, form_of
 
 N, D, K = 6, 3, 2
 w = cp.Variable(D, name="w")
@@ -111,6 +111,7 @@ INTERCEPT = {
     "column": cp.sum(cp.logistic(cp.hstack([X, ONES]) @ v - y)),
     "beside": cp.sum(cp.logistic(X @ v[:D] + v[D] - y)),
     "loop": every(lambda i: cp.logistic(X[i] @ v[:D] + v[D] - y[i])),
+    "loop of columns": every(lambda i: cp.logistic(cp.hstack([X[i], 1]) @ v - y[i])),
     "column in front": cp.sum(cp.logistic(cp.hstack([ONES, X]) @ v[[D, 0, 1, 2]] - y)),
 }
 FAMILIES = {
@@ -197,6 +198,42 @@ def test_a_spelling_has_the_bounds_of_its_family(family, case):
         bounds = [known.bound(1).value, known.bound(2).value, near, clipped.bound(2).value]
         found.append([*bounds, *(np.inf if c is None else c for c in constants)])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+
+
+S = dp.Private(shape=(D, D), name="S", **ROWS)
+u = dp.Private(shape=D, name="u", **ROWS)
+SQUARE_TABLES = {
+    "rows": cp.multiply(u[:, None], S) @ w,
+    "columns": cp.multiply(u[None, :], S) @ w,
+    "columns that broadcast": cp.multiply(u, S) @ w,
+    "several outputs": cp.multiply(u[:, None], S) @ W,
+    "diagonal": cp.diag(u) @ S @ W,
+    "diagonal behind": S @ cp.diag(u) @ w,
+    "scaled by two": (2 * S) @ (w - 1) - S @ w / 4,
+    "sum of columns": cp.sum(cp.multiply(S, w[:, None]), axis=0),
+    "columns of others": S[:, 0] * w[1] + S[:, 1] * w[0],
+    "public columns": cp.hstack([S[:, :1], np.eye(D)]) @ v,
+    "shifted": (S - 1) @ w,
+    "fixed rows": S @ cp.hstack([w[:2], 3]),
+}
+
+
+@pytest.mark.parametrize("case", SQUARE_TABLES)
+def test_a_square_table_has_the_values_that_cvxpy_computes(case):
+    expression = cp.sum(cp.logistic(SQUARE_TABLES[case]))
+    layout, form = formed(expression)
+    for made in range(2):
+        drawn = np.random.default_rng(made)
+        values = {"S": drawn.normal(size=(D, D)), "u": drawn.normal(size=D)}
+        bound = form.bind([np.ravel(values[s.name], order="F") for s in form.private])
+        x = drawn.normal(size=form.n)
+        inserted = expression.tree_copy(
+            {id(p): cp.Constant(values[p.name()]) for p in expression.parameters()}
+        )
+        assign(inserted, layout, x)
+        assert bound.value(x) == pytest.approx(float(inserted.value), rel=1e-10)
+        quotients = difference_quotients(bound.value, x)
+        np.testing.assert_allclose(bound.gradient(x), quotients, rtol=1e-6, atol=1e-8)
 
 
 REGULARIZERS = {
