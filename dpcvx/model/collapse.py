@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .adjacency import Rows
 from .atoms import Rule, linear, rule_of, written
 from .canonical import affine_map
 from .combinations import image, total
@@ -86,7 +85,6 @@ class _Builder:
         self.layout = layout
         self.largest = largest
         self.private = {p.id: k for k, p in enumerate(private)}
-        self._records = {k for k, p in enumerate(private) if isinstance(p.adjacency, Rows)}
         self.owner = owner
         self.atoms: list[Atom] = []
         # Kept, so that no other node takes the id of one of them.
@@ -221,7 +219,7 @@ class _Builder:
         shape: tuple[int, ...],
     ) -> Combination:
         atom = Atom(rule, data, args, shape)
-        found = rewritten(atom, self.atoms, self._records, self._made)
+        found = rewritten(atom, self.atoms, self._made)
         if found is not None:
             return found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.

@@ -21,7 +21,7 @@ from .atoms import Rule, rule_named
 from .combinations import tidy
 from .matrices import Array, Matrix, as_array, compact, csr, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
-from .rewriting import is_data
+from .rewriting import is_data, picked
 
 Index = NDArray[np.intp]
 
@@ -137,7 +137,8 @@ def _beside(form: NormalForm) -> NormalForm:
 
     ``X1 @ u + X2 @ v`` is ``[X1, X2] @ [u, v]``.
     """
-    products = {j for j, atom in enumerate(form.atoms) if _is_product(atom)}
+    found = ((j, _as_product(form, atom)) for j, atom in enumerate(form.atoms))
+    products = {j: atom for j, atom in found if atom is not None}
     if len(products) < 2:
         return form
     uses, atoms = _uses(form), list(form.atoms)
@@ -146,7 +147,7 @@ def _beside(form: NormalForm) -> NormalForm:
         groups: dict[Hashable, list[int]] = {}
         for j, M in u.terms:
             if j in products and uses[j] == 1:
-                left, right = form.atoms[j].args
+                left, right = products[j].args
                 inner = right.shape[0]
                 shape = left.h.size // inner, right.shape[1:], len(left.shape)
                 part = csr(M)
@@ -154,7 +155,7 @@ def _beside(form: NormalForm) -> NormalForm:
                 groups.setdefault((left.G[0][0], *shape, *own), []).append(j)
         gone = set[int]()
         for group in groups.values():
-            found = _side_by_side([form.atoms[j] for j in group]) if len(group) > 1 else None
+            found = _side_by_side([products[j] for j in group]) if len(group) > 1 else None
             if found is not None:
                 atoms[group[0]] = found
                 gone |= set(group[1:])
@@ -167,13 +168,33 @@ def _beside(form: NormalForm) -> NormalForm:
     return replace(form, atoms=tuple(kept), root=root)
 
 
-def _is_product(atom: Atom) -> bool:
-    """Whether an atom is a product of one private matrix and an affine function of x."""
-    if atom.rule.product != "matrix":
-        return False
+def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
+    """An atom as a product of one private matrix and an affine function of x, or None."""
+    if atom.rule.product is None:
+        return None
     left, right = atom.args
     moving = right.F is not None and not right.G and not right.terms
-    return is_data(left) and len(left.G) == 1 and not has_entries(left.h) and moving
+    if not (is_data(left) and len(left.G) == 1 and not has_entries(left.h) and moving):
+        return None
+    if atom.rule.product == "matrix":
+        return atom
+    records = isinstance(form.private[left.G[0][0]].adjacency, Rows)
+    number = _one_variable(right)
+    if not records or left.shape != atom.shape or len(atom.shape) > 1 or number is None:
+        return None
+    column = replace(left, shape=(left.h.size, 1) if atom.shape else (1,))
+    return Atom(rule_named("matmul"), (), (column, number), atom.shape)
+
+
+def _one_variable(u: Combination) -> Combination | None:
+    """The entry of x that all entries of a combination are; None for others."""
+    if u.F is None or has_entries(u.h):
+        return None
+    F = csr(u.F)
+    if (np.diff(F.indptr) != 1).any() or (F.data != 1).any():
+        return None
+    same = bool((F.indices == F.indices[0]).all())
+    return picked(u, np.zeros(1, dtype=np.intp), (1,)) if same else None
 
 
 def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:

@@ -9,7 +9,7 @@ are zero, from public constants, and from nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +26,7 @@ Index = NDArray[np.intp]
 Make = Callable[[Rule, tuple[Any, ...], tuple[Combination, ...], tuple[int, ...]], Combination]
 
 
-def rewritten(
-    atom: Atom, atoms: Sequence[Atom], records: Container[int], make: Make
-) -> Combination | None:
+def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
     """Return the value of an atom in another spelling, or None if it stays.
 
     Parameters
@@ -36,17 +34,13 @@ def rewritten(
     atom : Atom
     atoms : sequence of Atom
         Those that its arguments are made of.
-    records : container of int
-        Private objects whose rows are records.
     make : callable
         Returns the value of an atom, rewritten itself, of rule, data, arguments and shape.
     """
     rule = atom.rule
     if rule.product is not None and not any(u.constant for u in atom.args):
         return _unscaled(atom, make) or (
-            _entries(atom, records, make)
-            if rule.product == "entry"
-            else _product(atom, atoms, make)
+            _entries(atom, make) if rule.product == "entry" else _product(atom, atoms, make)
         )
     if rule.has_axis and len(atom.args) == 1:
         return _few(atom, make)
@@ -121,32 +115,12 @@ def _factor(u: Combination) -> float:
     return float(values[0]) if exact else 1.0
 
 
-def _entries(atom: Atom, records: Container[int], make: Make) -> Combination | None:
-    """A product entry by entry with the data first; of a column and one variable, of matrices."""
+def _entries(atom: Atom, make: Make) -> Combination | None:
+    """A product entry by entry with the data first."""
     one, other = atom.args
     if is_data(other) and not is_data(one):
         return make(atom.rule, atom.data, (other, one), atom.shape)
-    size = one.h.size
-    column = is_data(one) and one.shape == atom.shape and len(atom.shape) <= 1
-    if not column or not all(k in records for k, _ in one.G):
-        return None
-    number = _one_variable(other)
-    if number is None:
-        return None
-    shape = (size, 1) if atom.shape else (1,)
-    return make(rule_named("matmul"), (), (replace(one, shape=shape), number), atom.shape)
-
-
-def _one_variable(u: Combination) -> Combination | None:
-    """The entry of x that all entries of a combination are; None for others."""
-    if u.F is None or u.G or u.terms or has_entries(u.h):
-        return None
-    F = csr(u.F)
-    first = np.flatnonzero(F.data)
-    if first.size != u.h.size or (np.diff(F.indptr) != 1).any() or (F.data != 1).any():
-        return None
-    same = bool((F.indices == F.indices[0]).all())
-    return picked(u, np.zeros(1, dtype=np.intp), (1,)) if same else None
+    return None
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
