@@ -102,6 +102,11 @@ MAGNITUDES = {
     "loop": every(lambda i: cp.abs(X[i] @ w - y[i])),
     "loop of norms": every(lambda i: cp.norm(r[i : i + 1])),
 }
+CUBES = {
+    "abs": cp.sum(cp.abs(r) ** 3),
+    "norm": cp.norm(r, 3) ** 3,
+    "loop": every(lambda i: cp.power(cp.abs(X[i] @ w - y[i]), 3)),
+}
 SOFTMAX = {
     "vectorized": cp.sum(cp.log_sum_exp(X @ W - Y, axis=1)),
     "loop": every(lambda i: cp.log_sum_exp(X[i] @ W - Y[i])),
@@ -116,7 +121,7 @@ INTERCEPT = {
 }
 FAMILIES = {
     "squares": SQUARES, "logistic": LOGISTIC, "hinge": HINGE, "Huber": HUBER,
-    "magnitudes": MAGNITUDES, "softmax": SOFTMAX,
+    "magnitudes": MAGNITUDES, "softmax": SOFTMAX, "cubes": CUBES,
 }  # fmt: skip
 # Of one normal form but for the order of its parts.
 LOOSER = {

@@ -68,11 +68,16 @@ def _is_power(node: Any, p: float) -> bool:
     return _is(node, "Power") and node.p.value is not None and float(node.p.value) == p
 
 
-def _square(node: Any) -> cp.Expression | None:
-    """``cp.norm(u)**2`` as ``cp.sum_squares(u)``, and ``cp.abs(u)**2`` as ``cp.square(u)``."""
-    if not _is_power(node, 2):
-        return None
+def _square(node: Any) -> Any:
+    """``cp.norm(u)**2`` as ``cp.sum_squares(u)``, ``cp.abs(u)**2`` as ``cp.square(u)``.
+
+    And ``cp.norm(u, 3)**3`` as ``cp.sum(cp.abs(u)**3)``.
+    """
     (inner,) = node.args
+    if not _is_power(node, 2):
+        powers = _is(inner, "Pnorm") and inner.axis is None and not inner.keepdims
+        same = powers and inner.p > 1 and _is_power(node, float(inner.p))
+        return cp.sum(cp.power(cp.abs(_entries(inner.args[0])), inner.p)) if same else None
     if _is(inner, "abs"):
         return cp.square(inner.args[0])
     single = inner.ndim == 0 and [u.size for u in inner.args] == [
