@@ -6,13 +6,15 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple
 
 # Parts of a list that are shown; so many more are counted.
 SHOWN = 12
 # Names that end in a number, with quotes around them or not.
 _COUNTED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})('?)")
+# Relative: ends of a range that differ less are one number.
+_TIE = 1e-6
 # Stands around the number of a name: no text holds it.
 _NAME = "\0"
 
@@ -34,13 +36,27 @@ def number(value: float) -> str:
     return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.6g}")
 
 
-def at_most(value: float) -> str:
-    """Like `number`, rounded up, so that what is said to be a bound is one."""
-    if not 0 < value < math.inf:
+def at_most(value: float, digits: int = 3) -> str:
+    """Return a number with so many digits, rounded up: an upper bound stays one."""
+    # What is less than a billionth above these digits is these digits.
+    return _rounded(value * (1 - 1e-9), digits, ROUND_CEILING) if value > 0 else number(value)
+
+
+def at_least(value: float, digits: int = 3) -> str:
+    """Return a number with so many digits, rounded down: a lower bound stays one."""
+    return _rounded(value * (1 + 1e-9), digits, ROUND_FLOOR) if value > 0 else number(value)
+
+
+def between(low: float, high: float) -> str:
+    """Return a range of positive numbers, rounded down; one number if its ends are alike."""
+    first, last = at_least(low), at_least(low if high - low <= _TIE * high else high)
+    return first if first == last else f"{first} to {last}"
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if math.isinf(value) or math.isnan(value):
         return number(value)
-    # What is less than a billionth above six digits is these six digits.
-    digits = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value * (1 - 1e-9))
-    return number(float(digits))
+    return number(float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value)))
 
 
 def plural(number: int, noun: str) -> str:

@@ -22,7 +22,7 @@ from .model.agent import Agent
 from .model.declaration import Declaration
 from .model.prior import Prior
 from .model.private import Private, seal_all
-from .plan.banner import banner
+from .plan.banner import banner, derivation
 from .plan.compiled import Compiled
 from .plan.request import Constraints, Mechanisms, Observer, Release, Request
 from .plan.terms import Terms
@@ -245,6 +245,14 @@ class Plan(Terms):
         result = replay_plan(self, transcript)
         self.problem._last.status = result.status
         return result
+
+    @property
+    def derivation(self) -> str:
+        """Text that derives the sensitivities from the model, agent by agent.
+
+        ``print(plan.derivation)`` reads no private data.
+        """
+        return derivation(self)
 
     def __str__(self) -> str:
         found = self.forecast()

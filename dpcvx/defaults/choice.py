@@ -54,7 +54,7 @@ TOWARD_PROXY = (
 )
 AS_WRITTEN = Choice(
     "algorithm",
-    "one round: the server solves the model as it is written, for the released data",
+    "1 round: the server solves the model as written, on the released data",
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"
@@ -237,7 +237,9 @@ def _drowned(
     steps = best_rounds(problem, clipped.known, stepwise)
     if steps is None or not steps.share() < min(_LOST, SQUARED * min(ratios) ** 2):
         return None
-    why = "in each step: one release of the records' second moments would have too much noise"
+    why = (
+        'release="each_step": one release of the records\' second moments would have too much noise'
+    )
     stepwise = replace(stepwise, release="each_step").chosen("release", why)
     return stepwise.chosen("clip_norm", clipped.why), clipped.known
 
@@ -264,12 +266,12 @@ def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
             else "the objective reads its records through their second moments only"
         )
         request = replace(request, release="once").chosen(
-            "release", f"release once, before the first round: {why}, so all that follows is public"
+            "release", f'release="once": {why}; all that follows is post-processing'
         )
     if request.rounds is not None:
         return replace(request, algorithm=ADMM())
     return replace(request, algorithm=OneShot()).chosen(
-        "algorithm", "one round: the server solves the whole problem for the data as they left"
+        "algorithm", "1 round: on released data, the server alone can solve the joint problem"
     )
 
 
@@ -309,7 +311,7 @@ def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[
         method = OneShot(as_written=True)
         request = replace(request, algorithm=method).chosen(AS_WRITTEN.what, AS_WRITTEN.why)
     if request.release is None and noisy:
-        why = "release once, before the first round: all that follows is public"
+        why = 'release="once": all that follows is post-processing'
         request = replace(request, release="once").chosen("release", why)
     return request, study(problem, request.as_written)
 
@@ -318,12 +320,12 @@ def _limited(request: Selection, noisy: bool) -> Selection:
     """Where constraints contain private data."""
     if request.release is None and noisy:
         request = replace(request, release="once").chosen(
-            "release", "release once, before the first round: constraints contain private data"
+            "release", 'release="once": constraints contain private data'
         )
     if request.algorithm is not None:
         return request
     return replace(request, algorithm=OneShot()).chosen(
-        "algorithm", "one round: the server solves the whole problem for the data as they left"
+        "algorithm", "1 round: on released data, the server alone can solve the joint problem"
     )
 
 
@@ -332,12 +334,12 @@ def _released(request: Selection) -> Selection:
     if request.release is None:
         request = replace(request, release="once").chosen(
             "release",
-            "release once, before the first round: gradients depend linearly on the private data, "
-            "so all that follows is public",
+            'release="once": gradients depend linearly on the private data; all that follows is '
+            "post-processing",
         )
     if request.rounds is None:
         request = replace(request, rounds=_PUBLIC_ROUNDS).chosen(
-            "rounds", f"{_PUBLIC_ROUNDS} rounds, of which none costs any privacy"
+            "rounds", f"{_PUBLIC_ROUNDS} rounds: post-processing, which costs no privacy"
         )
     return replace(request, algorithm=LinearizedADMM())
 
@@ -347,8 +349,8 @@ def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selecti
     if summed:
         return replace(request, algorithm=FederatedGradient()).chosen(
             "algorithm",
-            "the server adds the agents' noisy gradients up, which averages the noise at once, and "
-            "steps for all of them",
+            "the server sums the agents' noisy gradients, which averages the noise, and takes one "
+            "step for all of them",
         )
     public = sum(not agent.private for agent in problem.agents)
     shared = any((count > 1).any() for count in problem.holders().values())
@@ -406,14 +408,13 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
         ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"
     else:
         pairs = zip(*errors, strict=True)
-        ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
-        of = "expected error"
+        ratio, of = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
     less = max(ratio, 1 / ratio)
     return replace(request, mechanism=best, quiet=quiet[best]).chosen(
         "mechanism",
-        f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
-        f"{less:.3g} times the {of}",
+        f"{best.capitalize()} noise: at the same guarantee, {other.capitalize()} noise has "
+        f"{less:.2g} times the {of}",
     )
 
 
@@ -425,13 +426,14 @@ class Error:
     variance: float  # of the noise, summed over its components
 
 
-def _ratio(pairs: Sequence[tuple[Error, Error]]) -> float:
-    """How many times more the first of two kinds of noise does; 1 if none does anything."""
+def _ratio(pairs: Sequence[tuple[Error, Error]]) -> tuple[float, str]:
+    """How many times more the first of two kinds of noise does, and of what; 1 if none does."""
     one, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
     if math.isfinite(one + two):
-        return one / two if min(one, two) > 0 else 1.0
+        return (one / two if min(one, two) > 0 else 1.0), "predicted suboptimality"
     # Variances of different agents may have different units: no sums of them.
-    return math.exp(statistics.fmean(math.log(a.variance / b.variance) for a, b in pairs))
+    ratios = [math.log(a.variance / b.variance) for a, b in pairs]
+    return math.exp(statistics.fmean(ratios)), "variance"
 
 
 def _error(agent: AgentPlan, response: Response | None) -> Error | None:

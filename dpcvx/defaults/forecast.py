@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import together
+from .._words import number, together
 from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
 from ..model.adjacency import Rows
@@ -83,24 +83,24 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> str:
             found = noise_over_signal((agent,), stand_ins)
             if found is not None:
                 loud = loud or SQUARED * found[0] ** 2 >= _LOUD
-                what = f"{_times(found[0])} that of records that fill half their bounds alike"
-                if _given(stand_ins.get(agent.name, ())):
-                    what = f"{_times(found[0])} that of the proxy data"
-                held = together([f"'{spec.name}'" for spec in released.private])
-                texts.setdefault(f"{what}, in norm, on {{}}", []).append(
-                    f"the second moments of {held}"
+                what = (
+                    f"a norm {_times(found[0])} that of records that fill half their bounds alike"
                 )
+                if _given(stand_ins.get(agent.name, ())):
+                    what = f"a norm {_times(found[0])} that of the proxy data"
+                held = together([f"'{spec.name}'" for spec in released.private])
+                texts.setdefault(f"{what}, on {{}}", []).append(f"the second moments of {held}")
             continue
         for name, text in _on_entries(agent, released):
             texts.setdefault(text, []).append(name)
     said = "; ".join(text.format(together(names)) for text, names in texts.items())
     if not said:
         return ""
-    said = f"noise is {said}"
+    said = f"noise has {said}"
     if loud:
         said += f". The solution {DOUBT}"
     if not all(_given(stand_ins.get(agent.name, ())) for agent in agents):
-        said += ". With dp.Private(..., proxy=values), the plan predicts its accuracy"
+        said += ". For a prediction, declare public proxy data: dp.Private(..., proxy=values)"
     return said
 
 
@@ -115,7 +115,7 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
         names = together([f"'{spec.name}'" for spec in released.private])
         yield (
             f"the {released.size} weighted sums that the model reads of {names}",
-            f"{_range(spread * released.sum_units)} (standard deviation) per sum of {{}}",
+            f"standard deviation {_range(spread * released.sum_units)} on each of {{}}",
         )
         return
     if not released.whole:
@@ -125,28 +125,23 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
         names = together([f"'{spec.name}'" for spec in released.private])
         yield (
             f"what the objective's linear term has of {names}",
-            f"{_range(found[found > 0])} (standard deviation) per component of {{}}",
+            f"standard deviation {_range(found[found > 0])} on each component of {{}}",
         )
         return
     ends = np.cumsum([spec.size for spec in released.private])[:-1]
     if released.kind == "shaped data":
         lengths = np.linalg.norm(released.decode.toarray(), axis=1)
         parts = [_range(spread * own) for own in np.split(lengths, ends)]
-        largest = [float(spread * own.max()) for own in np.split(lengths, ends)]
     else:
-        largest = [spread * unit for unit in released.units]
-        parts = [f"{one:.3g}" for one in largest]
-    for spec, text, most in zip(released.private, parts, largest, strict=True):
+        parts = [f"{spread * unit:.3g}" for unit in released.units]
+    for spec, text in zip(released.private, parts, strict=True):
         kind = spec.adjacency
-        size, what = (
-            (kind.max_norm, "the bound of a record")
+        size = (
+            f"a record has norm at most {number(kind.max_norm)}"
             if isinstance(kind, Rows)
-            else (kind.radius, "the change that it hides")
+            else f"one change: {number(kind.radius)}"
         )
-        yield (
-            f"'{spec.name}'",
-            f"{text} (standard deviation) per entry of {{}}, {most / size:.2g} times {what}",
-        )
+        yield f"'{spec.name}'", f"standard deviation {text} on each entry of {{}} ({size})"
 
 
 def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentPlan] | None:

@@ -1,13 +1,12 @@
-"""A plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
+"""A plan as text, and the derivation of its guarantee."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
-from .._words import Named, marked, named, number, paragraph, plural, together
+from .._words import Named, at_most, marked, named, number, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
 from ..algorithms.program import once_per_kind
 from ..model.adjacency import Rows
@@ -19,7 +18,7 @@ from .limits import margin_rows
 from .terms import Terms
 
 WIDTH = 80
-_LABEL = 13
+LABEL = 13
 # A delta of so many times one over the number of records is remarked upon.
 _FEW = 0.1
 _DATA_LEAVE = (
@@ -33,42 +32,72 @@ LISTED = 12
 def banner(
     plan: Terms, guarantee: Guarantee, accuracy: str | None = None, first: bool = False
 ) -> str:
-    """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee.
+    """Return a plan as text: privacy, accuracy, method, agents.
 
     Parameters
     ----------
     plan : Terms
     guarantee : Guarantee
+        Of the plan, or of a run.
     accuracy : str, optional
-        What is forecast; without, what the plan knows itself.
+        The forecast; by default what the plan states without a simulation.
     first : bool
-        Whether that stands above all else.
+        Whether the accuracy comes before all else.
     """
     accuracy = plan.remarks if accuracy is None else accuracy
-    told = [row("accuracy", accuracy)] if accuracy else []
-    versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
-    unread = " (fixed by the plan; no private data was used to make it)" if plan.noisy else ""
+    told = [row("Accuracy", accuracy)] if accuracy else []
+    agents = plural(sum(a.name != SLACK for a in plan.program.agents), "agent")
+    method = type(plan.algorithm).__name__
     return "\n".join(
         [
-            f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),
+            f"dpcvx plan: {method}, {agents}, {plural(plan.rounds, 'round')}",
             *(told if first else []),
-            *_problem_rows(plan),
-            *_rows_of("coupling", plan.algorithm.coupling(plan.program)),
-            row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
-            *[row("" if k else "chosen", why) for k, why in enumerate(_choices(plan))],
-            *_rows_of("convergence", plan.algorithm.rate(plan.program)),
-            *_sensitivity_rows(plan),
-            *[
-                row("" if k else "margins", text)
-                for k, text in enumerate(margin_rows(plan.program) if plan.published else [])
-            ],
-            *([] if first else told),
+            row("Privacy", guarantee.headline),
+            *[row(f"  {label}", text) for label, text in guarantee.terms],
             *_delta_rows(plan),
-            f"guarantee:{unread}",
-            textwrap.indent(str(guarantee), "  "),
-            "=" * WIDTH,
+            *([] if first else told),
+            *_labeled("Margins", margin_rows(plan.program) if plan.published else []),
+            row("Method", str(plan.algorithm)),
+            *_labeled("", [rate] if (rate := plan.algorithm.rate(plan.program)) else []),
+            *_labeled("Why", _choices(plan)),
+            *_problem_rows(plan),
+            *_pointers(plan, guarantee),
         ]
     )
+
+
+def derivation(plan: Terms) -> str:
+    """Return why one change of the data moves what agents release by so much, as text."""
+    versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
+    return "\n".join(
+        [
+            f"dpcvx derivation (dpcvx {version('dpcvx')}, {versions})",
+            *_sensitivity_rows(plan),
+            row("Sets", "of the agents' variables, which steps stay in"),
+            *_by_agent(
+                (agent.name, agent.set_description, ())
+                for agent in plan.program.agents
+                if agent.name != SLACK
+            ),
+        ]
+    )
+
+
+def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
+    """Where the rest is, and what was not read."""
+    if not plan.noisy:
+        return []
+    hold = plural(len(guarantee.assumptions), "assumption")
+    whose = "plan" if guarantee == plan.guarantee else "result"
+    return [
+        row(
+            "Valid if",
+            f"{hold} {'holds' if len(guarantee.assumptions) == 1 else 'hold'}: "
+            f"print({whose}.guarantee)",
+        ),
+        row("Derivation", "print(plan.derivation)"),
+        "The plan was made without private data.",
+    ]
 
 
 def _choices(plan: Terms) -> list[str]:
@@ -84,24 +113,52 @@ def _choices(plan: Terms) -> list[str]:
 
 
 def _problem_rows(plan: Terms) -> list[str]:
+    """Sizes, and what is released of each agent."""
     program = plan.program
+    entries = {entry.agent: entry for entry in plan.guarantee.agents}
     local = sum(a.n - a.shared.size for a in program.agents)
-    agents = plural(sum(a.name != SLACK for a in program.agents), "agent")
-    shared = plural(program.size, "shared component")
-    sets = [
+    # Some figures take milliseconds, and agents are often alike.
+    texts = once_per_kind(
+        plan.agents, lambda agent: marked(_protected(agent, entries), _names(agent))
+    )
+    told = [
         (
             agent.name,
-            f"{plural(agent.n, 'variable')} ({agent.shared.size} shared), "
-            f"set: {agent.set_description}"
+            f"{plural(agent.program.n, 'variable')} ({agent.program.shared.size} shared)"
+            + (f"; {text}" if plan.noisy else "")
             if agent.name != SLACK
-            else f"{plural(agent.n, 'variable')} of the package's own, what the inequalities in "
-            "coupling= leave over",
-            (),
+            else f"{plural(agent.program.n, 'variable')} of the package's own, what the "
+            "inequalities in coupling= leave over",
+            _names(agent),
         )
-        for agent in program.agents
+        for agent, text in zip(plan.agents, texts, strict=True)
     ]
-    first = row("problem", f"{agents}, {shared}, {local} local")
-    return [first, *_by_agent(sets), *own_rows(plan.problem)]
+    sizes = f"{_entries(program.size, 'shared')}, {local} local"
+    coupling = plan.algorithm.coupling(program)
+    return [
+        row("Problem", f"{sizes}; {coupling}" if coupling else sizes),
+        *_by_agent(told),
+        *own_rows(plan.problem),
+    ]
+
+
+def _entries(count: int, which: str) -> str:
+    return f"{count} {which} {'entry' if count == 1 else 'entries'}"
+
+
+def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
+    """The agent's noise, and the sensitivity that it is calibrated to."""
+    if agent.sensitivity is None:
+        return "no private data"
+    entry = entries[agent.name]
+    bounded = ""
+    if agent.program.as_written:
+        bounded = "; its data are released with noise"
+    elif entry.sensitivity > 0 or not entry.releases:
+        bounded = f"; {moved(agent.sensitivity, entry.norm, agent.program.start)}"
+    else:
+        bounded = "; its constraints contain private data, which are released with noise"
+    return f"noise: {entry.noise}{bounded}"
 
 
 def own_rows(problem: Declaration) -> list[str]:
@@ -128,7 +185,7 @@ def _delta_rows(plan: Terms) -> list[str]:
         return []
     return [
         row(
-            "delta",
+            "  delta",
             f"{number(delta)} is not small beside 1/n = {number(1 / count)}, with n = {count} "
             f"records in '{name}'. A release that shows each record in full with probability delta "
             f"would keep the guarantee too. Choose a delta far below 1/n, such as "
@@ -137,40 +194,40 @@ def _delta_rows(plan: Terms) -> list[str]:
     ]
 
 
-def _rows_of(name: str, text: str | None) -> list[str]:
-    return [] if text is None else [row(name, text)]
+def _labeled(label: str, texts: Sequence[str]) -> list[str]:
+    return [row("" if k else label, text) for k, text in enumerate(texts)]
 
 
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
-        return []
+        return [row("Sensitivity", "not needed: the plan adds no noise")]
     known = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
+    why = argument(known) if known else ""
+    if plan.program.model is not None:
+        why = _DATA_LEAVE
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
-    # Some figures take milliseconds, and agents are often alike.
     texts = once_per_kind(
         plan.agents, lambda agent: marked(_bounded(agent, entries), _names(agent))
     )
-    if plan.program.model is not None:
-        known, why = [], _DATA_LEAVE
-    else:
-        why = argument(known) if known else ""
     pairs = zip(plan.agents, texts, strict=True)
-    bounds = [(agent.name, text, _names(agent)) for agent, text in pairs]
-    return [*([row("sensitivity", why)] if why else []), *_by_agent(bounds)]
+    return [
+        row("Sensitivity", why),
+        *_by_agent((agent.name, text, _names(agent)) for agent, text in pairs),
+    ]
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """How far one change moves the agent's gradient, and what noise hides it."""
+    """The bound of each private object, and the sensitivity of what is released of them."""
     if agent.sensitivity is None:
-        return "nothing private"
+        return "no private data"
     entry = entries[agent.name]
-    derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
-    bounded = "its constraints contain private data, which leave with noise"
-    if agent.program.as_written:
-        bounded, derived = "its data are released with noise", ""
-    elif entry.sensitivity > 0 or not entry.releases:
-        bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
-    return f"{bounded}; noise: {entry.noise}{derived}"
+    said = [] if agent.program.as_written else [figures(agent.sensitivity)]
+    if agent.publication is not None:
+        said.append(
+            f"sensitivity of what is released: {at_most(agent.publication.sensitivity)} in "
+            f"l{entry.norm}, in units of the noise scales"
+        )
+    return "; ".join(filter(None, said)) or "nothing that is released depends on its data"
 
 
 def _names(agent: AgentPlan) -> list[Named]:
@@ -204,4 +261,4 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
 
 def row(label: str, text: str) -> str:
     """A labeled paragraph; lines below the first are indented."""
-    return paragraph(f"{label + ':' if label else '':<{_LABEL}}", text, WIDTH)
+    return paragraph(f"{label:<{LABEL}}", text, WIDTH)

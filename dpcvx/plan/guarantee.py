@@ -20,8 +20,8 @@ _LABEL = 13
 Kind = Literal["worst-case", "asserted", "none"]
 
 OBSERVER = (
-    "everyone but the agent itself: the server and all other agents, even if they collude and see "
-    "every value it releases"
+    "the server and all other agents, even if they collude and see every value that the agent "
+    "releases"
 )
 # Where the run was passed no ledger, and where it was.
 ALONE = (
@@ -182,11 +182,11 @@ class Guarantee:
             whose += ", or in that of all agents of a group at once"
         sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
-        budget = f"({at_most(self.epsilon)}, {number(self.delta)})-DP"
+        budget = f"({at_most(self.epsilon)}, {at_most(self.delta)})-DP"
         if self.max_colluders is not None and self.against_all_others is not None:
             budget += (
                 f" against {coalition(self.max_colluders)}, ({at_most(self.against_all_others)}, "
-                f"{number(self.delta)})-DP against all other agents together,"
+                f"{at_most(self.delta)})-DP against all other agents together,"
             )
         return f"{budget} for one change in {whose}, {sort}{seeded}"
 
@@ -195,13 +195,13 @@ class Guarantee:
 
     @property
     def short(self) -> tuple[tuple[str, str], ...]:
-        """What is hidden, from whom and by what, as labels and texts; empty if nothing is."""
+        """Privacy unit, observer and noise, as labels and texts; empty without a guarantee."""
         if self.kind == "none":
             return ()
         return (
-            ("hidden", self._units),
-            ("from", self.observer),
-            ("by", self.mechanism),
+            ("unit", self._units),
+            ("against", self.observer),
+            ("noise", self.mechanism),
             ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
         )
 
@@ -211,15 +211,26 @@ class Guarantee:
     def __str__(self) -> str:
         if self.kind == "none":
             return self.headline
+        rows = [*self.terms, ("sensitivity", _CERTIFICATES[self.certificate] + self._independent)]
+        lines = [textwrap.fill(self.headline, _WIDTH), *(_row(label, text) for label, text in rows)]
+        labels = ["assumptions", *([""] * (len(self.assumptions) - 1))]
+        for label, text in zip(labels, self.assumptions, strict=True):
+            lines.append(_row(f"{label:<{_LABEL}}- ", text))
+        return "\n".join(lines)
+
+    @property
+    def terms(self) -> list[tuple[str, str]]:
+        """What the numbers mean, as labels and texts; empty without a guarantee."""
+        if self.kind == "none":
+            return []
         rows = [
-            ("one change", self._units),
-            ("protects", f"against {self.observer}"),
+            ("unit", f"one change: {self._units}"),
+            ("against", self.observer),
             ("noise", self.mechanism),
             ("accounting", self.accountant + self._concentrated),
-            ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
         ]
         if self.kept:
-            rows.append(("kept", self.kept))
+            rows.append(("promise", self.kept))
         budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
         if self.amplification is None and len(budgets) > 1:
             rows.insert(1, ("by agent", self._by_agent))
@@ -237,11 +248,7 @@ class Guarantee:
                     "is not a bound (docs/privacy/errata.md)",
                 )
             )
-        lines = [textwrap.fill(self.headline, _WIDTH), *(_row(label, text) for label, text in rows)]
-        labels = ["assumptions", *([""] * (len(self.assumptions) - 1))]
-        for label, text in zip(labels, self.assumptions, strict=True):
-            lines.append(_row(f"{label:<{_LABEL}}- ", text))
-        return "\n".join(lines)
+        return rows
 
     @property
     def _units(self) -> str:
@@ -275,7 +282,7 @@ class Guarantee:
 
     @property
     def _concentrated(self) -> str:
-        return f"; {number(self.rho)}-zCDP" if math.isfinite(self.rho) else ""
+        return f"; {at_most(self.rho)}-zCDP" if math.isfinite(self.rho) else ""
 
 
 _CERTIFICATES = {

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._arguments import check_argument, choice
+from .._words import at_least
 from ..algorithms.base import Algorithm
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..algorithms.program import Program
@@ -153,7 +154,7 @@ def guaranteed(
             epsilon=amplification.by_agent[agent.agent],
             certificate="asserted" if last.asserted else agent.certificate,
             scale=(scale := first.hidden_grid(terms[agent.agent].program.n).scale),
-            noise=f"scale {scale:.6g} per component of x, the same for all users",
+            noise=f"scale {at_least(scale)} per component of x, the same for all users",
             releases=1,
         )
         for agent in whole.agents
@@ -162,8 +163,8 @@ def guaranteed(
         whole,
         kind="asserted" if last.asserted else whole.kind,
         mechanism=(
-            f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
-            "sensitivity of x, in every round; the last x is released"
+            f"{first.mechanism} noise, scale {at_least(first.multiplier)} times the largest l2 "
+            "sensitivity of x, in every round; only the last x is released"
         ),
         observer=LAST_OBSERVER,
         certificate="asserted" if last.asserted else whole.certificate,

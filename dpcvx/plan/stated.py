@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .._words import together
+from .._words import at_least, together
 from ..model.adjacency import Rows
 from ..model.spec import PrivateSpec
 from ..privacy.accounting import ryu_kim_claim
@@ -120,24 +120,24 @@ def make_guarantee(
 
 def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
     """What noise is in how many releases, for all agents."""
-    released = "1 release per agent, before the first round"
+    released = "1 release per agent, before round 1"
     if not once:
         released = f"{count} release{'' if count == 1 else 's'} per agent"
     first, *others = noises
     if others:
         kinds = dict.fromkeys(str(noise.mechanism) for noise in noises)
-        said = f"{' or '.join(kinds)} noise of each agent's own, {released}"
+        said = f"{' or '.join(kinds)} noise of each agent's own; {released}"
     else:
-        scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
+        scales = " and ".join(at_least(first.multiplier * w) for w in first.weights)
         said = (
             f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
-            f"sensitivity{_fading(first, once)}, {released}"
+            f"sensitivity{_fading(first, once)}; {released}"
         )
     split = first.split
     if split is not None:
         said += (
             f"; split: each of {split.parties} agents adds a part with standard deviation "
-            f"{split.scale:.6g}, and the sum of those of any "
+            f"{at_least(split.scale)}, and the sum of those of any "
             f"{split.parties - split.max_colluders} has this scale"
         )
     limits = dict.fromkeys(f"{n.truncation.reach:.4g}" for n in noises if n.truncation is not None)
@@ -193,11 +193,11 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
 
 def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[float, str]:
     """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
-    times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
+    times, n = f"scale {at_least(calibrated.multiplier)} times", agent.program.n
     published = agent.publication
     if published is not None:
         scale = calibrated.grid(published.sensitivity, published.size).scale
-        return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+        return scale, published.noise(scale)
     if bound == 0:
         return 0.0, _NO_NOISE
     norm = calibrated.mechanism.norm

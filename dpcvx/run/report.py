@@ -9,19 +9,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from .._words import plural
+from .._words import at_most, plural
 from ..plan.banner import banner, row
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from .history import Round
 from .notebook_line import PATIENCE, NotebookLine, in_notebook
-from .result import Result, outcome_rows, spent_rows
+from .result import Result, headline, outcome_rows, spent_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 # About this many lines of progress, whatever the number of rounds.
 _ROWS = 7
+
+
+def _residual(value: float) -> str:
+    """A residual in a table; a dash if it is not known."""
+    if math.isnan(value):
+        return "-"
+    return "0" if value == 0 else f"{value:.2e}"
 
 
 def wanted(verbose: bool | None) -> bool:
@@ -199,14 +206,13 @@ class Reporter:
         if self._in_full:
             self._print(banner(self._plan, self._guarantee))
             for note in self._notes:
-                self._print(row("note", note))
+                self._print(row("Note", note))
             if not residuals:
                 self._print("No residuals are shown: only the last iterate may be seen.")
-            else:
+            elif self._plan.rounds > 1:
                 spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""
                 self._print(
-                    f"{'round':>7}{'primal res':>12}{'dual res':>12}{'mismatch':>12}"
-                    f"{'penalty':>10}{spent}"
+                    f"{'round':>7}{'primal':>12}{'dual':>12}{'consensus':>12}{'penalty':>10}{spent}"
                 )
         self._progress.start()
 
@@ -214,14 +220,16 @@ class Reporter:
         """Advance; print the round if it is one of the shown ones."""
         t, residuals = last.t, last.residuals
         self.passed(t)
-        if not self._in_full or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
+        if (
+            not self._in_full
+            or self._plan.rounds == 1
+            or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds)
+        ):
             return
         penalty = "-" if residuals.penalty == 0 else f"{residuals.penalty:.3g}"
-        dual = "-" if math.isnan(residuals.dual) else f"{residuals.dual:.3e}"
-        row = (
-            f"{t:>7}{residuals.primal:>12.3e}{dual:>12}{residuals.mismatch:>12.3e}{penalty:>10}"
-            f"{self._spent(t)}"
-        )
+        found = residuals.primal, residuals.dual, residuals.mismatch
+        cells = "".join(f"{_residual(value):>12}" for value in found)
+        row = f"{t:>7}{cells}{penalty:>10}{self._spent(t)}"
         note = f"  {plural(last.failed, 'failed solve')}" if last.failed else ""
         self._print(row + note)
 
@@ -241,14 +249,15 @@ class Reporter:
         """Print the outcome; the guarantee stands in the banner."""
         if not self._in_full:
             return
-        self._print("\n".join([*outcome_rows(result), *spent_rows(result)]))
+        self._print("\n".join([headline(result), *spent_rows(result), *outcome_rows(result)]))
 
     def _spent(self, t: int) -> str:
         plan = self._plan
         if plan.price is None:
             return ""
         losses = set(plan.composed(t).values())
-        return f"{max(loss.price(plan.price.delta).epsilon for loss in losses):>15.4g}"
+        most = max(loss.price(plan.price.delta).epsilon for loss in losses)
+        return f"{at_most(most):>15}"
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False)

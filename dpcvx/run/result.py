@@ -20,7 +20,7 @@ from ..guard import frameless
 from ..model.agent import Agent
 from ..model.declaration import Declaration
 from ..model.private import Private, seal_all
-from ..plan.banner import LISTED, own_rows, row
+from ..plan.banner import LABEL, LISTED, WIDTH, own_rows, row
 from ..plan.guarantee import Guarantee
 from ..privacy.ledger import Ledger
 from .data import DataSource
@@ -37,6 +37,10 @@ Array = NDArray[np.float64]
 
 # What is missed by less is a solver's rounding.
 _PAID = 1e-7
+# Variables that are printed, the length of a name, and entries up to which all of one are printed.
+_VARIABLES, _NAME, _LONG = 8, 20, 12
+# Entries that are so much smaller than the largest one are printed as zero.
+_ROUNDING = 1e-9
 
 
 class Status(enum.Enum):
@@ -360,17 +364,20 @@ class Result:
     def __str__(self) -> str:
         return "\n".join(
             [
-                *outcome_rows(self),
-                *(row("note", note) for note in self.notes),
-                row("guarantee", f"{self.guarantee.headline}{_more(self.guarantee)}"),
+                headline(self),
+                row("Privacy", self.guarantee.headline),
                 *spent_rows(self),
+                *outcome_rows(self),
+                *(row("Note", note) for note in self.notes),
+                *_pointer(self.guarantee),
             ]
         )
 
     def __repr__(self) -> str:
         ended = f"{self.status.name.lower()} after {plural(self.rounds, 'round')}"
         return (
-            f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee.headline}>"
+            f"<Result: {ended}, consensus residual {self.consensus_residual:.2g}; "
+            f"{self.guarantee.headline}>"
         )
 
     def _repr_html_(self) -> str:
@@ -379,32 +386,65 @@ class Result:
         return card(self, [ended, *self.guarantee.short[:2], *spent])
 
 
-def _more(guarantee: Guarantee) -> str:
+def _pointer(guarantee: Guarantee) -> list[str]:
     """Where the rest of the guarantee stands; its headline has all reservations."""
-    if guarantee.kind == "none":
-        return ""
-    return " (in full: result.guarantee)"
+    return [] if guarantee.kind == "none" else [row("Valid if", "print(result.guarantee)")]
+
+
+def headline(result: Result) -> str:
+    """Return how the run ended, in one line."""
+    took = "" if result.seconds is None else f", {result.seconds:.2f} s"
+    ended = result.status.name.lower()
+    return f"dpcvx result: {ended}, {plural(result.rounds, 'round')}{took}"
 
 
 def outcome_rows(result: Result) -> list[str]:
-    """How the run ended, and how far its values are from agreeing and from the agents' sets."""
+    """The values, and how far they are from consensus and from the constraints."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
-    took = "" if result.seconds is None else f", {result.seconds:.2f} s"
-    ended = f"{_ended(result)} ({plural(result.rounds, 'round')}{took})"
-    lines = [row("status", ended)]
+    lines = [] if result.status is Status.COMPLETED else [row("Status", _ended(result))]
     if not result.status.solved:
-        lines.append(row("reported", "nothing; every variable's value is None"))
+        lines.append(row("Solution", "none; every variable's value is None"))
     else:
-        lines += [*_reported_rows(result), *_agreement_rows(result), *_feasibility_rows(result)]
+        lines += [*_value_rows(result.solution), *_returned_rows(result)]
+        lines += [*_agreement_rows(result), *_feasibility_rows(result)]
     if failed or inaccurate:
         lines.append(
             row(
-                "solver",
+                "  solver",
                 f"{plural(inaccurate, 'local solve')} reached reduced accuracy only; {failed} "
                 "failed, and the agent kept its previous point",
             )
         )
     return lines
+
+
+def _value_rows(solution: Solution) -> list[str]:
+    """The returned values by the names of the variables; of long ones both ends."""
+    values = solution.means
+    shown = values[:_VARIABLES]
+    width = min(max((len(name) for name, _ in shown), default=0), _NAME)
+    lines = [f"{name:<{width}}  {_value(value, width)}" for name, value in shown]
+    if len(values) > len(shown):
+        lines.append(
+            f"... and {plural(len(values) - len(shown), 'more variable')}: result.to_dict()"
+        )
+    texts = [line for text in lines for line in text.splitlines()]
+    return [f"{'' if k else 'Solution':<{LABEL}}{text}" for k, text in enumerate(texts)]
+
+
+def _value(value: Array, width: int) -> str:
+    """A value with four digits, and its lines below the first indented."""
+    if np.isnan(value).all():
+        return "stays with its owner"
+    least = _ROUNDING * float(np.nanmax(np.abs(value), initial=0.0))
+    text = np.array2string(
+        value,
+        threshold=_LONG,
+        edgeitems=3,
+        max_line_width=WIDTH - LABEL - width - 2,
+        formatter={"float_kind": lambda v: f"{0.0 if abs(v) <= least else float(v):.4g}"},
+    )
+    return text.replace("\n", "\n" + " " * (width + 2))
 
 
 def _ended(result: Result) -> str:
@@ -420,21 +460,19 @@ def _ended(result: Result) -> str:
     )
 
 
-def _reported_rows(result: Result) -> list[str]:
-    """What the returned values are."""
+def _returned_rows(result: Result) -> list[str]:
+    """Which iterates the returned values follow from, if there is a choice, and how."""
     which = OUTPUTS[result.reported]
-    if result.raw.program.size > 0:
-        which = f"mean of the agents' copies in the {which}"
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
-        return [row("reported", f"the {which}: {why}")]
+        return [row("  returned", f"mean of the agents' copies in the {which}: {why}")]
     if result.projection_distance == 0:
-        return [row("reported", f"the {which}")]
+        return [row("  returned", f"the {which}")] if result.rounds > 1 else []
     closest = f"at which all agents agree and {_every(result)} holds"
     if result.owners:
         closest = f"for which every owner has own variables that keep {_every(result)}"
-    away = f"in no entry more than {result.projection_distance:.3e} away"
-    return [row("reported", f"the point closest to the {which} {closest}; {away}")]
+    moved = f"moved by at most {at_most(result.projection_distance, 2)} to the closest point"
+    return [row("  returned", f"the {which}, {moved} {closest}")]
 
 
 def _every(result: Result) -> str:
@@ -454,25 +492,31 @@ def _agreement_rows(result: Result) -> list[str]:
         residual = result.coupling_residual
         if result.owners and math.isnan(residual):
             unknown = "it is not known how well the iterates keep the equalities"
-            return [row("coupling", f"{unknown}: owners keep their own values")]
-        return [row("coupling", f"the iterates violate an equality by at most {residual:.3e}")]
-    if program.size == 0:
+            return [row("  coupling", f"{unknown}: owners keep their own values")]
+        text = f"the iterates violate an equality by at most {at_most(residual, 2)}"
+        return [row("  coupling", text)] if residual > 0 or math.isnan(residual) else []
+    residual = result.consensus_residual
+    if program.size == 0 or residual == 0:
         return []
-    residual = (
-        f"the agents' copies differ from their mean by at most {result.consensus_residual:.3e}"
-    )
-    return [row("consensus", residual)]
+    text = "the agents' copies of the iterates differ from their mean by at most "
+    return [row("  consensus", text + at_most(residual, 2))]
 
 
 def _feasibility_rows(result: Result) -> list[str]:
     """How far constraints are violated, by what is returned and by the agents' last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
-    which = "public constraints" if result.raw.program.limited else "constraints"
+    limited = result.raw.program.limited
+    which = f"every agent's {'public constraints' if limited else 'constraints'}"
+    iterates = "the last iterates"
     return [
-        row("feasibility", _values_kept(result, every)),
-        row("", _kept(result.max_iterate_violation, "the last iterates", f"every agent's {which}")),
-        *([row("promise", result.guarantee.kept)] if result.guarantee.kept else []),
+        row("  feasible", _values_kept(result, every)),
+        *(
+            []
+            if result.feasible
+            else [row("", _kept(result.max_iterate_violation, iterates, which))]
+        ),
+        *([row("  promise", result.guarantee.kept)] if result.guarantee.kept else []),
         *_missed_rows(result),
         *_own_rows(result),
     ]
@@ -498,10 +542,10 @@ def _missed_rows(result: Result) -> list[str]:
         if by > _PAID
     ]
     if not found:
-        return [row("slack", "none: the decision pays for no constraint to be missed")]
+        return [row("  slack", "none: the decision pays for no constraint to be missed")]
     if len(found) > LISTED:
         found[LISTED:] = [f"... and {len(found) - LISTED} more constraints"]
-    return [row("slack" if k == 0 else "", text) for k, text in enumerate(found)]
+    return [row("  slack" if k == 0 else "", text) for k, text in enumerate(found)]
 
 
 def _kept(violation: float, what: str, which: str) -> str:
@@ -509,7 +553,7 @@ def _kept(violation: float, what: str, which: str) -> str:
         return f"{what} keep {which}"
     if math.isnan(violation):
         return f"it is not known how well {what} keep {which}"
-    return f"{what} keep {which} to within {violation:.3e}"
+    return f"{what} keep {which} to within {at_most(violation, 2)}"
 
 
 def spent_rows(result: Result) -> list[str]:
@@ -517,7 +561,7 @@ def spent_rows(result: Result) -> list[str]:
     accounts = result.ledger.values()
     if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"
-        return [row("ledger", left)]
+        return [row("  ledger", left)]
     if result.guarantee.kind == "none":
         return []
     lines = str(result.ledger).splitlines()
@@ -528,4 +572,4 @@ def spent_rows(result: Result) -> list[str]:
     if result.status is Status.CONVERGED:
         # Outputs chose the moment: a smaller figure is no guarantee.
         lines.append("the guarantee stays that of all planned rounds: values chose when to stop")
-    return [row("ledger" if k == 0 else "", line) for k, line in enumerate(lines)]
+    return [row("  ledger" if k == 0 else "", line) for k, line in enumerate(lines)]

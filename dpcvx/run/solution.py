@@ -19,6 +19,7 @@ from ..algorithms.program import Program
 from ..algorithms.written_model import Decision
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
+from ..model.declaration import SLACK
 
 Array = NDArray[np.float64]
 # Of the largest dual value: solvers leave so much of none.
@@ -133,24 +134,25 @@ class Solution:
         ModelError
             If several variables have one name.
         """
-        repeated = [name for name, count in Counter(self._names.values()).items() if count > 1]
+        own = self._own_names
+        repeated = [name for name, count in Counter(own.values()).items() if count > 1]
         if repeated:
             raise ModelError(
                 f"Several variables are called {show(repeated[0])}, so names do not tell them "
                 "apart. Give each a name of its own, as in cp.Variable(name='power'), or write "
                 "solution[x] with the cvxpy variable x."
             )
-        return list(self._names.values())
+        return list(own.values())
 
     @frameless
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._own_names)
 
     def __contains__(self, variable: object) -> bool:
-        known = self._names
+        known = self._own_names
         return (
             variable.id in known
             if isinstance(variable, cp.Variable)
@@ -287,7 +289,12 @@ class Solution:
     @property
     def means(self) -> list[tuple[str, Array]]:
         """Name and mean over the holders of every variable that some agent holds."""
-        return [(name, self._mean(variable)) for variable, name in self._names.items()]
+        return [(name, self._mean(variable)) for variable, name in self._own_names.items()]
+
+    @property
+    def _own_names(self) -> dict[int, str]:
+        """By cvxpy id, without the slack variables that the package adds."""
+        return {k: name for k, name in self._names.items() if not name.startswith(f"{SLACK} ")}
 
     @property
     def _names(self) -> dict[int, str]:

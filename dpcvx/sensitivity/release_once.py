@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
-from .._words import together
+from .._words import at_least, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import product, without_zeros
@@ -36,8 +36,6 @@ DENSE = 20_000_000
 # The range of slopes of more components is not looked for: it is taken to be everything.
 _SQUARE = 600
 _RANK = 1e-12
-# Relative; scales that differ less are one number in texts.
-_TIE = 1e-6
 # Largest error of what recovers the data from a statistic of them, relative to their units.
 _INVERSE = 1e-6
 
@@ -256,7 +254,7 @@ class Publication:
             sizes = ", ".join(f"{_range(own)} per entry of '{spec.name}'" for spec, own in pairs)
             return f"scale {sizes}, correlated so that margins cost little"
         return ", ".join(
-            f"scale {scale * unit:.6g} per entry of '{spec.name}'"
+            f"scale {at_least(scale * unit)} per entry of '{spec.name}'"
             for spec, unit in zip(self.private, self.units, strict=True)
         )
 
@@ -448,8 +446,7 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
 
 
 def _range(values: Array) -> str:
-    low, high = values.min(), values.max()
-    return f"{low:.6g}" if high - low <= _TIE * high else f"{low:.6g} to {high:.6g}"
+    return between(float(values.min()), float(values.max()))
 
 
 def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:

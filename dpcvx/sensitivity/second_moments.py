@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .._words import at_least
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import Matrix, csr, has_entries
@@ -86,7 +87,9 @@ class Moments:
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         names = ", ".join(f"'{spec.name}'" for spec in self.private)
-        return f"scale {scale:.6g} per entry of the second moments of {names}, rows in unit norm"
+        return (
+            f"scale {at_least(scale)} per entry of the second moments of {names}, rows in unit norm"
+        )
 
     @property
     def _units(self) -> list[float]:

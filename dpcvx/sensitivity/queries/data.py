@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._words import at_least
 from ...errors import PrivacyError
 from ...model.quadratic import curved
 from ..known import Facts, Known, Objective
@@ -49,7 +50,7 @@ class MomentsTerm(Query):
     ) -> tuple[float, str]:
         """That of every agent's part."""
         part = scale(0.0)
-        return part, f"scale {part:.6g} per entry of the second moments, in units of the sum"
+        return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
     def size(self, n: int) -> int:
         """The triangle, whatever the agent's vector is."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._words import at_least
 from ...errors import ModelError, PrivacyError
 from ...solvers.steps import Contraction
 from ..known import Facts, Known, Objective
@@ -47,7 +48,7 @@ class Gradient(Query):
                 f"{times} what one change can do to the gradient near the public point of each "
                 f"step, at most {scale(level):.6g} per component"
             )
-        return scale(level), f"scale {scale(level):.6g} per component of the gradient"
+        return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
     def bound(self, known: Known) -> float:
         """The gradient's sensitivity, times the norm of the map."""
@@ -117,7 +118,7 @@ class Summand(Gradient):
     ) -> tuple[float, str]:
         """That of every agent's part, wherever the point is."""
         part = scale(gradient_level(facts, norm))
-        return part, f"scale {part:.6g} per component of the gradient"
+        return part, f"scale {at_least(part)} per component of the gradient"
 
     def size(self, n: int) -> int:
         """Of the whole vector."""

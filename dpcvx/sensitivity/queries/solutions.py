@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._words import at_least
 from ...errors import PrivacyError
 from ...solvers.projector import Projector
 from ...solvers.steps import Minimization, ProximalStep
@@ -134,7 +135,10 @@ class LocalSolution(Query):
         if facts.claimed is None:
             return super().noise(facts, norm, times, scale)
         found = scale(facts.claimed)
-        return found, f"asserted sensitivity {facts.claimed:g} of every result, scale {found:.6g}"
+        return (
+            found,
+            f"asserted sensitivity {facts.claimed:g} of every result, scale {at_least(found)}",
+        )
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
