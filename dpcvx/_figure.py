@@ -1,16 +1,23 @@
 """The look of figures, what `figures.mplstyle` says in two widths, and how notebooks show them.
 
 They appear once, where they are the last value of a cell, also where nobody has imported pyplot.
+Where somebody has, they are pyplot's current figure: ``plt.savefig`` and ``plt.title`` reach them.
 """
 
 from __future__ import annotations
 
 import io
+import re
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ._arguments import show
+from .errors import ModelError
+
 if TYPE_CHECKING:  # slow to import
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Given = ParamSpec("Given")
@@ -21,12 +28,48 @@ STYLE = "dpcvx.figures"
 ONE_COLUMN, TWO_COLUMNS = 3.5, 7.16
 """Inches: the width of one column of a paper, and of a page with two."""
 
+# How much of a line of a grid is seen.
+_FAINT = 0.15
+# The color of the style that no dark background shows.
+_BLACK = "000000"
 # Dots per inch: sharp on screens, and no wider than a page.
 _DPI = 130
 
 
+def canvas(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches, known to pyplot if that is imported."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        return pyplot.figure(figsize=(width, height))
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def axes_on(ax: Axes | None, width: float, height: float) -> Axes:
+    """Return the axes to draw on: those that were passed, or those of a figure of this size."""
+    if ax is None:
+        return canvas(width, height).subplots()
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise ModelError(
+            f"plot(ax={show(ax)}) takes the axes of a matplotlib figure. Write figure, ax = "
+            "plt.subplots(), then plot(ax=ax)."
+        )
+    return ax
+
+
+def label_of(name: str) -> str:
+    """Return a legend's text for any name: no dollar starts a formula, no underscore hides it."""
+    text = name.replace("$", r"\$")
+    return re.sub("^_+", lambda found: rf"${found[0].replace('_', chr(92) + '_')}$", text)
+
+
 def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
-    """Make a function draw its figure in the style, whatever settings are in force.
+    """Make a function draw its figure in the style, on the background that is in force.
+
+    On axes that it is passed, it draws in the style of their figure.
 
     Parameters
     ----------
@@ -36,14 +79,25 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
     @wraps(draw)
     def in_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+        from cycler import cycler
         from matplotlib import rcParams, style
+        from matplotlib.axes import Axes
 
-        with style.context(STYLE):
+        if any(isinstance(one, Axes) for one in (*args, *kwargs.values())):
+            return draw(*args, **kwargs)  # on a figure of the user, in its style
+        # Lines of a grid are as faint on any background.
+        ink = {"grid.color": rcParams["axes.edgecolor"], "grid.alpha": _FAINT}
+        text = rcParams["text.color"]
+        with style.context([STYLE, ink]):
+            cycle = rcParams["axes.prop_cycle"].by_key()
+            cycle["color"] = [text if one == _BLACK else one for one in cycle["color"]]
+            rcParams["axes.prop_cycle"] = cycler(**cycle)
             figure = draw(*args, **kwargs)
             # Ticks are made when a figure is shown, which may be after these settings.
             ticks = {
                 "labelsize": rcParams["xtick.labelsize"],
                 "grid_color": rcParams["grid.color"],
+                "grid_alpha": rcParams["grid.alpha"],
                 "grid_linewidth": rcParams["grid.linewidth"],
             }
             for axes in figure.axes:
@@ -60,7 +114,16 @@ def shows_itself(figure: Drawn) -> Drawn:
     they are the last value of a cell, or are displayed, and nowhere else.
     """
     vars(figure)["_repr_png_"] = partial(_picture, figure)
+    vars(figure)["_ipython_display_"] = partial(_left_to_pyplot, figure)
     return figure
+
+
+def _left_to_pyplot(figure: Figure) -> None:
+    """Show nothing where the notebook shows pyplot's open figures at the end of the cell."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    inline = pyplot is not None and "inline" in pyplot.get_backend().lower()
+    if not inline or all(pyplot.figure(n) is not figure for n in pyplot.get_fignums()):
+        raise NotImplementedError  # IPython shows the picture
 
 
 def _picture(figure: Figure) -> bytes:

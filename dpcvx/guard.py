@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,6 +25,7 @@ from .errors import DataError, DpcvxError, ModelError, PrivacyError
 T = TypeVar("T")
 # Whose frames are not the caller's: the package, and what enters its contexts.
 _OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
+_PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
 # What a plan fixes, so that its runs cannot change it.
 _FIXED = {
     ("Plan.run", name): f"A plan fixes it: write problem.plan(..., {name}=...).run()."
@@ -32,6 +34,12 @@ _FIXED = {
         "violation_probability", "slack_penalty", "prior",
     )
 }  # fmt: skip
+_FIXED["Problem.plan", "proxy"] = (
+    "Public proxy data are declared: dp.Private(data, proxy=values, ...), or passed to "
+    "plan.forecast(proxy={...})."
+)
+# What to write in place of positional arguments.
+_NAMED = {"Plan.run": "data={'usage': values}", "Problem.plan": "epsilon=1.0, delta=1e-6"}
 # A function or a class.
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -158,6 +166,7 @@ def frameless(thing: C) -> C:
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
         refusal: BaseException | None = _unknown(thing, takes, kwargs)
+        refusal = refusal or _surplus(thing, takes, len(args))
         try:
             if refusal is None:
                 return thing(*args, **kwargs)
@@ -248,6 +257,71 @@ def _unknown(
     names = ", ".join(f"{one}=" for one in takes if one != "self")
     fix = f" {_FIXED[what, name]}" if (what, name) in _FIXED else ""
     return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
+
+
+def _surplus(
+    thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: int
+) -> TypeError | None:
+    """The refusal of positional arguments that are taken by name."""
+    kinds = [p.kind for p in takes.values()]
+    by_place = sum(kind in (_PLACE, inspect.Parameter.POSITIONAL_ONLY) for kind in kinds)
+    if given <= by_place or inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    what = thing.__qualname__.removesuffix(".__init__")
+    first = [name for name, p in takes.items() if p.kind is _PLACE and name != "self"]
+    named = [name for name, p in takes.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    got = given - ("self" in takes)
+    said = f"{what}(...) takes {_positional(len(first))}, and got {got}."
+    if not named:
+        return TypeError(said)
+    fix = _NAMED.get(what) or ", ".join(f"{name}=..." for name in named[:2])
+    call = f"{what[0].lower()}{what[1:]}" if "." in what else what
+    return TypeError(f"{said} Write {call}({', '.join([*first, fix])}): names tell them apart.")
+
+
+def _positional(count: int) -> str:
+    return f"{count or 'no'} positional argument{'' if count == 1 else 's'}"
+
+
+# Where a pickle says which version of the package made it.
+VERSION = "made by version"
+
+
+def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]:
+    """The state in a pickle, without the version that made it; warns if that is another one.
+
+    Parameters
+    ----------
+    state : mapping of str to object
+    what : str
+    """
+    kept = dict(state)
+    made, read = kept.pop(VERSION, "an older version"), version("dpcvx")
+    if made != read:
+        warn_caller(
+            f"This {what} was pickled by dpcvx {made} and is read by dpcvx {read}, which may not "
+            "understand it. Make it again with this version, or install the other one.",
+            UserWarning,
+        )
+    return kept
+
+
+def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that a class does not have, with what to write instead.
+
+    Parameters
+    ----------
+    thing : object
+    name : str
+    hints : mapping of str to str
+        By name: code that does what the name stands for elsewhere.
+    """
+    kind = type(thing).__name__
+    fix = f" Write {hints[name]}." if name in hints else ""
+    dot = "." if fix else ""
+    return AttributeError(
+        f"'{kind}' object has no attribute '{name}'{dot}{fix}", name=name, obj=thing
+    )
 
 
 def discreet(function: C) -> C:

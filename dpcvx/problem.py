@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from .algorithms.secret_terms import check_sharing
 from .algorithms.summed import SHARING, SecretSharing
 from .defaults import proposal
 from .errors import ModelError
-from .guard import frameless
+from .guard import frameless, without_attribute
 from .model.agent import Agent
 from .model.declaration import Declaration
 from .model.prior import Prior
@@ -39,6 +39,28 @@ from .tuning.request import SearchRequest
 from .tuning.settings import Way, ways
 from .tuning.tradeoff import Tradeoff, tradeoff
 from .tuning.tune import Tuned, tune
+
+# Names of cvxpy and of other packages, and what does the same here.
+_ASK_A_PLAN = "result = problem.plan(epsilon=1.0, delta=1e-6).run(), then result"
+_PROBLEM_HINTS = {
+    "run": "problem.plan(epsilon=1.0, delta=1e-6).run()",
+    "solution": f"{_ASK_A_PLAN}.solution",
+    "result": _ASK_A_PLAN,
+    "ledger": f"{_ASK_A_PLAN}.ledger",
+    "guarantee": "problem.plan(epsilon=1.0, delta=1e-6).guarantee",
+}
+_PLAN_HINTS = {
+    "solve": "plan.run()",
+    "tune": "problem.tune(epsilon=1.0, delta=1e-6)",
+    "compare": "problem.compare(epsilon=1.0, delta=1e-6)",
+    **{
+        name: f"result = plan.run(), then result.{name}"
+        for name in ("value", "status", "solution", "ledger", "history", "to_dict")
+    },
+    "epsilon": "plan.guarantee.epsilon",
+    "delta": "plan.guarantee.delta",
+    "result": "result = plan.run()",
+}
 
 
 @dataclass
@@ -87,6 +109,11 @@ class Plan(Terms):
 
     problem: Problem = field(repr=False)
     _told: Told = field(init=False, repr=False, default_factory=Told)
+
+    if not TYPE_CHECKING:  # where every attribute would seem to exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise without_attribute(self, name, _PLAN_HINTS)
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_told": Told()}
@@ -318,6 +345,11 @@ class Problem(Declaration):
     """
 
     _last: LastRun = field(init=False, default_factory=LastRun)
+
+    if not TYPE_CHECKING:  # where every attribute would seem to exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise without_attribute(self, name, _PROBLEM_HINTS)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Problem:
         twin = super().__deepcopy__(memo)

@@ -6,7 +6,7 @@ Only `dpcvx.run.gate` calls `unseal`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -262,6 +262,8 @@ def types_of(values: object) -> str:
     Empty where types do not tell.
     """
     try:
+        if (what := _kind_of(values)) is not None:
+            return what
         columns, types = getattr(values, "columns", None), getattr(values, "dtypes", None)
         if columns is None or types is None:
             kind = getattr(values, "dtype", None)
@@ -277,6 +279,31 @@ def types_of(values: object) -> str:
         return ""
 
 
+def _kind_of(values: object) -> str | None:
+    """What is no array at all, by its type and that of its entries, with what to pass instead."""
+    if isinstance(values, (str, bytes)):
+        return "are one text. Pass the numbers: np.loadtxt(file) reads them from a file"
+    if isinstance(values, Mapping):
+        return "are a mapping. Pass an array of its values: np.array(list(values.values()))"
+    if isinstance(values, (set, frozenset)):
+        return "are a set, whose entries have no order. Pass a list or an array"
+    if isinstance(values, (Iterator, Generator)):
+        return "are an iterator. Pass list(values)"
+    if sp.issparse(values):
+        return None
+    if np.ma.is_masked(values):
+        return "have masked entries. Fill in missing values: data.filled(value)"
+    try:
+        kind = np.asarray(values).dtype.kind
+    except ValueError:
+        return "have rows of different lengths. Pass rows of one length, or one dp.Private each"
+    if kind == "c":
+        return "are complex. Pass real and imaginary parts: np.stack([data.real, data.imag])"
+    if kind in "SU" and isinstance(values, (list, tuple, np.ndarray)):
+        return "are texts. Convert them: np.asarray(values, dtype=float)"
+    return None
+
+
 def _numeric(kind: object) -> bool:
     says = getattr(kind, "is_numeric", None)  # of polars
     return bool(says()) if callable(says) else getattr(kind, "kind", "") in tuple("biuf")
@@ -284,6 +311,8 @@ def _numeric(kind: object) -> bool:
 
 def not_numbers(types: str) -> str:
     """What to do about data of such types, after a subject."""
+    if ". " in types:
+        return f"{types}."
     return (
         f"{types}. Encode text and categories as numbers, such as with pd.get_dummies(frame), drop "
         "or fill in missing values, and pass numeric columns only. Gradients and sensitivities are "

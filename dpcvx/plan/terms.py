@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +13,7 @@ from .._arguments import FLAG, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm
 from ..algorithms.program import Program
 from ..errors import ModelError
-from ..guard import frameless
+from ..guard import VERSION, frameless, of_this_version
 from ..model.declaration import Declaration, Values, changed_parameter
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account
@@ -46,7 +47,10 @@ class Terms:
 
     def __getstate__(self) -> dict[str, object]:
         # Where a plan is unpickled, nobody can change its parameters.
-        return {**self.__dict__, "parameters": ()}
+        return {**self.__dict__, "parameters": (), VERSION: version("dpcvx")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(of_this_version(state, "plan"))
 
     def require_current_parameters(self) -> None:
         """Refuse to run with other values of public parameters than the plan was made with.

@@ -77,8 +77,7 @@ def run_plan(
         start = begin(parts, ledger_of, seed is not None)
         counts = seed is None and not made_up
         warn_of_changes(plan, given, sources)
-        if counts:
-            warn_of_repeats(plan, start, given, sources)
+        total = warn_of_repeats(plan, start, given, sources) if counts else ""
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         written = None if journal is None else executor.writer(journal)
@@ -122,9 +121,9 @@ def run_plan(
                     kept(_released(spent, start), ended=False)
             raise
         if counts:
-            kept(_released(result.ledger.accounts, start), ended=True)
+            total = kept(_released(result.ledger.accounts, start), ended=True) or total
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        notes = (plan.remarks, *start.notes, *result.notes, unended)
+        notes = (plan.remarks, total, *start.notes, *result.notes, unended)
         result = replace(result, notes=tuple(note for note in notes if note))
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

@@ -12,9 +12,17 @@ PATIENCE, _PAUSE = 1.0, 0.25
 
 
 def in_notebook() -> bool:
-    """Whether a notebook's kernel runs this code."""
+    """Whether IPython shows HTML here, as in Jupyter, Colab, Spyder and Databricks.
+
+    The publisher of a terminal is IPython's own, which writes text; a front end brings another.
+    """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    publisher = getattr(shell, "display_pub", None)
+    if publisher is None:
+        return False
+    from IPython.core.displaypub import DisplayPublisher
+
+    return getattr(type(publisher), "publish", None) is not DisplayPublisher.publish
 
 
 def displayed(html: str) -> Any:

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._figure import TWO_COLUMNS, styled
+from .._figure import TWO_COLUMNS, axes_on, label_of, styled
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .history import History
     from .solution import Solution
 
-# Characters of a title's line.
-_WIDTH = 80
+# Characters of a title's line, on axes of so many inches.
+_WIDTH, _WIDE = 80, 5.5
+# Inches.
+_HEIGHT = 3.2
 # Variables up to which each has a name in a figure.
 _NAMED = 8
 
 
 @styled
-def convergence(history: History, title: str) -> Figure:
-    """How far agents disagree, and how far values move, on a logarithmic axis."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(TWO_COLUMNS, 3.2))
-    axes = figure.subplots()
+def convergence(history: History, title: str, ax: Axes | None = None) -> Figure:
+    """Draw how far agents disagree, and how far values move, on a logarithmic axis."""
+    axes = axes_on(ax, TWO_COLUMNS, _HEIGHT)
     moves = r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$"
     if not any(history.penalty):
         moves = r"movement  $\|x - x_{\mathrm{prev}}\|$"
@@ -38,31 +38,30 @@ def convergence(history: History, title: str) -> Figure:
     if shown:
         axes.set_yscale("log")
     axes.set(xlabel="round", ylabel="residual of released values")
-    axes.set_title(_wrapped(title))
+    axes.set_title(_wrapped(title, axes))
     axes.legend()
-    return figure
+    return axes.get_figure(root=True)
 
 
 @styled
-def returned(solution: Solution, title: str) -> Figure:
-    """What a run of one round returned, variable by variable: it has no path to follow."""
-    from matplotlib.figure import Figure
+def returned(solution: Solution, title: str, ax: Axes | None = None) -> Figure:
+    """Draw what a run of one round returned, variable by variable: it has no path to follow."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(TWO_COLUMNS, 3.2))
-    axes = figure.subplots()
+    axes = axes_on(ax, TWO_COLUMNS, _HEIGHT)
     first, found = 1, solution.means
     for name, value in found:
         flat = np.ravel(value, order="F")
-        axes.plot(np.arange(first, first + flat.size), flat, marker="o", ms=3, label=name)
+        axes.plot(np.arange(first, first + flat.size), flat, marker="o", ms=3, label=label_of(name))
         first += flat.size
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="entry, variable by variable", ylabel="value returned")
-    axes.set_title(_wrapped(title))
+    axes.set_title(_wrapped(title, axes))
     if len(found) <= _NAMED:
         axes.legend()
-    return figure
+    return axes.get_figure(root=True)
 
 
-def _wrapped(title: str) -> str:
-    return "\n".join(textwrap.wrap(title, _WIDTH))
+def _wrapped(title: str, axes: Axes) -> str:
+    inches = axes.get_window_extent().width / axes.get_figure(root=True).dpi
+    return "\n".join(textwrap.wrap(title, max(20, round(_WIDTH * min(1.0, inches / _WIDE)))))

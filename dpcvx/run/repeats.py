@@ -9,6 +9,8 @@ a new object of the same array. Equal values need not be the same data (zeros ar
 text says "if" there, too. It tells whoever holds both data that they are equal, and nobody else.
 
 A run counts from its first exchange on, however it ends.
+
+A loop warns once: with the second run. Each result's notes have the total so far.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ _KEY = Secure().words(8).tobytes()
 Data = Sequence[Sequence[Sealed]]
 
 
-def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sources: Data) -> None:
-    """Warn if earlier runs used data of this one, and its ledger does not hold what they released.
+def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sources: Data) -> str:
+    """Return the total of all runs as text; warn if the ledger lacks some that used these data.
 
     Nothing is said where no run had noise, for then nothing was promised.
 
@@ -54,7 +56,7 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sourc
     sources : sequence of sequence of Sealed
         Of the data; functions among them are not called.
     """
-    _warn(plan, start, given, {s: mark(s, _KEY) for own in sources for s in own}, sources)
+    return _warn(plan, start, given, {s: mark(s, _KEY) for own in sources for s in own}, sources)
 
 
 def _warn(
@@ -64,7 +66,9 @@ def _warn(
     marks: Mapping[Sealed, bytes],
     sources: Data,
     run: tuple[object, ...] | None = None,
-) -> None:
+) -> str:
+    """Warn, unless a run of this plan did; return the total, empty if no other run counts."""
+    known = True
     found: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
         uses = [use for use in private.uses.runs if use.run != run]
@@ -79,8 +83,23 @@ def _warn(
             epsilon, delta = _together(agent, losses, len(losses) < len(uses))
             handed = any(use.handed for use in uses) or _among(private, given) or bool(alike)
             found.append((epsilon, delta, agent.name, handed))
-    if found:
-        warn_caller(_said(plan.price, *max(found)), RepeatWarning)
+            # A run after the first one on these data has warned.
+            known = known and any(use.run[1] == plan.fingerprint for use in uses[1:])
+    if not found:
+        return ""
+    most = max(found)
+    if not known:
+        warn_caller(_said(plan.price, *most), RepeatWarning)
+    return _total(plan.price, *most)
+
+
+def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
+    """What all runs so far amount to, for a result."""
+    same = "if they used the same data, " if handed else ""
+    found = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
+    if price is None or math.isinf(epsilon):
+        found = "without a guarantee"
+    return f"with the runs before it on the data of agent '{name}', {same}together {found}"
 
 
 def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]:
@@ -162,8 +181,10 @@ def remember(
     releases: Mapping[str, int],
     *,
     ended: bool,
-) -> None:
+) -> str:
     """Keep what a run released, with the private objects and with what equal data are known by.
+
+    Returns the total of all runs, as text, if only now the data were read.
 
     Parameters
     ----------
@@ -180,9 +201,10 @@ def remember(
         since only now they were read.
     """
     marks = {source: marked(source) for own in sources for source in own}
+    total = ""
     if ended and any(source.fetches for source in marks):
         fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
-        _warn(plan, start, given, fetched, sources, run)
+        total = _warn(plan, start, given, fetched, sources, run)
     for _, agent, private, source in _read(plan, sources):
         # The planned loss: outputs may have chosen when to stop.
         loss = None if agent.noise is None else agent.loss
@@ -190,6 +212,7 @@ def remember(
         private.uses.add(use)
         if marks[source]:
             _BY_VALUES.setdefault(marks[source], []).append(use)
+    return total
 
 
 def planned_entries(part: Part) -> Iterator[Entry]:

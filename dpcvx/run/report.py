@@ -89,7 +89,13 @@ def screen(shown: bool) -> Console:
     shown = shown and sys.stdout is not None
     stream = cast("IO[str]", _Stream(sys.stdout)) if shown else None
     return Console(
-        file=stream, quiet=not shown, highlight=False, soft_wrap=True, force_jupyter=False
+        file=stream,
+        quiet=not shown,
+        highlight=False,
+        soft_wrap=True,
+        force_jupyter=False,
+        # By itself, rich takes notebooks and logs with FORCE_COLOR for terminals.
+        force_terminal=wanted(None),
     )
 
 

@@ -6,7 +6,8 @@ import enum
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
@@ -16,7 +17,7 @@ from .._card import card
 from .._words import at_most, plural
 from ..algorithms.base import OUTPUTS
 from ..errors import ModelError
-from ..guard import frameless
+from ..guard import VERSION, frameless, of_this_version, without_attribute
 from ..model.agent import Agent
 from ..model.declaration import Declaration
 from ..model.private import Private, seal_all
@@ -31,6 +32,7 @@ from .recourse import RecourseSolution, own_solution
 from .solution import Iterate, Solution
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
@@ -41,6 +43,23 @@ _PAID = 1e-7
 _VARIABLES, _NAME, _LONG = 8, 20, 12
 # Entries that are so much smaller than the largest one are printed as zero.
 _ROUNDING = 1e-9
+
+
+# Names of cvxpy, scipy and others, and what does the same here.
+_HINTS = {
+    "objective": "result.value",
+    "fun": "result.value",
+    "values": "result.to_dict()",
+    "variables": "result.to_dict()",
+    "items": "result.to_dict().items()",
+    "x": "result['x'] with the name of a variable, or result.to_dict()",
+    "duals": "result.solution.dual(constraint)",
+    "dual_value": "result.solution.dual(constraint)",
+    "epsilon": "result.guarantee.epsilon",
+    "delta": "result.guarantee.delta",
+    "residuals": "result.history",
+    "seed": "plan.run(seed=...): a result keeps no seed",
+}
 
 
 class Status(enum.Enum):
@@ -314,7 +333,18 @@ class Result:
 
     def __getstate__(self) -> dict[str, object]:
         # Whatever else stands in the values of its variables by then does not leave with a result.
-        return {**self.__dict__, "problem": None}
+        return {**self.__dict__, "problem": None, VERSION: version("dpcvx")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(of_this_version(state, "result"))
+
+    if not TYPE_CHECKING:  # where every attribute would seem to exist
+
+        def __getattr__(self, name: str) -> Any:
+            solution = vars(self).get("solution")
+            names = solution.keys() if solution is not None and name[:1] != "_" else []
+            hints = {variable: f"result[{variable!r}]" for variable in names}
+            raise without_attribute(self, name, _HINTS | hints)
 
     @property
     def raw(self) -> Solution:
@@ -344,13 +374,19 @@ class Result:
         """Largest violation of a ``coupling=`` equality by the reported iterates."""
         return self.raw.coupling_residual
 
-    def plot(self) -> Figure:
-        """Residuals against rounds, or of one round what it returned; released values only.
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw residuals against rounds, or the values of one round; released values only.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure, which is pyplot's current one if your code
+            has imported pyplot.
 
         Raises
         ------
         ModelError
-            If only the last iterate may be seen.
+            If only the last iterate may be seen, or `ax` is something else.
         """
         if not len(self.history):
             raise ModelError(
@@ -358,8 +394,8 @@ class Result:
                 "history is empty. Plan with observer='everyone' to see residuals."
             )
         if self.rounds == 1 and self.status.solved:
-            return returned(self.solution, self.guarantee.headline)
-        return convergence(self.history, self.guarantee.headline)
+            return returned(self.solution, self.guarantee.headline, ax)
+        return convergence(self.history, self.guarantee.headline, ax)
 
     def __str__(self) -> str:
         return "\n".join(

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
-from .._figure import TWO_COLUMNS, styled
+from .._figure import TWO_COLUMNS, axes_on, canvas, styled
 from .._words import number, plural
 from ..algorithms.base import Algorithm
 from ..errors import ModelError
@@ -84,19 +84,23 @@ class Tradeoff:
     broken: tuple[int, ...] = ()
 
     @styled
-    def plot(self) -> Figure:
-        """Median and quartiles against epsilon, with no data at all and no noise as lines.
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw median and quartiles against epsilon, with no data at all and no noise as lines.
 
         Where constraints contain private data, below it: the share of runs that break one, with
         intervals that hold it with probability 0.95, and what is promised.
 
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw, without the share of runs; by default a new figure, which is pyplot's
+            current one if your code has imported pyplot.
+
         Raises
         ------
         ModelError
-            If no run ended in time.
+            If no run ended in time, or `ax` is something else.
         """
-        from matplotlib.figure import Figure
-
         rows = [
             (epsilon, *(quantile(gaps, q) for q in _QUARTILES))
             for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
@@ -109,32 +113,32 @@ class Tradeoff:
                 "problem.tradeoff with a larger time_limit=, or with larger epsilons."
             )
         epsilon, low, middle, high = zip(*rows, strict=True)
-        figure = Figure(figsize=(TWO_COLUMNS, 3.2 if self.violation is None else 4.4))
-        if self.violation is None:
-            axes = below = figure.subplots()
+        if self.violation is None or ax is not None:
+            axes = below = axes_on(ax, TWO_COLUMNS, 3.2)
         else:
+            figure = canvas(TWO_COLUMNS, 4.4)
             axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
             self._draw_broken(below, self.violation)
         axes.fill_between(epsilon, low, high, alpha=0.25, linewidth=0, label="half of the runs")
         axes.plot(epsilon, middle, marker="o", label="median")
         if math.isfinite(self.start):
-            axes.axhline(self.start, color="0.4", linestyle="--", label="no data at all")
+            axes.axhline(self.start, color="0.5", linestyle="--", label="no data at all")
         least = min(v for v in (*low, self.start) if v > 0) if max(low) > 0 else 1.0
         # Answers that break private constraints may be below the optimum.
         above = self.violation is None or min(low) > 0
         floor = least / 10 if above else -math.inf
         if self.noiseless > floor:
-            axes.axhline(self.noiseless, color="0.4", linestyle=":", label="no noise")
+            axes.axhline(self.noiseless, color="0.5", linestyle=":", label="no noise")
         elif math.isfinite(self.noiseless):
             label = f"no noise: {max(self.noiseless, 0.0):.1g}"  # rounding errors may be negative
-            axes.axhline(floor, color="0.4", linestyle=":", label=label)
+            axes.axhline(floor, color="0.5", linestyle=":", label=label)
         axes.set_xscale("log")
         axes.set_yscale("log" if above else "linear")
         axes.set_ylabel("objective above the optimum")
         below.set_xlabel("epsilon, in total")
         axes.set_title(f"On public stand-in data, delta = {number(self.delta)}")
         axes.legend()
-        return figure
+        return axes.get_figure(root=True)
 
     def _draw_broken(self, axes: Axes, promised: float) -> None:
         """How often private constraints were broken, with exact intervals."""
@@ -144,7 +148,7 @@ class Tradeoff:
                 low, high = binomtest(broken, len(gaps)).proportion_ci(0.95, method="exact")
                 axes.plot([epsilon] * 2, [low, high], "-", color=_BLUE)
                 axes.plot(epsilon, broken / len(gaps), marker="o", color=_BLUE)
-        axes.axhline(promised, color="0.4", linestyle="--", label="promised at most")
+        axes.axhline(promised, color="0.5", linestyle="--", label="promised at most")
         axes.set_ylabel("runs that break\na private constraint")
         axes.legend()
 
