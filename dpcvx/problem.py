@@ -397,7 +397,7 @@ class Problem(Declaration):
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
-        What is left out is chosen from what is public, and ``print(plan)`` says why. A method that
+        dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A method that
         is named runs as its paper has it: with Gaussian noise in each of 100 rounds. On a terminal,
         planning that takes longer than a second shows a line that goes away.
 

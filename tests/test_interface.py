@@ -194,7 +194,7 @@ def test_a_card_says_what_is_hidden_from_whom_and_how_well(made, name):
     seen = made[name]._repr_html_().split("<details>")[0]
     assert "(1, 1e-6)-DP" in seen
     assert "one entry changes by at most 0.1 in &#x27;d&lt;i&gt;&#x27;" in seen  # escaped
-    assert "everyone but the agent itself" in seen
+    assert "the server and all other agents, even if they collude" in seen
 
 
 def test_a_card_of_what_was_spent(made):

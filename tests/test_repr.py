@@ -45,7 +45,9 @@ def test_a_representation_has_five_lines_at_most(large, name):
 
 
 def test_representations_say_what_matters(large):
-    assert repr(large["result"]).startswith("<Result: completed after 40 rounds, mismatch ")
+    assert repr(large["result"]).startswith(
+        "<Result: completed after 40 rounds, consensus residual "
+    )
     assert "(1, 1e-6)-DP" in repr(large["result"])
     assert "(1, 1e-6)-DP" in repr(large["plan"]) and "LinearizedADMM" in repr(large["plan"])
     assert repr(large["problem"]) == "<Problem: 30 agents, 1 variable, 30 private objects>"
@@ -55,9 +57,12 @@ def test_representations_say_what_matters(large):
     assert repr(dp.Ledger(())) == "<Ledger: 0 agents, 0 releases>"
 
 
-def test_text_is_the_report_as_before(large):
-    assert "guarantee:" in str(large["result"]) and "ledger:" in str(large["result"])
-    assert "sensitivity:" in str(large["plan"])
+def test_text_is_a_report_on_one_screen(large):
+    for name in ("plan", "result"):
+        lines = str(large[name]).splitlines()
+        assert lines[0].startswith(f"dpcvx {name}: ") and lines[1].startswith("Privacy      (1, ")
+        assert len(lines) <= 26 and max(map(len, lines)) <= 80
+    assert "Sensitivity  " in large["plan"].derivation
 
 
 def test_a_comparison_names_its_recommendation():

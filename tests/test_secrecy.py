@@ -25,7 +25,7 @@ def test_planning_reads_no_data(release):
     secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
     plan = problem.plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release)
-    assert "no private data was used to make it" in str(plan)
+    assert "The plan was made without private data." in str(plan)
     with pytest.raises(dp.DataError, match="raised AssertionError"):
         plan.run()
 

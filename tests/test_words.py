@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpcvx._words import Named, at_most, marked, named, number, plural, together
+from dpcvx._words import Named, at_least, at_most, between, marked, named, number, plural, together
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,15 @@ def test_long_lists_are_cut_and_say_so():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.9999993, "1"), (1.0, "1"), (1 + 1e-12, "1"), (3.5250001, "3.52501"), (0.0, "0")],
+    [(0.9999993, "1"), (1.0, "1"), (1 + 1e-12, "1"), (3.5250001, "3.53"), (0.0, "0")],
 )
 def test_a_bound_is_never_written_smaller(value, text):
     assert at_most(value) == text
+
+
+def test_a_lower_bound_is_never_written_larger():
+    assert [at_least(v) for v in (0.9999993, 1 - 1e-12, 2.718281828)] == ["0.999", "1", "2.71"]
+    assert between(1.0, 1.0000001) == "1" and between(0.1234, 5.678) == "0.123 to 5.67"
 
 
 def test_a_text_that_is_true_of_several_names_all_of_them():

@@ -13,7 +13,7 @@ from ..model.adjacency import Rows
 from ..model.declaration import SLACK, Declaration
 from ..sensitivity.argument import argument, figures, moved
 from .agent_plan import AgentPlan
-from .guarantee import AgentGuarantee, Guarantee
+from .guarantee import CERTIFICATES, AgentGuarantee, Guarantee
 from .limits import margin_rows
 from .terms import Terms
 
@@ -95,7 +95,7 @@ def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
             f"{hold} {'holds' if len(guarantee.assumptions) == 1 else 'hold'}: "
             f"print({whose}.guarantee)",
         ),
-        row("Derivation", "print(plan.derivation)"),
+        row("Derivation", f"{CERTIFICATES[guarantee.certificate]}: print(plan.derivation)"),
         "The plan was made without private data.",
     ]
 
@@ -148,10 +148,9 @@ def _entries(count: int, which: str) -> str:
 
 def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
     """The agent's noise, and the sensitivity that it is calibrated to."""
-    if agent.sensitivity is None:
+    entry = entries.get(agent.name)
+    if agent.sensitivity is None or entry is None:
         return "no private data"
-    entry = entries[agent.name]
-    bounded = ""
     if agent.program.as_written:
         bounded = "; its data are released with noise"
     elif entry.sensitivity > 0 or not entry.releases:

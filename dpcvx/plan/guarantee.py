@@ -202,7 +202,7 @@ class Guarantee:
             ("unit", self._units),
             ("against", self.observer),
             ("noise", self.mechanism),
-            ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
+            ("sensitivity", CERTIFICATES[self.certificate] + self._independent),
         )
 
     def _repr_html_(self) -> str:
@@ -211,7 +211,7 @@ class Guarantee:
     def __str__(self) -> str:
         if self.kind == "none":
             return self.headline
-        rows = [*self.terms, ("sensitivity", _CERTIFICATES[self.certificate] + self._independent)]
+        rows = [*self.terms, ("sensitivity", CERTIFICATES[self.certificate] + self._independent)]
         lines = [textwrap.fill(self.headline, _WIDTH), *(_row(label, text) for label, text in rows)]
         labels = ["assumptions", *([""] * (len(self.assumptions) - 1))]
         for label, text in zip(labels, self.assumptions, strict=True):
@@ -285,7 +285,7 @@ class Guarantee:
         return f"; {at_most(self.rho)}-zCDP" if math.isfinite(self.rho) else ""
 
 
-_CERTIFICATES = {
+CERTIFICATES = {
     "derived": "derived from the model",
     "asserted": "asserted by the user, at least in part",
     "none": "none",

@@ -77,7 +77,9 @@ def run_plan(
         start = begin(parts, ledger_of, seed is not None)
         counts = seed is None and not made_up
         warn_of_changes(plan, given, sources)
-        total = warn_of_repeats(plan, start, given, sources) if counts else ""
+        alone, total = ledger is None, ""
+        if counts:
+            total = warn_of_repeats(plan, start, given, sources, alone=alone)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         written = None if journal is None else executor.writer(journal)
@@ -95,7 +97,7 @@ def run_plan(
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
         run = run_of(plan, start, sources, "" if journal is None else str(journal.path.absolute()))
-        kept = partial(remember, plan, start, given, sources, run)
+        kept = partial(remember, plan, start, given, sources, run, alone=alone)
         watch = Watch(plan, shown, tolerance=tolerance, iterates=iterates)
         try:
             result = drive(

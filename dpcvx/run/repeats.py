@@ -41,7 +41,9 @@ _KEY = Secure().words(8).tobytes()
 Data = Sequence[Sequence[Sealed]]
 
 
-def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sources: Data) -> str:
+def warn_of_repeats(
+    plan: Terms, start: Start, given: Collection[Private], sources: Data, *, alone: bool
+) -> str:
     """Return the total of all runs as text; warn if the ledger lacks some that used these data.
 
     Nothing is said where no run had noise, for then nothing was promised.
@@ -55,8 +57,11 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private], sourc
         Those that take their data from ``data=``.
     sources : sequence of sequence of Sealed
         Of the data; functions among them are not called.
+    alone : bool
+        Whether the run has no ledger. Such runs of one plan warn once.
     """
-    return _warn(plan, start, given, {s: mark(s, _KEY) for own in sources for s in own}, sources)
+    marks = {source: mark(source, _KEY) for own in sources for source in own}
+    return _warn(plan, start, given, marks, sources, alone=alone)
 
 
 def _warn(
@@ -66,9 +71,11 @@ def _warn(
     marks: Mapping[Sealed, bytes],
     sources: Data,
     run: tuple[object, ...] | None = None,
+    *,
+    alone: bool,
 ) -> str:
     """Warn, unless a run of this plan did; return the total, empty if no other run counts."""
-    known = True
+    known = alone
     found: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
         uses = [use for use in private.uses.runs if use.run != run]
@@ -84,7 +91,8 @@ def _warn(
             handed = any(use.handed for use in uses) or _among(private, given) or bool(alike)
             found.append((epsilon, delta, agent.name, handed))
             # A run after the first one on these data has warned.
-            known = known and any(use.run[1] == plan.fingerprint for use in uses[1:])
+            warned = any(use.run[1] == plan.fingerprint for use in uses[1:])
+            known = known and warned and epsilon < math.inf
     if not found:
         return ""
     most = max(found)
@@ -181,6 +189,7 @@ def remember(
     releases: Mapping[str, int],
     *,
     ended: bool,
+    alone: bool,
 ) -> str:
     """Keep what a run released, with the private objects and with what equal data are known by.
 
@@ -199,12 +208,14 @@ def remember(
     ended : bool
         Whether it has a result: then data of functions are compared with those of earlier runs,
         since only now they were read.
+    alone : bool
+        As for `warn_of_repeats`.
     """
     marks = {source: marked(source) for own in sources for source in own}
     total = ""
     if ended and any(source.fetches for source in marks):
         fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
-        total = _warn(plan, start, given, fetched, sources, run)
+        total = _warn(plan, start, given, fetched, sources, run, alone=alone)
     for _, agent, private, source in _read(plan, sources):
         # The planned loss: outputs may have chosen when to stop.
         loss = None if agent.noise is None else agent.loss

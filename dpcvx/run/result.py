@@ -43,6 +43,8 @@ _PAID = 1e-7
 _VARIABLES, _NAME, _LONG = 8, 20, 12
 # Entries that are so much smaller than the largest one are printed as zero.
 _ROUNDING = 1e-9
+# Violations below are printed as this bound: they are rounding errors.
+_EXACT = 1e-9
 
 
 # Names of cvxpy, scipy and others, and what does the same here.
@@ -589,7 +591,7 @@ def _kept(violation: float, what: str, which: str) -> str:
         return f"{what} keep {which}"
     if math.isnan(violation):
         return f"it is not known how well {what} keep {which}"
-    return f"{what} keep {which} to within {at_most(violation, 2)}"
+    return f"{what} keep {which} to within {at_most(max(violation, _EXACT), 2)}"
 
 
 def spent_rows(result: Result) -> list[str]:

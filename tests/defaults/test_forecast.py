@@ -30,7 +30,7 @@ def test_of_releases_without_a_proxy_tells_noise_per_entry_and_no_percentage():
     plan = target(4).plan(epsilon=1.0, delta=1e-6)
     # Laplace noise of scale 0.1 has the standard deviation 0.141.
     assert plan.remarks.startswith(
-        "noise is 0.141 (standard deviation) per entry of 'd', 1.4 times the change that it hides"
+        "noise has standard deviation 0.141 on each entry of 'd' (one change: 0.1)"
     )
     assert "%" not in plan.remarks and "gap" not in plan.remarks
     assert plan.remarks.split()[0] in str(plan)
@@ -49,7 +49,7 @@ def pair(*likes):
 
 def test_of_releases_without_proxies_for_all_data_asks_for_them():
     like, budget = np.full(2, 0.5), {"epsilon": 1.0, "delta": 1e-6, "release": "once"}
-    asks = "With dp.Private(..., proxy=values), the plan predicts its accuracy"
+    asks = "For a prediction, declare public proxy data: dp.Private(..., proxy=values)"
     assert asks not in pair(like, like).plan(**budget).remarks
     for likes in [(like, None), (None, like), (None, None)]:
         assert asks in pair(*likes).plan(**budget).remarks
@@ -70,7 +70,7 @@ def test_records_of_which_some_have_a_stand_in_are_judged_by_their_bounds(given)
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), name="a")])
     by = "the proxy data" if len(given) == 2 else "records that fill half their bounds alike"
     plan = problem.plan(dp.OneShot(), release="once", epsilon=1.0, delta=1e-6)
-    assert f"times that of {by}, in norm, on the second moments of 'X' and 'y'" in plan.remarks
+    assert f"times that of {by}, on the second moments of 'X' and 'y'" in plan.remarks
 
 
 def test_noise_without_an_end_is_told_in_the_unit_of_the_data():
@@ -79,7 +79,7 @@ def test_noise_without_an_end_is_told_in_the_unit_of_the_data():
     d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
     cost = cp.square(cp.sum(x)) - d @ x
     plan = dp.Problem([dp.Agent(cp.Minimize(cost), name="a")]).plan(epsilon=1.0, delta=1e-6)
-    assert plan.remarks.startswith("noise is 0.141 (standard deviation) per entry of 'd'")
+    assert plan.remarks.startswith("noise has standard deviation 0.141 on each entry of 'd'")
 
 
 def test_a_plan_without_noise_forecasts_nothing():
@@ -89,7 +89,7 @@ def test_a_plan_without_noise_forecasts_nothing():
 def test_a_result_repeats_the_forecast():
     plan = target(4, like=np.full(4, 0.01)).plan(epsilon=1.0, delta=1e-6)
     result = plan.run(data={"d": np.zeros(4)}, seed=1)
-    assert "noise is 0.141 (standard deviation) per entry" in " ".join(str(result).split())
+    assert "noise has standard deviation 0.141 on each entry" in " ".join(str(result).split())
 
 
 def logistic(records, epsilon):
@@ -182,7 +182,7 @@ NEWCOMERS = {
 @pytest.mark.parametrize("name", NEWCOMERS)
 def test_remarks_predict_nothing_from_bounds(name):
     plan = NEWCOMERS[name]().plan(epsilon=1.0, delta=1e-6)
-    assert plan.remarks.startswith((UNTOLD, "noise is ", "averaged over all steps"))
+    assert plan.remarks.startswith((UNTOLD, "noise has ", "averaged over all steps"))
     assert not any(word in plan.remarks for word in ("%", "predicted to stay", "Needed", "another"))
 
 

@@ -44,8 +44,8 @@ def planned(model, **arguments):
 def adjacency(guarantee):
     """The row of the text, in one line."""
     rows = re.split(r"\n(?=\S)", str(guarantee))
-    (row,) = [row for row in rows if row.startswith("one change")]
-    return re.sub(r"\s+", " ", row.removeprefix("one change")).strip()
+    (row,) = [row for row in rows if row.startswith("unit")]
+    return re.sub(r"\s+", " ", row.removeprefix("unit")).strip().removeprefix("one change: ")
 
 
 def split(text, word):
@@ -183,12 +183,12 @@ def test_what_is_alike_is_looked_at_once(monkeypatch):
             module, name, lambda *given, f=plain, n=name: looked.append(n) or f(*given)
         )
     once, both = _clients(20), _clients(20, c7=2.0)
-    assert "c1 to c20, each:" in str(once)
+    assert "c1 to c20, each:" in once.derivation
     assert sorted(looked) == ["_bounded_by", "figures"]
     looked.clear()
-    said = str(both)
+    said = both.derivation
     assert sorted(looked) == ["_bounded_by"] * 2 + ["figures"] * 2
-    assert "c7: one change moves" in " ".join(said.split())
+    assert "c7: 'y7' and 'X7'" in " ".join(said.split())
 
 
 def test_assumptions_say_of_whose_data():

@@ -39,7 +39,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
         "Constraint 1 of agent 'grid': a margin that grows with the decision",
         "with probability at most 0.05 over the noise",
         "of the runs that find a decision it may be a larger share",
-        "its constraints contain private data, which leave with noise; noise: ",
+        "its constraints contain private data, which are released with noise",
     ):
         assert words in text
     assert plan.violation_probability == 0.05 and plan.release == "once"
@@ -208,7 +208,7 @@ def test_own_solutions_keep_the_constraints_exactly():
     south = dp.Agent(cp.Minimize(cp.square(tie)), [cp.abs(tie) <= 1], name="south")
     result = dp.Problem([north, south]).solve(violation_probability=0.1, seed=1, **BUDGET)
     said = " ".join(str(result).split())
-    assert "the last iterates keep every agent's public constraints" in said
+    assert "the values returned keep every public constraint" in said
     agreed, own = result.solution["tie"], result.recourse("north")["gen"]
     assert own.sum() + agreed == pytest.approx(3.0, abs=1e-6)
 

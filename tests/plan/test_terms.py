@@ -183,7 +183,7 @@ def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions()
         "(1, 1e-6)-DP for one change in one agent's data, worst case",
         "the difference has l2 norm at most 0.05 in 'left'",
         "the difference has linf norm at most 0.05 in 'right'",
-        "even if they collude and see every value it releases",
+        "even if they collude and see every value that the agent releases",
         "Gaussian noise, scale",
         "7 releases per agent",
         "exact Gaussian composition",

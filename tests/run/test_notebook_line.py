@@ -1,7 +1,6 @@
 """The line of progress in notebooks."""
 
 import sys
-import types
 from functools import partial
 
 import cvxpy as cp
@@ -77,11 +76,20 @@ def test_what_cannot_be_shown_costs_nothing():
 def test_outside_a_notebook_there_is_none(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", None)
     assert not notebook_line.in_notebook()
-    for name, answer in (("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False)):
-        shell = type(name, (), {})()
-        fake = types.SimpleNamespace(get_ipython=lambda shell=shell: shell)
-        monkeypatch.setitem(sys.modules, "IPython", fake)
-        assert notebook_line.in_notebook() is answer
+
+
+def test_a_line_follows_what_ipython_can_show_and_no_name_of_a_shell(monkeypatch):
+    displaypub = pytest.importorskip("IPython.core.displaypub")
+
+    class FrontEnd(displaypub.DisplayPublisher):
+        def publish(self, *given, **more):
+            pass
+
+    for name in ("ZMQInteractiveShell", "Shell", "SpyderShell", "DatabricksShell"):
+        for publisher, answer in ((FrontEnd, True), (displaypub.DisplayPublisher, False)):
+            shell = type(name, (), {"display_pub": publisher()})()
+            monkeypatch.setattr("IPython.get_ipython", lambda shell=shell: shell)
+            assert notebook_line.in_notebook() is answer
 
 
 @pytest.mark.parametrize("verbose", [None, True, False])

@@ -411,7 +411,7 @@ def test_plans_and_results_say_who_keeps_what_is_in_own(limit):
             text.count("only result.recourse(...) keeps the recourse= of north and south") == limit
         )
     assert ("every constraint outside recourse=" in texts[1]) == limit
-    assert "the last iterates keep every agent's constraints" in texts[1]
+    assert "the values returned keep every constraint" in texts[1]
     assert "own constraints" not in texts[1]
 
 
