@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 import traceback
@@ -401,3 +402,61 @@ def test_objects_of_an_earlier_import_are_told_apart(purged):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+# -- what other packages call otherwise
+
+
+def small():
+    x, d = cp.Variable(name="x"), dp.Private(1.0, shape=(), name="d", adjacency=dp.Within(0.1))
+    return dp.Problem([dp.Agent(cp.Minimize(cp.square(x - d)), name="a")])
+
+
+def test_attributes_of_other_packages_lead_to_the_line_to_write():
+    problem = small()
+    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    result = plan.run(seed=0)
+    for thing, name, line in (
+        (problem, "run", "problem.plan(epsilon=1.0, delta=1e-6).run()"),
+        (plan, "value", "result = plan.run(), then result.value"),
+        (result, "objective", "result.value"),
+        (result, "x", "result['x']"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(f"Write {line}.")):
+            getattr(thing, name)
+        assert not hasattr(thing, "nothing_of_this_name")
+
+
+def test_positional_arguments_are_refused_with_the_line_to_write():
+    problem = small()
+    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match=r"and got 1. Write plan.run\(data=\{"):
+        plan.run({"d": 12345.0})
+    with pytest.raises(TypeError, match=r"Write problem.plan\(algorithm, epsilon=1.0, delta"):
+        problem.plan(None, 1.0, 1e-6)
+
+
+def test_pickles_say_by_which_version_they_were_made(monkeypatch):
+    plan = small().plan(epsilon=1.0, delta=1e-6)
+    for thing in (plan, plan.run(seed=0)):
+        text = pickle.dumps(thing)
+        assert type(pickle.loads(text)) is type(thing)
+        with monkeypatch.context() as other:
+            other.setattr("dpcvx.guard.version", lambda name: "9.9")
+            with pytest.warns(UserWarning, match="is read by dpcvx 9.9"):
+                pickle.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("12345", "one text"), ({"a": 12345}, "a mapping"), ({12345}, "a set"),
+        (iter([12345]), "an iterator"), ([[12345], [1, 2]], "different lengths"),
+        ([1j], "complex"), (["12345"], "are texts"),
+        (np.ma.array([1, 12345], mask=[0, 1]), "masked entries"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_wrong_data_has_a_sentence_without_the_data(values, said):
+    with pytest.raises(dp.DataError, match=said) as caught:
+        dp.Private(values, name="d", adjacency=dp.Within(0.1))
+    assert "12345" not in str(caught.value)

@@ -129,7 +129,7 @@ def _problem_rows(plan: Terms) -> list[str]:
             if agent.name != SLACK
             else f"{plural(agent.program.n, 'variable')} of the package's own, what the "
             "inequalities in coupling= leave over",
-            _names(agent),
+            _names(agent) if plan.noisy else (),
         )
         for agent, text in zip(plan.agents, texts, strict=True)
     ]
@@ -243,13 +243,13 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
 
     Of each: its name, the text with places for what may differ, and what stands there.
     """
-    alike: dict[str, tuple[list[str], list[Sequence[Named]]]] = {}
+    alike: dict[tuple[str, int], tuple[list[str], list[Sequence[Named]]]] = {}
     for agent, text, names in said:
-        agents, others = alike.setdefault(text, ([], []))
+        agents, others = alike.setdefault((text, len(names)), ([], []))
         agents.append(agent)
         others.append(names)
     rows = []
-    for text, (agents, others) in alike.items():
+    for (text, _), (agents, others) in alike.items():
         each = ", each" if len(agents) > 1 else ""
         rows.append(row("", f"{together(agents)}{each}: {named(text, others)}"))
     if len(rows) <= LISTED:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import check_argument, count, integer, number, one_of, show
+from .._words import at_least, at_most
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
 from ..model.matrices import alike
@@ -109,12 +110,15 @@ class Audit:
             "failed": "FAILED: above the ledger",
             "vacuous": "VACUOUS: nothing that leaves differs between the neighbors",
         }[self.status]
+        gaussian = ""
+        if not math.isnan(self.lower_gaussian):
+            gaussian = f", {at_least(self.lower_gaussian)} (Gaussian trade-off)"
         return (
-            f"audit: {verdict} (not private: computed on both neighbors' data)\n"
-            f"  ledger         epsilon {self.claimed:.6g} at delta {self.delta:g}\n"
-            f"  lower bound    {self.lower:.4g} (Clopper-Pearson), {self.lower_gaussian:.4g} "
-            f"(Gaussian trade-off), best score: {self.score}\n"
-            f"  from           {self.runs} runs on each of two neighbors, confidence "
+            f"dpcvx audit: {verdict} (not private: computed on both neighbors' data)\n"
+            f"  ledger      epsilon {at_most(self.claimed)} at delta {at_most(self.delta)}\n"
+            f"  attack      epsilon {at_least(self.lower)} at least (Clopper-Pearson){gaussian}\n"
+            f"  best score  {self.score}\n"
+            f"  runs        {self.runs} on each of two neighboring data sets, confidence "
             f"{self.confidence:g}"
         )
 

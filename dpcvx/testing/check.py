@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
+from .._words import at_most, plural
 from ..errors import DataError, PrivacyError
 from ..guard import discreet
 from ..model.adjacency import Rows
@@ -183,10 +184,10 @@ class AgentCheck:
             return f"{self.agent}: its gradient does not depend on its data, nothing to compare"
         if not self.releases:
             return f"{self.agent}: it released nothing in this run, nothing to compare"
-        compared = f"{self.agent}: {self.releases} releases compared"
+        compared = f"{self.agent}: {plural(self.releases, 'release')} compared"
         if not self.moved:
             return f"{compared}, VACUOUS: none differs between the neighbors"
-        return f"{compared}, largest distance {self.ratio:.4f} of the charged sensitivity"
+        return f"{compared}, largest distance {at_most(self.ratio)} of the sensitivity"
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ class SensitivityCheck:
     def __str__(self) -> str:
         head = self.status if self.passed else self.status.upper()
         lines = [
-            f"record and replay: {head} (not private: computed on both neighbors' data)",
+            f"dpcvx check_sensitivity: {head} (not private: computed on both neighbors' data)",
             *(f"  {agent}" for agent in self.agents),
             *(f"  fault: {fault}" for fault in self.faults),
         ]

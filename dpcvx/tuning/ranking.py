@@ -32,7 +32,7 @@ from .copies import Copies, Crossing
 from .entry import Entry, OutOfTime, quantile, surely_lower
 from .judge import values_kept
 from .request import Planner, SearchRequest
-from .search import Search
+from .search import MORE_TIME, Search
 from .settings import level
 
 P = TypeVar("P", bound=Terms)
@@ -48,6 +48,22 @@ _FEW = 3
 # The rest of the time is for a run without noise.
 _END = 0.95
 _LABEL = 50
+# Gaps that are nearer to zero are solvers' rounding.
+_ROUNDING = 1e-8
+
+
+def _gap(value: float) -> str:
+    """A gap in a table: what a solver's rounding leaves below the optimum is zero."""
+    return f"{0.0 if -_ROUNDING <= value < _ROUNDING else value:>8.3g}"
+
+
+# What a plan returns.
+_RETURNED = {
+    "average": "average",
+    "last": "last iterate",
+    "tail": "suffix average",
+    "weighted": "weighted average",
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,7 @@ class Candidate(Generic[P]):
             parts.append(f"decay {noise.mechanism.decay:.3g}")
         clips = {agent.program.clip for agent in plan.agents if agent.program.clip is not None}
         parts += [f"clip {max(clips):.3g}"] if clips else []
-        parts += [plan.reported] if plan.rounds > 1 else []
+        parts += [_RETURNED[plan.reported]] if plan.rounds > 1 else []
         return ", ".join(parts)
 
     @property
@@ -177,34 +193,45 @@ class Ranking(Generic[P]):
         runs = max(len(c.gaps) for c in self.candidates)
         measure = "the optimum" if self.convex else "the lowest value found"
         own = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
-        head = (
-            f"Every plan spends {self._budget} in total{own}. Gap: the "
-            f"objective on copies of the proxy data, {where(self.recourse)}, "
+        count = plural(len(self.candidates), "configuration")
+        lines = [
+            f"dpcvx {type(self).__name__.lower()}: {count} at {self._budget} in total{own}",
+            self.verdict,
+            *self._refusals(),
+            f"Gap: the objective on copies of the proxy data, {where(self.recourse)}, "
             f"minus {measure} (of the proxy: {number(self.optimum)}); median and quartiles of up "
-            f"to {plural(runs, 'run')}. No private data were read."
-        )
-        lines = [head, f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
-        for c in self.candidates:
-            mark = "*" if c is self.chosen and self.worthwhile else " "
-            figures = " ".join(f"{g:>8.3g}" for g in (c.gap, *c.quartiles))
-            figures = figures if c.gaps else f"{UNTRIED:>26}"
-            lines += [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}"]
-            lines += [f"    {c.kept}"] if c.kept else []
-        start = "public start" if math.isfinite(self.start) else BREAKING
-        rows = {"no noise, same rounds": self.noiseless, start: self.start}
-        if math.isnan(self.noiseless):  # no time was left for that run
-            del rows["no noise, same rounds"]
-        if math.isfinite(self.proxy):
-            rows[PROXY] = self.proxy
-        lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
-        lines.append(self.verdict)
-        lines += self._refusals()
+            f"to {plural(runs, 'run')}. No private data were read.",
+            f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}",
+        ]
+        for gap, candidate in self._ranked():
+            lines += (
+                self._row(candidate)
+                if isinstance(candidate, Candidate)
+                else [f"  {candidate:{_LABEL}} {_gap(gap)}"]
+            )
         return "\n".join(
-            textwrap.fill(line, WIDTH, subsequent_indent="    " if line[:1] in " n" else "")
+            textwrap.fill(line, WIDTH, subsequent_indent="    " if line[:1] == " " else "")
             if len(line) > WIDTH
             else line
             for line in lines
         )
+
+    def _row(self, c: Candidate[P]) -> list[str]:
+        mark = "*" if c is self.chosen and self.worthwhile else " "
+        figures = " ".join(_gap(g) for g in (c.gap, *c.quartiles)) if c.gaps else f"{UNTRIED:>26}"
+        kept = [f"    {c.kept}"] if c.kept else []
+        return [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}", *kept]
+
+    def _ranked(self) -> list[tuple[float, Candidate[P] | str]]:
+        """Candidates and what needs no plan, by their gaps."""
+        start = "initial point: no data at all" if math.isfinite(self.start) else BREAKING
+        rows: list[tuple[float, Candidate[P] | str]] = [(self.start, start)]
+        if not math.isnan(self.noiseless):  # else no time was left for that run
+            rows.append((self.noiseless, "no noise, same rounds"))
+        if math.isfinite(self.proxy):
+            rows.append((self.proxy, PROXY))
+        found = [(c.gap if c.gaps else math.inf, c) for c in self.candidates]
+        return sorted([*found, *rows], key=lambda row: row[0])
 
     @property
     def _budget(self) -> str:
@@ -214,11 +241,13 @@ class Ranking(Generic[P]):
         return f"({' to '.join(ends)}, {number(self.delta)})"
 
     def _refusals(self) -> list[str]:
-        """What the text says of what was left out."""
-        names: dict[str, list[str]] = {}
-        for name, reason in self.refused.items():
-            names.setdefault(reason, []).append(name)
-        return [f"left out: {'; '.join(of)}. {reason}" for reason, of in names.items()]
+        """What was skipped, in one line."""
+        if not self.refused:
+            return []
+        late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
+        why = f" ({late} hit the time limit)" if late else ""
+        count = plural(len(self.refused), "configuration")
+        return [f"Skipped {count}{why}: print the mapping .refused for the reasons"]
 
     def __repr__(self) -> str:
         best = self.chosen
@@ -367,7 +396,7 @@ PROXY = "optimum for the proxy data"
 # In place of a candidate's figures.
 UNTRIED = "no run ended in time"
 # A start that is no answer.
-BREAKING = "public start, which breaks a private constraint"
+BREAKING = "initial point, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
@@ -377,7 +406,7 @@ def where(recourse: bool) -> str:
 
 
 IDLE = (
-    "The public start is the optimum for the stand-in already, so no setting can be told from "
+    "The initial point is the optimum for the stand-in already, so no setting can be told from "
     "doing nothing. Choose a stand-in whose optimum lies elsewhere, or another start=."
 )
 
@@ -462,13 +491,13 @@ def _verdict(
         )
     elif not worthwhile and noiseless > _SLOW * start and DOUBT not in chosen.plan.beside:
         said.append(
-            "No plan is recommended: without noise, as many rounds hardly leave the public start "
+            "No plan is recommended: without noise, as many rounds hardly leave the initial point "
             "either. More epsilon does not help there. Scale variables and columns by public "
             "numbers, so that all are of about the same size, or give more rounds=."
         )
     elif not worthwhile:
         said.append(
-            "No plan is recommended: answers are no better than the public start, so at this "
+            "No plan is recommended: answers are no better than the initial point, so at this "
             "budget they would say nothing about the data. Raise epsilon=, or ask less of the data."
         )
     if any(agent.clip_norm is not None for agent in chosen.plan.problem.agents):

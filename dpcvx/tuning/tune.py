@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .._words import plural
 from ..model.declaration import Declaration
 from ..plan.terms import Terms
 from .ranking import Ranking, ranked
 from .request import Planner, SearchRequest
-from .search import MORE_TIME
 from .settings import Way
 
 P = TypeVar("P", bound=Terms)
@@ -37,13 +35,6 @@ class Tuned(Ranking[P]):
         the same agents, variables and data, and contributions of records clipped.
         """
         return self.chosen.plan
-
-    def _refusals(self) -> list[str]:
-        if not self.refused:
-            return []
-        late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
-        why = f", {late} of them for want of time" if late else ""
-        return [f"Left out: {plural(len(self.refused), 'way')}{why}; tuned.refused says why."]
 
 
 def tune(

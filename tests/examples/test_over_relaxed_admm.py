@@ -104,5 +104,5 @@ def test_other_relaxations_are_refused(relaxation):
 def test_the_demonstration_prints_what_came_of_it(capsys):
     main()
     text = capsys.readouterr().out
-    assert "record and replay: passed" in text
+    assert "check_sensitivity: passed" in text
     assert "OverRelaxedADMM keeps all 13 promises" in text

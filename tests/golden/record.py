@@ -13,7 +13,7 @@ from tests.golden.cases import Case
 # Numbers in texts, apart from those that are part of a name.
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]*\w)")
 # Rows of a plan's text that forecast or name versions: no guarantee rests on them.
-_UNRECORDED = re.compile(r"^(?:==.*|accuracy: .*\n(?: +.*\n)*)", re.MULTILINE)
+_UNRECORDED = re.compile(r"^(?:dpcvx derivation.*|Accuracy .*\n(?: +.*\n)*)", re.MULTILINE)
 
 
 def planned(case: Case) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def planned(case: Case) -> dict[str, Any]:
         "releases": plan.releases(plan.rounds),
         "agents": _grouped([_agent(agent) for agent in plan.agents]),
         "entries": _kinds_of_entries(plan),
-        "text": _UNRECORDED.sub("", str(plan)).strip(),
+        "text": _UNRECORDED.sub("", f"{plan}\n{plan.derivation}").strip(),
     }
 
 

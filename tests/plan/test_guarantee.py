@@ -70,7 +70,7 @@ def test_a_derived_guarantee_is_worst_case():
     assert "one entry changes by at most 0.01 in one of 'load a' and 'load b'" in text
     assert "against the server and all other agents" in text
     assert "even if they collude and see every value that the agent releases" in text
-    assert f"exact Gaussian composition; {stated.rho:.6g}-zCDP" in text
+    assert f"exact Gaussian composition; {at_most(stated.rho)}-zCDP" in text
     assert "Gaussian noise" in text and "3 releases per agent" in text
     assert "derived from the model" in text
     assert flat(UNGROUPED) in text

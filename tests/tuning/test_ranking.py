@@ -23,11 +23,11 @@ def test_the_table_fits_a_screen_and_has_what_to_measure_by(found):
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 80
     head = " ".join(lines[:3])
-    assert head.startswith("Every plan spends (1, 1e-6) in total.")
-    assert f"minus the optimum (of the proxy: {found.optimum:.6g})" in " ".join(lines[:5])
+    assert head.startswith("dpcvx tuned: 1 configuration at (1, 1e-6) in total")
+    assert f"minus the optimum (of the proxy: {found.optimum:.6g})" in " ".join(lines)
     assert "No private data were read." in " ".join(lines)
     rows = {line[2:52].strip(): line[52:].split() for line in lines if line[2:3].strip()}
-    assert float(rows["public start"][0]) == pytest.approx(found.start, rel=1e-2)
+    assert float(rows["initial point: no data at all"][0]) == pytest.approx(found.start, rel=1e-2)
     assert float(rows["no noise, same rounds"][0]) == pytest.approx(found.noiseless, rel=1e-2)
     assert float(rows["optimum for the proxy data"][0]) == pytest.approx(found.proxy, rel=1e-2)
     assert "Assumed error of the proxy: 20 % of each entry" in " ".join(found.verdict.split())

@@ -38,7 +38,7 @@ def test_each_kind_of_noise_is_tried_with_its_margins_and_counted():
         assert row.broken == sum(gap < 0 for gap in row.gaps)
         assert f"broke a private constraint in {row.broken} of" in str(found)
     assert "promised: at most 0.3 of all" in str(found)
-    assert "public start, which breaks a private constraint" in str(found)
+    assert "initial point, which breaks a private constraint" in str(found)
     assert found.start == math.inf and found.recommended in found.candidates
     assert "have to leave once" in found.refused["noisy gradients, Gaussian"]
 

@@ -46,7 +46,7 @@ def test_the_table_has_what_was_promised_beside_what_was_broken(found):
     assert "promised: at most 0.3 of all" in " ".join(str(found).split())
     rows = [line.split()[-3:] for line in lines if line.split()[:1] in (["1"], ["10"])]
     assert rows == [[str(broken), "of", "20"] for broken in found.broken]
-    assert "No data at all: public start, which breaks a private constraint" in lines
+    assert "No data at all: initial point, which breaks a private constraint" in lines
 
 
 def test_the_figure_shows_both(found):

@@ -119,7 +119,7 @@ def test_budgets_may_be_each_agents_own():
     for candidate in found.candidates:
         assert [a.budget for a in candidate.plan.agents] == pytest.approx([0.5, 20.0], rel=1e-4)
     head = " ".join(str(found).split())
-    assert head.startswith("Every plan spends (0.5 to 20, 1e-6) in total, each agent its own.")
+    assert "configurations at (0.5 to 20, 1e-6) in total, each agent its own" in head
     assert "at (0.5 to 20, 1e-6);" in repr(found)
 
 
@@ -198,16 +198,16 @@ def test_a_tie_goes_to_the_default():
 def test_answers_that_are_worth_nothing_are_called_so():
     found = tune(network(), slow, request(epsilon=1e-4), picked(GRADIENTS))
     assert not found.worthwhile and repr(found).endswith("recommended: none>")
-    assert "No plan is recommended: answers are no better than the public start" in found.verdict
+    assert "No plan is recommended: answers are no better than the initial point" in found.verdict
     assert not any(line.startswith("*") for line in str(found).splitlines())
 
 
 def test_a_stand_in_whose_optimum_is_the_start_is_warned_about():
     still = {"load 0": np.zeros(2), "load 1": np.zeros(2)}
-    with pytest.warns(UserWarning, match="The public start is the optimum for the") as caught:
+    with pytest.warns(UserWarning, match="The initial point is the optimum for the") as caught:
         found = tune(network(), slow, request(proxy=still), [])
     assert caught[0].filename == __file__
-    assert "The public start is the optimum" in found.verdict
+    assert "The initial point is the optimum" in found.verdict
 
 
 # Time
@@ -244,7 +244,7 @@ def test_ways_without_a_run_in_time_are_left_out_with_the_reason():
     found = tune(network(), slow, request(time_limit=12.0), picked(GRADIENTS, ONCE))
     assert LATE in found.refused.values()
     late = sum(why == LATE or why.startswith("One run takes") for why in found.refused.values())
-    said = f"Left out: {len(found.refused)} ways, {late} of them for want of time"
+    said = f"Skipped {len(found.refused)} configurations ({late} hit the time limit)"
     assert said in str(found) and 0 < late
 
 
