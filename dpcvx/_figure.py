@@ -60,6 +60,13 @@ def axes_on(ax: Axes | None, width: float, height: float) -> Axes:
     return ax
 
 
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that axes are on, if on a subfigure the whole one."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
 def label_of(name: str) -> str:
     """Return a legend's text for any name: no dollar starts a formula, no underscore hides it."""
     text = name.replace("$", r"\$")
@@ -79,8 +86,7 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
     @wraps(draw)
     def in_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
-        from cycler import cycler
-        from matplotlib import rcParams, style
+        from matplotlib import rcParams, rcsetup, style
         from matplotlib.axes import Axes
 
         if any(isinstance(one, Axes) for one in (*args, *kwargs.values())):
@@ -91,7 +97,7 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
         with style.context([STYLE, ink]):
             cycle = rcParams["axes.prop_cycle"].by_key()
             cycle["color"] = [text if one == _BLACK else one for one in cycle["color"]]
-            rcParams["axes.prop_cycle"] = cycler(**cycle)
+            rcParams["axes.prop_cycle"] = rcsetup.cycler(**cycle)
             figure = draw(*args, **kwargs)
             # Ticks are made when a figure is shown, which may be after these settings.
             ticks = {
@@ -121,9 +127,10 @@ def shows_itself(figure: Drawn) -> Drawn:
 def _left_to_pyplot(figure: Figure) -> None:
     """Show nothing where the notebook shows pyplot's open figures at the end of the cell."""
     pyplot = sys.modules.get("matplotlib.pyplot")
-    inline = pyplot is not None and "inline" in pyplot.get_backend().lower()
-    if not inline or all(pyplot.figure(n) is not figure for n in pyplot.get_fignums()):
+    if pyplot is None or "inline" not in pyplot.get_backend().lower():
         raise NotImplementedError  # IPython shows the picture
+    if getattr(figure, "number", None) not in pyplot.get_fignums():
+        raise NotImplementedError
 
 
 def _picture(figure: Figure) -> bytes:

@@ -399,7 +399,7 @@ class Problem(Declaration):
 
         dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A method that
         is named runs as its paper has it: with Gaussian noise in each of 100 rounds. On a terminal,
-        planning that takes longer than a second shows a line that goes away.
+        long planning shows a line that goes away.
 
         Parameters
         ----------

@@ -238,7 +238,7 @@ def said_of_budget(error: BudgetError) -> str:
     if error.rounds is not None:
         covered = f", which leaves {error.rounds[0]} of {plural(error.rounds[1], 'round')}"
     needed = error.requested if error.whole is None else max(error.whole, error.requested)
-    total = at_most(needed * (1 + 1e-5))
+    total = at_most(needed * (1 + 1e-5), 6)
     return (
         f"of epsilon {number(error.allowed)} at delta {number(error.delta)}, "
         f"{number(error.spent)} is spent{covered}, and the whole run needs {total} in all; only "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._figure import TWO_COLUMNS, axes_on, label_of, styled
+from .._figure import TWO_COLUMNS, axes_on, figure_of, label_of, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def convergence(history: History, title: str, ax: Axes | None = None) -> Figure:
     axes.set(xlabel="round", ylabel="residual of released values")
     axes.set_title(_wrapped(title, axes))
     axes.legend()
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 @styled
@@ -59,9 +59,9 @@ def returned(solution: Solution, title: str, ax: Axes | None = None) -> Figure:
     axes.set_title(_wrapped(title, axes))
     if len(found) <= _NAMED:
         axes.legend()
-    return axes.get_figure(root=True)
+    return figure_of(axes)
 
 
 def _wrapped(title: str, axes: Axes) -> str:
-    inches = axes.get_window_extent().width / axes.get_figure(root=True).dpi
+    inches = axes.get_window_extent().width / figure_of(axes).dpi
     return "\n".join(textwrap.wrap(title, max(20, round(_WIDTH * min(1.0, inches / _WIDE)))))

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
-from .._figure import TWO_COLUMNS, axes_on, canvas, styled
+from .._figure import TWO_COLUMNS, axes_on, canvas, figure_of, styled
 from .._words import number, plural
 from ..algorithms.base import Algorithm
 from ..errors import ModelError
@@ -138,7 +138,7 @@ class Tradeoff:
         below.set_xlabel("epsilon, in total")
         axes.set_title(f"On public stand-in data, delta = {number(self.delta)}")
         axes.legend()
-        return axes.get_figure(root=True)
+        return figure_of(axes)
 
     def _draw_broken(self, axes: Axes, promised: float) -> None:
         """How often private constraints were broken, with exact intervals."""
