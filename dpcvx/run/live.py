@@ -125,7 +125,7 @@ def run_plan(
         if counts:
             total = kept(_released(result.ledger.accounts, start), ended=True) or total
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        notes = (plan.remarks, total, *start.notes, *result.notes, unended)
+        notes = (plan.remarks, *start.notes, *result.notes, unended, total)
         result = replace(result, notes=tuple(note for note in notes if note))
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx._words import at_most
 from dpcvx.algorithms.federated_gradient import FederatedGradient
 from dpcvx.run.executors.serial import Serial
 from tests.helpers import contains
@@ -95,12 +96,12 @@ def test_the_guarantee_is_a_pair_and_is_printed_and_kept(agents, alone):
     assert guarantee.max_colluders == 1
     assert guarantee.against_all_others == pytest.approx(alone, abs=0.006)
     one = "(1, 1e-6)-DP against any 1 other agent together with the server"
-    everyone = f"({guarantee.against_all_others:.2f}"[:5]
+    everyone = f"({at_most(guarantee.against_all_others)}, 1e-6)"
     for text in (str(guarantee), str(plan), repr(guarantee)):
         text = " ".join(text.split())
         assert one in text
         assert everyone in text and "against all other agents together" in text
-    assert "Shares travel encrypted" in " ".join(str(plan).split())
+    assert "Shares travel encrypted" in " ".join(str(guarantee).split())
     result = plan.run(seed=1)
     account = result.ledger["a1"]
     assert account.spent().epsilon == pytest.approx(1.0, rel=1e-9)

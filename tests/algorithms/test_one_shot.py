@@ -392,8 +392,8 @@ def test_every_cone_stands_in_its_place():
 
 
 def test_the_plan_says_what_is_solved_and_how():
-    text = str(tied_and_shared().plan(dp.OneShot(), **ONCE))
-    assert "the server solves the whole problem once; 1 round" in text
+    text = " ".join(str(tied_and_shared().plan(dp.OneShot(), **ONCE)).split())
+    assert "the server solves the whole problem once" in text
     assert "2 rows of equalities over all agents, all kept" in text
 
 

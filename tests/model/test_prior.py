@@ -51,7 +51,7 @@ def test_the_guarantee_is_the_same_and_says_what_is_expected(mechanism):
     said = "The answer uses public expectations for 'load'."
     assert any(text.startswith(said) for text in plan.guarantee.assumptions)
     assert not any(text.startswith(said) for text in plain.guarantee.assumptions)
-    assert said in " ".join(str(plan).split())
+    assert said in " ".join(str(plan.guarantee).split())
     ledgers = [p.run(seed=1, verbose=False).ledger.to_json() for p in (plain, plan)]
     assert ledgers[0] == ledgers[1]
     assert dp.check_sensitivity(plan).passed
@@ -285,7 +285,7 @@ def test_what_is_known_exactly_or_nearly_is_planned_and_runs(mechanism, spread):
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [x <= 2])])
     expected = {"d": dp.Prior(np.ones(3), spread)}
     plan = problem.plan(mechanism=mechanism, prior=expected, **budget(mechanism))
-    assert "accuracy" in str(plan)
+    assert "Accuracy" in str(plan)
     assert plan.run(seed=1).solution[x] == pytest.approx(np.ones(3), abs=1e-6)
 
 

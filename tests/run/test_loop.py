@@ -48,7 +48,8 @@ def test_the_tail_is_the_average_over_the_last_half_of_the_rounds(algorithm, rou
     for k, tail in enumerate(result.tail.vectors):
         points = [one.last.vectors[k] for one in result.iterates[rounds // 2 :]]
         np.testing.assert_allclose(tail, np.mean(points, axis=0), rtol=1e-9, atol=1e-12)
-    assert "average of the last half of the rounds" in " ".join(str(result).split())
+    said = " ".join(str(result).split())
+    assert rounds == 1 or "average of the last half of the rounds" in said
 
 
 def test_the_tail_has_the_weights_of_the_average():
@@ -77,7 +78,7 @@ def test_later_rounds_count_more_in_the_weighted_average_by_eighths_of_the_run(r
         points = [one.last.vectors[k] for one in result.iterates]
         mean = np.average(points, axis=0, weights=weights)
         np.testing.assert_allclose(weighted, mean, rtol=1e-9, atol=1e-12)
-    assert "later rounds count more" in " ".join(str(result).split())
+    assert rounds == 1 or "later rounds count more" in " ".join(str(result).split())
 
 
 def test_a_run_that_stops_early_weights_the_rounds_that_it_made():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx._words import at_least
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import Seeded
@@ -304,6 +305,11 @@ def test_the_stated_noise_of_data_is_that_of_their_surrogates(name, mechanism):
         assert abs(size - 1) < error < 0.08
 
 
+def rounded(values):
+    """With the digits that texts have."""
+    return [float(at_least(value)) for value in values]
+
+
 @both
 def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
     name = "several, more data"
@@ -312,7 +318,7 @@ def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
     assert publication.kind == "slope"
     stated = re.findall(r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the slope", agent.noise)
     found = 2.0 * publication.sensitivity / publication.weights
-    assert [float(s) for s in stated[0]] == pytest.approx([found.min(), found.max()], rel=1e-4)
+    assert [float(s) for s in stated[0]] == rounded([found.min(), found.max()])
     noise = plan.agents[0].noise.variance(publication.sensitivity)
     spread = np.sqrt(publication.slope_covariance(noise).diagonal())
     assert spread == pytest.approx(found * (1 if mechanism.norm == 2 else np.sqrt(2)), rel=1e-9)
@@ -327,7 +333,7 @@ def test_the_stated_noise_of_a_shaped_slope_is_per_component(mechanism):
     stated = re.findall(r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the slope", agent.noise)
     scale = 2.0 * publication.sensitivity
     spread = np.sqrt(publication.slope_covariance(scale**2).diagonal())
-    assert [float(s) for s in stated[0]] == pytest.approx([spread.min(), spread.max()], rel=1e-4)
+    assert [float(s) for s in stated[0]] == rounded([spread.min(), spread.max()])
     assert agent.noise in " ".join(str(plan).split())
 
 
@@ -523,7 +529,7 @@ def test_one_release_per_private_agent_spends_the_budget_whatever_the_rounds(
 
 def test_a_plan_says_that_the_data_leave_once():
     text = " ".join(str(plan_of(power_line(), rounds=500)).split())
-    assert "1 release per agent, before the first round" in text
+    assert "1 release per agent, before round 1" in text
     assert "per entry of 'load0'" in text
 
 

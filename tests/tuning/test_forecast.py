@@ -44,7 +44,7 @@ def test_the_optimum_for_the_proxy_is_said_to_be_better_first():
     found = plan.forecast(600)
     assert found.prefers_proxy and found.proxy < found.gap < found.start
     first = " ".join(str(plan).split("\n", 1)[1].split())
-    assert first.startswith("accuracy: The optimum for the public proxy data is predicted to be")
+    assert first.startswith("Accuracy The optimum for the public proxy data is predicted to be")
     assert "Assumed error of the proxy: 20 % of each entry; the plan is better from about" in first
 
 
@@ -85,7 +85,7 @@ def test_without_time_nothing_is_claimed_and_more_time_is_taken():
 def test_without_a_proxy_noise_is_told_and_no_percentage():
     plan = target(None).plan(**BUDGET)
     assert not plan.forecast().gaps and str(plan.forecast()) == plan.remarks
-    assert "1.4 times the change that it hides" in plan.remarks and "%" not in plan.remarks
+    assert "(one change: 0.1)" in plan.remarks and "%" not in plan.remarks
     found = plan.forecast(600, proxy={"d": [1.0, 2.0, 3.0, 4.0]})
     assert found.gaps and not plan.forecast().gaps
 
