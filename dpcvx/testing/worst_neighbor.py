@@ -155,20 +155,27 @@ def _other_record(sensitivity: Sensitivity, data: Sequence[Data], k: int, i: int
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
     row = _row(data[k], spec, i)
-    if not row.any():
+    parts = [
+        j
+        for j, part in enumerate(sensitivity.private)
+        if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label
+    ]
+    # A record of which one part is zero is no absent one.
+    held = any(_row(data[j], sensitivity.private[j], i).any() for j in parts)
+    if adjacency.relation != "replace_one" and held:
+        for j in parts:
+            part = sensitivity.private[j]
+            other[j] = _with_row(data[j], part, i, np.zeros(part.size // part.shape[0]))
+    elif not row.any():
         first = adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0)
         other[k] = _with_row(data[k], spec, i, first * np.eye(1, row.size).ravel())
-    elif adjacency.relation == "replace_one" and spec.sign is None:
+    elif spec.sign is None:
         # As long as it may be, in the opposite direction.
         opposite = -row * (adjacency.max_norm / np.linalg.norm(row, adjacency.order))
         other[k] = _with_row(data[k], spec, i, opposite)
-    elif adjacency.relation == "replace_one":
+    else:
         rolled = np.roll(row, 1)
         other[k] = _with_row(data[k], spec, i, rolled * float((rolled != row).any()))
-    else:
-        for j, part in enumerate(sensitivity.private):
-            if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label:
-                other[j] = _with_row(data[j], part, i, np.zeros(part.size // part.shape[0]))
     return other
 
 

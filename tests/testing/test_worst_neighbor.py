@@ -330,3 +330,15 @@ def test_data_that_meet_no_variables_change_as_well(sign):
     data = [np.zeros(3)]
     (other,) = worst_neighbor(form, sensitivity, data, 2)
     assert np.count_nonzero(other) == 1 and np.abs(other).max() == 0.5
+
+
+def test_a_record_with_a_part_of_zeros_is_removed_as_a_whole():
+    """A label of 0 is no absent record: a neighbor has none of its parts, or all of them."""
+    rows = dp.Rows(2.0, relation="add_or_remove_one", records="visit")
+    w = cp.Variable(3, name="w")
+    X, y = private(4, 3, adjacency=rows, name="X"), private(4, adjacency=rows, name="y")
+    form, known = certified(cp.sum(cp.exp(X @ w) - cp.multiply(y, X @ w)), clip=1.0)
+    data = [np.tile([1.0, 1.0, 1.0, 0.0], 3), np.array([0.0, 1.0, 0.0, 0.0])]
+    other = worst_neighbor(form, known, data, 2)
+    (row,) = {i % 4 for part, d in zip(other, data, strict=True) for i in np.flatnonzero(part != d)}
+    assert row == 3 or all(not part[row::4].any() for part in other)
