@@ -25,7 +25,7 @@ from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.asserted import Asserted
 from ..model.matrices import Sparse, without_zeros
-from ..model.normal_form import NormalForm
+from ..model.normal_form import Atom, Clip, NormalForm
 from ..model.quadratic import Term, bilinear, cross, terms
 from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
@@ -108,6 +108,8 @@ def derive(
         raise PrivacyError(
             f"No sensitivity can be derived for agent '{owner}': {what}. {losses} {_CLIP}"
         ) from None
+    if clips:
+        found = _sorted(form, owner, _covered(form, clips))
     return Sensitivity(
         private,
         found.jacobians,
@@ -152,7 +154,16 @@ class _Sorted:
         return _Sorted(zero, (), [], {}, set())
 
 
-def _sorted(form: NormalForm, owner: str) -> _Sorted:
+def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
+    """Products whose own cotangents are clipped, with all that comes back to them.
+
+    A linear term of such a product, as ``- cp.sum(X @ w)`` beside ``cp.sum(cp.exp(X @ w))``, is a
+    part of the contributions that clips shorten.
+    """
+    return [form.atoms[clip.atom] for clip in clips if clip.beside is None]
+
+
+def _sorted(form: NormalForm, owner: str, covered: Sequence[Atom] = ()) -> _Sorted:
     jacobians: list[Sparse] = list(_Sorted.nothing(form).jacobians)
     constant: list[tuple[int, str]] = []  # private parameters with a constant Jacobian, and atoms
     weighing: list[Term] = []
@@ -163,6 +174,8 @@ def _sorted(form: NormalForm, owner: str) -> _Sorted:
         if not on_x or not on_d:
             continue
         met |= on_d
+        if any(term.atom is atom for atom in covered):
+            continue
         parts = bilinear(form, term)
         if parts is not None:
             for k in sorted(on_d):

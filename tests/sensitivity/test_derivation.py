@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.sensitivity.derivation import derive
+from dpcvx.solvers.projector import Extent
+from tests.forms import form_of
 
 ANGLES = np.linspace(0, 2 * np.pi, 73)
 STEP = dp.LinearizedADMM(penalty=1.0, step=0.1)
@@ -253,3 +256,23 @@ def test_a_clip_is_not_bypassed_where_products_of_norms_leave_floating_point():
         found = dp.check_sensitivity(plan, {"X": np.zeros((3, 2))}, data={"X": rows})
         assert not found.faults
         assert found.passed or size < 1e-30  # what is smaller may move nothing
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_linear_terms_of_a_clipped_product_are_clipped_with_it(relation):
+    """A record's exponential and its linear term reach the gradient by one product."""
+    rows = dp.Rows(2.0, relation=relation, records="person")
+    X = dp.Private(shape=(6, 3), name="X", adjacency=rows)
+    w = cp.Variable(3, name="w")
+    form = form_of(cp.sum(cp.exp(X @ w) - 5 * (X @ w)))[1]
+    known = derive(form, "north", lambda: Extent(-np.ones(3), np.ones(3)), clip=0.7)
+    changes = 2 if relation == "replace_one" else 1
+    assert known.bound(2).value == pytest.approx(0.7 * changes)
+    rng, data = np.random.default_rng(0), np.zeros((6, 3))
+    gradients = []
+    for row in (rng.normal(size=3), np.zeros(3) if changes == 1 else -rng.normal(size=3)):
+        data[2] = 2 * row / max(1.0, np.linalg.norm(row))
+        bound = form.bind([data.ravel(order="F")], known.clips, limited=True)
+        gradients.append(bound.gradient(np.full(3, -0.5)))
+    moved = np.linalg.norm(gradients[0] - gradients[1])
+    assert 0.5 * 0.7 * changes < moved <= 0.7 * changes * (1 + 1e-9)
