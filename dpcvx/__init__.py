@@ -20,6 +20,7 @@ from .algorithms.federated_averaging import FederatedAveraging
 from .algorithms.federated_gradient import FederatedGradient
 from .algorithms.gradient_admm import GradientADMM
 from .algorithms.gradient_tracking import GradientTracking
+from .algorithms.learned_scale import LearnScale
 from .algorithms.linearized_admm import LinearizedADMM
 from .algorithms.one_shot import OneShot
 from .algorithms.primal_dual import PrimalDual
@@ -92,6 +93,7 @@ __all__ = [
     "GradientTracking",
     "Guarantee",
     "Laplace",
+    "LearnScale",
     "Ledger",
     "LedgerError",
     "LinearizedADMM",

@@ -31,7 +31,7 @@ _FIXED = {
     ("Plan.run", name): f"A plan fixes it: write problem.plan(..., {name}=...).run()."
     for name in (
         "algorithm", "mechanism", "rounds", "epsilon", "delta", "release", "observer",
-        "violation_probability", "slack_penalty", "prior",
+        "violation_probability", "slack_penalty", "prior", "scale",
     )
 }  # fmt: skip
 _FIXED["Problem.plan", "proxy"] = (

@@ -24,7 +24,7 @@ from .model.prior import Prior
 from .model.private import Private, seal_all
 from .plan.banner import banner, derivation
 from .plan.compiled import Compiled
-from .plan.request import Constraints, Mechanisms, Observer, Release, Request
+from .plan.request import Constraints, Mechanisms, Observer, Release, Request, Scaling
 from .plan.terms import Terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
@@ -394,12 +394,12 @@ class Problem(Declaration):
         slack_penalty: float | None = None,
         prior: Mapping[Private | str, Prior] | None = None,
         constraints: Constraints = "true",
+        scale: Scaling | None = None,
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
         dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A method that
-        is named runs as its paper has it: with Gaussian noise in each of 100 rounds. On a terminal,
-        long planning shows a line that goes away.
+        is named runs as its paper has it: with Gaussian noise in each of 100 rounds.
 
         Parameters
         ----------
@@ -418,7 +418,7 @@ class Problem(Declaration):
             smallest.
         delta : float, optional
             Where the total is stated, for all agents; needed with `epsilon`. 0 is pure differential
-            privacy. Above 0 it is the probability with which the guarantee may fail.
+            privacy; above 0, the probability with which the guarantee may fail.
         release : {"each_step", "once"}, optional
             Noise in every local step, or once on the data: any number of rounds then follows
             without noise. Chosen if omitted; ``"each_step"`` for a method that is named.
@@ -432,15 +432,17 @@ class Problem(Declaration):
             ``print(plan)`` shows them. With 0 no decision breaks any: the noise then has a limit,
             which takes half of `delta`, and the run has to be the first one in its ledger.
         slack_penalty : float, optional
-            What a unit costs by which such a constraint may be missed, so that a decision always
-            exists where the public constraints admit one.
+            What a unit costs by which such a constraint may be missed, so that decisions exist
+            where public constraints admit one.
         prior : mapping of Private or its name to Prior, optional
-            What is publicly expected of private data that leave once: what left is then moved
+            What is publicly expected of data that leave once: what left is then moved
             towards it. The guarantee does not depend on whether it is right. Without it, released
             data are moved towards ``dp.Private(proxy=...)`` at the level that fits them, as far as
             noise explains the distance, unless ``dp.OneShot(shrink=False)``.
         constraints : {"true", "released"}
             For which data private constraints hold; the true ones need `violation_probability`.
+        scale : LearnScale or "declared", optional
+            Of records: see `dp.LearnScale`. Chosen if omitted.
 
         Returns
         -------
@@ -466,6 +468,7 @@ class Problem(Declaration):
             slack_penalty=slack_penalty,
             prior=prior,
             constraints=constraints,
+            scale=scale,
         )
         return _planned_in_sight(self, request)
 
@@ -484,6 +487,7 @@ class Problem(Declaration):
         slack_penalty: float | None = None,
         prior: Mapping[Private | str, Prior] | None = None,
         constraints: Constraints = "true",
+        scale: Scaling | None = None,
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         tolerance: float | None = None,
@@ -497,9 +501,8 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        algorithm, mechanism, rounds, epsilon, delta, release
-            Fix the plan; see `plan`.
-        observer, violation_probability, slack_penalty, prior, constraints
+        algorithm, mechanism, rounds, epsilon, delta, release, observer
+        violation_probability, slack_penalty, prior, constraints, scale
             Fix the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.
@@ -526,6 +529,7 @@ class Problem(Declaration):
             slack_penalty=slack_penalty,
             prior=prior,
             constraints=constraints,
+            scale=scale,
         )
         return _planned_in_sight(self, request, verbose).run(
             data=data,

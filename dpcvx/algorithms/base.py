@@ -9,6 +9,7 @@ neither data nor noise; whatever it learns about private data comes out of `Orac
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, overload
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import Kind, check_fields, choice, optional
+from ..errors import ModelError
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
@@ -214,6 +216,9 @@ class Requirements:
         Of the noise in the releases of a round, one after the other.
     free : int
         How many of the first round tell nothing.
+    first : tuple of float
+        Parts of the budget that the releases of the first rounds have, round by round, as parts of
+        the sum of squared inverse multipliers; the other rounds share the rest evenly.
     coupled : bool or None
         Takes problems with ``coupling=``, and no others; None for all problems. Objectives without
         private data are then compiled.
@@ -243,6 +248,7 @@ class Requirements:
     queries: tuple[type[Query], ...]
     weights: tuple[float, ...] = (1.0,)
     free: int = 0
+    first: tuple[float, ...] = ()
     coupled: bool | None = False
     in_turn: bool = False
     proximal: bool | Literal["public", "server"] = False
@@ -251,6 +257,29 @@ class Requirements:
     limits: bool = False
     as_written: bool = False
     secret: SecretSums | None = None
+
+    def factors(self, rounds: int) -> tuple[float, ...]:
+        """What noise of the first rounds is multiplied by, next to that of the others.
+
+        Parameters
+        ----------
+        rounds : int
+
+        Raises
+        ------
+        ModelError
+            If there are no others.
+        """
+        if not self.first:
+            return ()
+        if rounds <= len(self.first):
+            raise ModelError(
+                f"rounds={rounds} leaves no round to step in: the first {len(self.first)} learn "
+                f"the scale of the data. Write rounds={len(self.first) + 1} or more, or leave "
+                "rounds= out."
+            )
+        rest = (1 - math.fsum(self.first)) / (rounds - len(self.first))
+        return tuple(math.sqrt(rest / part) for part in self.first)
 
     def minimizes(self, program: Program) -> bool:
         """Return whether steps minimize all that agents have besides what has a gradient.

@@ -14,22 +14,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import integer
+from .._arguments import Kind, integer, optional
+from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.secret_sharing import Share
 from ..sensitivity.queries.gradients import Gradient, Summand
+from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
 from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
-from .base import Algorithm, Iterates, Local, Oracle, Output, Requirements, Residuals
+from .base import Algorithm, Answer, Iterates, Local, Oracle, Output, Requirements, Residuals
 from .facts import PublicFacts, StepRule
 from .joint import joint_rest, joint_set
+from .learned_scale import ROUNDS, LearnScale, Scale, ScaleQuestion
 from .program import Program
 from .secret_terms import (
     Delivery,
@@ -48,6 +52,10 @@ from .summed import SHARING, SecretSharing
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+_SCALE = optional(
+    Kind(lambda value: isinstance(value, LearnScale), "dp.LearnScale(), or None for declared steps")
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Server:
@@ -63,6 +71,8 @@ class Server:
     x : ndarray, shape (n,)
     pool : Pool or None
         Of this round's sum; None if the server side adds up.
+    scale : Scale or None
+        What is learned of the records; None where steps are declared.
     moved : float
         How far x has moved in the last round.
     outcome : Outcome
@@ -74,6 +84,7 @@ class Server:
     places: tuple[Index, ...]
     x: Array
     pool: Pool | None = None
+    scale: Scale | None = None
     moved: float = math.nan
     outcome: Outcome = Outcome.SOLVED
 
@@ -117,6 +128,10 @@ class FederatedGradient(Algorithm[Server, Member]):
         `dpcvx.defaults.predicted`.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody, and split the noise.
+    scale : LearnScale, optional
+        Spend a part of the budget to learn how far records move gradients, and how much their
+        losses bend; clip and steps follow from that. It takes the place of ``step=``, and takes no
+        ``sharing=``.
     max_colluders : int
         With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
         knows its own noise. An agent that adds no noise counts among them.
@@ -133,14 +148,21 @@ class FederatedGradient(Algorithm[Server, Member]):
     sharing: SecretSharing | None = None
     max_colluders: int = 1
     returned: Output | None = None
+    scale: LearnScale | None = field(default=None, metadata={"later": True})
 
     # Of what the mean of the gradients would be multiplied by, all arrives.
     pull: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.check_fields(sharing=SHARING, max_colluders=integer(1))
+        self.check_fields(sharing=SHARING, max_colluders=integer(1), scale=_SCALE)
         as_step(self.step)
         check_sharing(self.sharing, self.max_colluders)
+        other = "step" if self.step is not None else "sharing" if self.sharing else ""
+        if self.scale is not None and other:
+            raise ModelError(
+                f"dp.FederatedGradient takes scale= or {other}=, not both; drop one. With scale= "
+                "the steps follow from what is learned, by sums that the server forms."
+            )
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -153,22 +175,32 @@ class FederatedGradient(Algorithm[Server, Member]):
 
         Methods that derive from this one may keep more, and ask other questions.
         """
-        return self.sharing is None and type(self) is FederatedGradient
+        alone = self.sharing is None and self.scale is None
+        return alone and type(self) is FederatedGradient
 
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
+        asked: tuple[type[Query], ...] = (Gradient if self.sharing is None else Summand,)
+        if self.scale is not None:
+            asked = (RecordsAbove, CurvatureSums, LearnedGradient)
         return Requirements(
             convex=False,
             exact=False,
             releases=1,
             proximal="server",
-            queries=(Gradient if self.sharing is None else Summand,),
+            queries=asked,
+            first=() if self.scale is None else self.scale.parts,
             secret=secrecy(self.sharing, self.max_colluders),
         )
 
     def propose(self, facts: PublicFacts) -> FederatedGradient:
         """Fill in the step sizes, and the range and the grid of the sums."""
+        # Without noise there is nothing that a scale would be learned for.
+        scale = self.scale if facts.noisy else None
+        if scale is not None:
+            scale = scale.resolved(facts.conditions, facts.program)
+            return replace(self, scale=scale, returned=self.returned or "weighted")
         program, sharing = facts.program, proposed_sharing(self.sharing, facts)
         step, output = as_step(self.step), self.returned
         if step is None:
@@ -176,7 +208,7 @@ class FederatedGradient(Algorithm[Server, Member]):
             step, proposed = facts.step(pull=pull, falls=True)
             output = output or proposed
         step = step.resolved(program, facts.conditions.release_epsilon)
-        return replace(self, step=step, returned=output, sharing=sharing)
+        return replace(self, step=step, returned=output, sharing=sharing, scale=None)
 
     def adds(self, k: int) -> bool:
         """The gradients, unless they are shared in secret."""
@@ -190,7 +222,9 @@ class FederatedGradient(Algorithm[Server, Member]):
         x = projector(whole.start, np.ones(whole.start.size)).x
         names = tuple(local.name for local in program.agents)
         start = whole.start if x is None else x
-        return Server(names, projector, whole.places, start, Pool.of(self.sharing, program))
+        scale = None if self.scale is None else Scale.of(self.scale, program)
+        pool = Pool.of(self.sharing, program)
+        return Server(names, projector, whole.places, start, pool, scale)
 
     def start_agent(self, local: Local) -> Member:
         """x at the public start."""
@@ -199,6 +233,14 @@ class FederatedGradient(Algorithm[Server, Member]):
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
         """A question at x; the shares for each agent; then where x has moved."""
+        scale = server.scale
+        if scale is not None:
+            if k > 0 and t <= ROUNDS:  # nothing has moved
+                return server, [None] * len(server.names)
+            if k == 0:
+                x, size = server.x, server.x.size
+                places = enumerate(server.places)
+                return server, [scale.question(t, i, x[p], p, size) for i, p in places]
         if k == 0:
             pool = None if server.pool is None else server.pool.begun(t)
             sums = None if pool is None else pool.sums
@@ -215,13 +257,15 @@ class FederatedGradient(Algorithm[Server, Member]):
         state: Member,
         t: int,
         k: int,
-        message: Question | Delivery | Moved,
+        message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
     ) -> tuple[Member, Any]:
         """The term, whole or in shares; the sum of the shares; then the point."""
         name = local.program.name
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
+        if isinstance(message, ScaleQuestion):
+            return state, _answered(message, oracle)
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
         if message.sums is None:
@@ -244,9 +288,15 @@ class FederatedGradient(Algorithm[Server, Member]):
             if k == 0:
                 return replace(server, pool=pool.taken(replies))
             total = pool.total(replies)
-        rule = as_step(self.step)
-        assert rule is not None
-        eta = rule.eta(t)
+        if server.scale is not None:
+            if t <= ROUNDS:
+                return replace(server, scale=server.scale.learned(t, total), moved=0.0)
+            total, scale = server.scale.stepped(total)
+            server, eta = replace(server, scale=scale), scale.step(t)
+        else:
+            rule = as_step(self.step)
+            assert rule is not None
+            eta = rule.eta(t)
         found = server.projector(server.x - eta * total, np.ones(server.x.size), eta)
         x = server.x if found.x is None else found.x
         moved = float(np.linalg.norm(x - server.x))
@@ -256,6 +306,30 @@ class FederatedGradient(Algorithm[Server, Member]):
         """All hear of one point: there is nothing but how far it has moved."""
         return Residuals(0.0, server.moved, 0.0, 0.0)
 
+    def answer(self, state: Member) -> Answer | None:
+        """Averages begin with the first step."""
+        weight = None if self.scale is None else float(state.turns)
+        return Answer(state.x, state.average, weight)
+
+    def notes(self, server: Server) -> tuple[str, ...]:
+        """What was learned of the records."""
+        return () if server.scale is None else (server.scale.said(),)
+
     def __str__(self) -> str:
+        if self.scale is not None:
+            return "gradient descent along sums of gradients, in a scale that is learned first"
         how = "" if self.sharing is None else ", sums by secret sharing"
         return f"gradient descent along sums of gradients, {step_said(self.step)}{how}"
+
+
+def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
+    """An agent's term of the sum that is asked for."""
+    at, limit, unit = message.at, message.limit, message.unit
+    if message.what != "gradient":
+        if message.what == "curvature":
+            return oracle.release(CurvatureSums(at, limit, unit))
+        return oracle.release(RecordsAbove(at, limit, message.what == "bends"))
+    own = oracle.release(LearnedGradient(at, limit, unit))
+    whole = np.zeros(message.size + 1)
+    whole[message.place], whole[-1] = own[:-1], own[-1]
+    return whole

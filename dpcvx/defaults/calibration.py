@@ -45,7 +45,8 @@ def calibrated(
     PrivacyError
         If the mechanism needs a delta, or too many releases differ in their noise.
     """
-    uneven = len(needs.weights) > 1 and not once
+    first = () if once else needs.factors(rounds)
+    uneven = (len(needs.weights) > 1 or bool(first)) and not once
 
     @functools.cache
     def multiplier(asked: Declared, share: int) -> float:
@@ -53,7 +54,8 @@ def calibrated(
         decay, ratios, exposed = asked.mechanism.decay, [1.0], steps * share
         if uneven or (decay < 1 and not once):
             check_long(rounds, len(needs.weights))
-            ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
+            times = [decay**t * w for t, w in enumerate([*first, *[1.0] * (rounds - len(first))])]
+            ratios = [time * w for time in times for w in needs.weights][needs.free :]
             exposed = needs.releases // len(needs.weights) * share
         mechanism = asked.mechanism
         return multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))

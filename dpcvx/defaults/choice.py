@@ -15,6 +15,7 @@ from ..algorithms.base import Algorithm
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
+from ..algorithms.learned_scale import LearnScale
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
@@ -33,6 +34,7 @@ from ..privacy.accounting import check_delta
 from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
 from .forecast import SQUARED, noise_over_signal
+from .learning import refused, with_learning
 from .margins import margin_ratio, margin_shares
 from .noisy_rounds import NoisyRounds, best_rounds
 from .response import Response
@@ -60,8 +62,6 @@ AS_WRITTEN = Choice(
 _UNNAMED = "a plan without a named method"
 # Relative, of eigenvalues.
 _ROUNDING = 1e-12
-# What clips may keep of the gap between start and optimum where labels are noisy.
-_BIAS = 0.02
 
 
 def choose(
@@ -93,7 +93,7 @@ def choose(
     PrivacyError
         If no sensitivity can be derived, or the budget is incomplete.
     """
-    named = request.algorithm is not None
+    named, learned = request.algorithm is not None, None
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
     if noisy and request.delta is not None:
         check_delta(request.delta)
@@ -107,15 +107,24 @@ def choose(
         if request.mechanism is None and any(agent.private for agent in problem.agents):
             request = _without_noise(problem, given, request, known)
         if noisy and request.epsilon is not None and known is not None and not known.linear:
-            drowned = _drowned(problem, known, given, request)
+            if given.release != "once" and _summable(known.program):
+                learned = with_learning(problem, known, _stepwise(problem, given, True))
+            drowned = learned or _drowned(problem, known, given, request)
             request, known = drowned or (request, known)
+    elif noisy and isinstance(request.algorithm, FederatedGradient) and _asks(request):
+        known = known or study(problem)
+        learned = with_learning(problem, known, request)
+        request, known = learned or (request, known)
+    if noisy and learned is None and isinstance(request.scale, LearnScale):
+        raise refused("the problem leaves no choice of sums of gradients of records")
     request = replace(request, release=request.release or "each_step")
-    if noisy and request.epsilon is not None and not (named and request.release == "each_step"):
+    settled = learned is not None or (named and request.release == "each_step")
+    if noisy and request.epsilon is not None and not settled:
         known = known or study(problem)
         if not named and request.release == "each_step":
             steps = best_rounds(problem, known, request)
             clipped = None
-            if steps is not None and _BIAS <= steps.share() < math.inf:  # more than clips would
+            if steps is not None and steps.hides_clips:
                 clipped = with_clips(known, steps.scene.distance)
             if clipped is not None:
                 known = clipped.known
@@ -129,6 +138,12 @@ def choose(
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
     return _filled(request), known
+
+
+def _asks(request: Selection) -> bool:
+    """Whether users ask for a scale that is learned, of a method that they name."""
+    method = request.algorithm
+    return isinstance(request.scale, LearnScale) or getattr(method, "scale", None) is not None
 
 
 def _filled(request: Selection) -> Selection:

@@ -84,7 +84,9 @@ def with_clips(known: Study, distance: float) -> Clipped | None:
         known.program.agents,
         lambda local: _clipped(local, known.sensitivities[local.name], distance),
     )
-    longer = _beside_penalties(known, found, distance)
+    pairs = zip(known.program.agents, found, strict=True)
+    lengths = [local.clip if clip is None else clip.length for local, clip in pairs]
+    longer = beside_penalties(known, lengths, distance)
     if longer > 1:
         found = once_per_kind(
             known.program.agents,
@@ -140,12 +142,20 @@ def _product(form: NormalForm, atom: Atom) -> bool:
     return atom.rule.product is not None and all(_product(form, each) for each in inner)
 
 
-def _beside_penalties(known: Study, clips: Sequence[_Clip | None], distance: float) -> float:
-    r"""By what clips have to be multiplied so that records outpull what is not clipped.
+def beside_penalties(known: Study, lengths: Sequence[float | None], distance: float) -> float:
+    r"""By what clips have to be multiplied so that records outpull what is not clipped; may be 0.
 
     n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
     they point anywhere in d dimensions. An optimum stays at a kink of a public term, such as 0 of
     ``cp.norm(w)``, whose slopes are larger, however far the data would pull it.
+
+    Parameters
+    ----------
+    known : Study
+    lengths : sequence of (float or None)
+        Of clips, by agent.
+    distance : float
+        From the start to the answer, about.
     """
     agents = known.program.agents
     bounded = [found for found in known.sensitivities.values() if found is not None]
@@ -159,15 +169,13 @@ def _beside_penalties(known: Study, clips: Sequence[_Clip | None], distance: flo
             lambda local: 0.0 if local.rest is None else local.proximal().slope(local.start, reach),
         )
     )
-    if slope == 0:
-        return 1.0
     pull = 0.0
-    for local, clip in zip(agents, clips, strict=True):
+    for local, clip in zip(agents, lengths, strict=True):
         found = known.sensitivities[local.name]
         records = 0 if found is None else max((task.count for task in found.records), default=0)
-        length = clip.length if clip is not None else local.clip or math.inf
+        length = math.inf if clip is None else clip
         pull += records and records * length * math.sqrt(2 / (math.pi * local.n))
-    return _OUTPULLS * slope / pull if pull > 0 else 1.0
+    return _OUTPULLS * slope / pull if pull > 0 else 0.0
 
 
 def _clipped(

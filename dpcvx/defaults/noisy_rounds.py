@@ -31,6 +31,8 @@ _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
 # Fewer rounds that do nearly as well are better. Where slopes jump, predictions go by bounds that
 # many rounds do not reach; else they go by typical curvatures, and flatter problems need more.
 _NEARLY, _NEARLY_BY_BOUNDS = 1.1, 1.5
+# What clips may keep of the gap between start and optimum where labels are noisy.
+_BIAS = 0.02
 # What is promised is promised for answers that are nearer to the start than is taken as typical.
 _NEARER = 0.5
 
@@ -59,6 +61,11 @@ class NoisyRounds:
         # Other rounds would be chosen then.
         found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
         return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
+
+    @property
+    def hides_clips(self) -> bool:
+        """Whether noise leaves more of the gap than clips of contributions would."""
+        return _BIAS <= self.share() < math.inf
 
     def forecast(self) -> str:
         """The noise beside the data, and the gap that it may leave, as text."""

@@ -161,7 +161,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     program, agents, algorithm = draft.program, draft.agents, draft.algorithm
     noisy = draft.noisy and not draft.once and not draft.steps_first
     public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
-    if getattr(algorithm, "step", math.nan) is None:
+    if getattr(algorithm, "step", math.nan) is None and not draft.needs.first:
         for why in step_reasons(program, public):
             selection = selection.chosen("step", why)
     if noisy and not selection.forecast and MomentsTerm not in draft.needs.queries:

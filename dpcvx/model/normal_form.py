@@ -176,16 +176,27 @@ class Clip:
         # Factor by factor: a product of the three could leave floating point and bound nothing.
         steep = row_lengths(rows)
         with np.errstate(all="ignore"):
-            share = self.bound / steep
-            if self.beside is None:
-                share = share / lengths / self.factor
-            else:
-                share = share / self.beside.joined(lengths * self.factor)
+            share = self.share(lengths, steep)
             # Of what is infinite or undefined, nothing is left; 0 may be taken as it is.
             share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
             out = share[..., None] * rows
         usable = np.isfinite(steep)
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
+
+    def share(self, lengths: Array, steep: Array) -> Array:
+        """The bound over what each record contributes: above 1 where it stays as it is.
+
+        Parameters
+        ----------
+        lengths : ndarray, shape (..., rows)
+            l2 norms of the records.
+        steep : ndarray, shape (..., rows)
+            l2 norms of their cotangents.
+        """
+        share = self.bound / steep
+        if self.beside is None:
+            return share / lengths / self.factor
+        return share / self.beside.joined(lengths * self.factor)
 
 
 def row_lengths(rows: Data | SparseMatrices) -> Array:
@@ -473,20 +484,41 @@ class Evaluator(BehindTheDoor):
         with np.errstate(all="ignore"):
             return self._backward(x)
 
-    def _backward(self, x: Array) -> Array:
+    def clipped(self, x: Array, times: float) -> tuple[Array, int]:
+        """Return the gradient of a multiple of f, and how many records its clips scale down.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+            Of one agent.
+        times : float
+            Clips stay as long as they are.
+        """
+        exceeded: list[int] = []
+
+        def look(clipped: Clipped, g: Array) -> None:
+            exceeded.append(clipped.exceeded(g))
+
+        with np.errstate(all="ignore"):
+            return self._backward(x, times, look), sum(exceeded)
+
+    def _backward(self, x: Array, times: float = 1.0, look: Look | None = None) -> Array:
         lead = np.broadcast_shapes(self._lead, x.shape[:-1])
         out = np.tile(self._start, (*lead, 1)) if lead else self._start.copy()
         # Plans ask for gradients at starts of zeros again and again.
         point, limit, order = x if x.any() else None, self._limit, self._order
-        cotangents = [*order.weights]
+        cotangents, whole = [*order.weights], times == 1
+        if not whole:
+            out *= times
+            cotangents = [g if g is None else g * times for g in cotangents]
         values = [UNREAD] * len(cotangents)
         inputs = forward(order.steps, point, values, order.read, limit)
         for weights, steps in order.blocks:
             for j, g in weights:
-                cotangents[j] = g
+                cotangents[j] = g if whole or g is None else g * times
             cut = forward(steps, point, values, order.read, limit)
-            backward(steps, cut, values, out, cotangents, limit)
-        backward(order.steps, inputs, values, out, cotangents, limit)
+            backward(steps, cut, values, out, cotangents, limit, look)
+        backward(order.steps, inputs, values, out, cotangents, limit, look)
         return out
 
     def __repr__(self) -> str:
@@ -523,6 +555,18 @@ class Clipped(BehindTheDoor):
     def __init__(self, clip: Clip, records: Any) -> None:
         self._clip = clip
         self._lengths = row_lengths(swapped(records) if clip.turned else records)
+
+    def exceeded(self, g: Array) -> int:
+        """How many records contribute more than the clip, by the flat cotangent at its place."""
+        steep = row_lengths(self.rows(g))
+        with np.errstate(all="ignore"):
+            share = self._clip.share(self._lengths, steep)
+        return int(np.count_nonzero(share < 1))
+
+    def rows(self, g: Array) -> Array:
+        """The flat cotangent at the clip's place as rows of the records, shape (rows, columns)."""
+        count = self._lengths.shape[-1]
+        return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
         """The flat cotangent at the clip's place, with each row scaled down as far as needed."""
@@ -622,6 +666,7 @@ def backward(
     out: Array,
     cotangents: list[Array | None],
     limit: Limit,
+    look: Look | None = None,
 ) -> None:
     """Add what steps contribute to gradients, and to cotangents of other atoms.
 
@@ -636,6 +681,8 @@ def backward(
     cotangents : list of (ndarray or None)
         Of all atoms; those of the steps are known.
     limit : callable or None
+    look : callable, optional
+        Called with every clip and the flat cotangent that it scales down.
     """
     for step, arguments in zip(reversed(steps), reversed(inputs), strict=True):
         g = cotangents[step.j]
@@ -643,14 +690,22 @@ def backward(
             continue
         rule, clips = step.rule, step.clips
         if None in clips:
+            if look is not None:
+                look(clips[None], g)
             g = clips[None](g)
         for k, argument in step.moving:
             part = rule.vjp(arguments, values[step.j], g, rule.data, k)
             if limit is not None:
                 part = limit(part)
             if k in clips:
+                if look is not None:
+                    look(clips[k], part)
                 part = clips[k](part)
             argument.backward(part, out, cotangents)
+
+
+# Of cotangents on their way back.
+Look = Callable[[Clipped, Array], None]
 
 
 class Argument(BehindTheDoor):

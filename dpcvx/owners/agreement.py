@@ -339,7 +339,8 @@ def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     needs = offer.algorithm.requirements
     if not 0 < noise.multiplier < math.inf:
         raise refused("malformed", "noise")
-    if (noise.weights, noise.free) != (needs.weights, needs.free):
+    first = needs.factors(offer.rounds) if len(needs.first) < offer.rounds else None
+    if (noise.weights, noise.free, noise.first) != (needs.weights, needs.free, first):
         raise refused("malformed", "noise")
     if noise.level is not None or noise.truncation is not None:
         raise refused("method", "noise that is charged as a whole")
@@ -400,7 +401,7 @@ def _to_a_sum(line: Line) -> tuple[object, ...] | None:
     if noise is None or noise.split is None:
         return None
     kind = (type(noise.mechanism), noise.mechanism.decay, noise.level, noise.truncation)
-    return (noise.split, *kind, noise.weights, noise.free)
+    return (noise.split, *kind, noise.weights, noise.free, noise.first)
 
 
 def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:

@@ -11,6 +11,7 @@ from ..algorithms.base import Algorithm, Answer
 from ..algorithms.consensus import Broadcast, LocalCopy
 from ..algorithms.data_terms import DataTerms
 from ..algorithms.federated_gradient import Moved
+from ..algorithms.learned_scale import ScaleQuestion
 from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.program import LocalProgram
@@ -153,6 +154,8 @@ def _replies(
             return _is_vector(terms.slope, n) and terms.curvature.shape == (n, n)
         case Question(sums=SecretSum(), size=size), LeftInShares() if central:
             return _is_term(said.slope, size) and said.curvature.shape == (n, n)
+        case ScaleQuestion(), _:
+            return _is_vector(said, asked.answers)
         case Question(sums=None, size=size), _ if not central:
             return _is_vector(said, size)
         case Question(sums=SecretSum(), size=size), Shared() if not central:

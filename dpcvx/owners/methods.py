@@ -20,6 +20,7 @@ from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
 from ..sensitivity.queries.gradients import Gradient, Step, Summand
+from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
 from ..sensitivity.queries.solutions import LocalSolution
 
 # Methods that can be run between owners, with a number that is raised whenever what an agent's
@@ -34,7 +35,10 @@ REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
     PrimalDual: 1,
 }
 # Of these an owner can derive by itself what one change does to the answer.
-_QUERIES = {Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData}
+_QUERIES = {
+    Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData, RecordsAbove,
+    CurvatureSums, LearnedGradient,
+}  # fmt: skip
 _SECRET = "its agents draw secret numbers, which no ledger keeps for a restart"
 _CONVEX = "its guarantee rests on points that nobody sees, and a coordinator sees what it likes"
 _WHY: Mapping[type[Algorithm[Any, Any]], str] = {

@@ -9,7 +9,8 @@ from ..algorithms.base import Algorithm
 from ..algorithms.consensus import Broadcast
 from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.federated_averaging import FederatedAveraging
-from ..algorithms.federated_gradient import Moved
+from ..algorithms.federated_gradient import FederatedGradient, Moved
+from ..algorithms.learned_scale import QUESTIONS, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, MomentsQuestion, OneShot
@@ -65,6 +66,11 @@ def _sensible(
         return isinstance(message, Inbox) and _inbox(message, shared, parties)
     if isinstance(algorithm, FederatedAveraging):
         return isinstance(message, tuple) and len(message) == 2 and _heard(*message, k, parties)
+    if isinstance(message, ScaleQuestion):
+        positive = 1 / HUGE < message.limit < HUGE and 1 / HUGE < message.unit < HUGE
+        learns = isinstance(algorithm, FederatedGradient) and algorithm.scale is not None
+        known = message.what in QUESTIONS and positive and learns
+        return k == 0 and known and _in_whole(message, local.n)
     if isinstance(message, Question):
         return k == 0 and _question(message, local.n, parties)
     if isinstance(message, Delivery):
@@ -98,11 +104,15 @@ def _heard(sums: object, content: object, k: int, parties: int) -> bool:
 
 
 def _question(message: Question, n: int, parties: int) -> bool:
-    place, sums = message.place, message.sums
+    return _in_whole(message, n) and (message.sums is None or _sum(message.sums, parties))
+
+
+def _in_whole(message: Question | ScaleQuestion, n: int) -> bool:
+    """Whether a question names as many places in the vector of all agents as there are numbers."""
+    place = message.place
     if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
         return False
-    inside = bool((place >= 0).all() and (place < message.size).all())
-    return inside and all_differ(place) and (sums is None or _sum(sums, parties))
+    return bool((place >= 0).all() and (place < message.size).all()) and all_differ(place)
 
 
 def _sum(sums: SecretSum, parties: int) -> bool:

@@ -18,6 +18,7 @@ from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.facts import StepRule
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient, Moved
+from ..algorithms.learned_scale import LearnScale, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.networks import Network
 from ..algorithms.on_networks import Inbox
@@ -78,6 +79,7 @@ RECORDS: Mapping[str, type] = {
     "DecentralizedGradient": DecentralizedGradient,
     "PrimalDual": PrimalDual,
     "network": Network,
+    "learned scale": LearnScale,
     "secret sharing": SecretSharing,
     "split sharing": SplitSharing,
     "constant step": steps.Constant,
@@ -94,6 +96,7 @@ RECORDS: Mapping[str, type] = {
     "heard": Heard,
     "inbox": Inbox,
     "question": Question,
+    "scale question": ScaleQuestion,
     "moments question": MomentsQuestion,
     "scaled": Scaled,
     "moved": Moved,

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_argument, choice, count, optional, show
+from .._arguments import Kind, check_argument, choice, count, one_of, optional, show
 from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
+from ..algorithms.federated_gradient import FederatedGradient
+from ..algorithms.learned_scale import LearnScale
 from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
@@ -28,6 +30,12 @@ from .agent_plan import AgentPlan
 from .request import Mechanisms, Noises, Request
 
 Array = NDArray[np.float64]
+_SCALE = optional(
+    Kind(
+        lambda value: isinstance(value, LearnScale) or one_of(value, "declared"),
+        "dp.LearnScale() or 'declared', which goes by declared bounds",
+    )
+)
 # Releases of different noise that are priced one by one.
 _LISTED = 1_000_000
 
@@ -54,6 +62,13 @@ def check_request(request: Request) -> None:
             f"{type(algorithm).__name__} runs {plural(fixed, 'round')} whatever is planned, so "
             f"rounds={rounds} would change nothing. Leave it out, or name a method that goes "
             "on for several rounds, such as dp.ADMM()."
+        )
+    check_argument("", "scale", request.scale, _SCALE)
+    steps = isinstance(algorithm, (FederatedGradient, type(None)))
+    if isinstance(request.scale, LearnScale) and not steps:
+        raise ModelError(
+            f"scale= is about steps along sums of gradients, and {type(algorithm).__name__} takes "
+            "others. Leave scale= out, or write algorithm=dp.FederatedGradient()."
         )
     check_argument(
         "",

@@ -50,7 +50,7 @@ def with_noise(
         If the mechanism needs a delta, if too many releases differ in their noise, or if a
         multiplier is not that of the mechanism.
     """
-    uneven = len(needs.weights) > 1 and not once
+    uneven = (len(needs.weights) > 1 or bool(needs.first)) and not once
 
     def noise(agent: AgentPlan, multiplier: float | None) -> Calibrated | None:
         asked = requested[agent.name]
@@ -67,8 +67,15 @@ def with_noise(
         calibrated = Calibrated(asked.mechanism, multiplier)
         if (uneven or asked.mechanism.decay < 1) and not once:
             check_long(rounds, len(needs.weights))
+        if needs.first and not once and not isinstance(asked.mechanism, Gaussian):
+            raise PrivacyError(
+                f"{asked.mechanism} noise cannot be divided between learning the scale and steps: "
+                "parts of a budget are those of Gaussian noise. Leave mechanism= out, give "
+                "delta= above 0, or write dp.FederatedGradient() without scale=."
+            )
         if uneven:
-            return replace(calibrated, weights=needs.weights, free=needs.free)
+            first = needs.factors(rounds)
+            return replace(calibrated, weights=needs.weights, free=needs.free, first=first)
         return calibrated
 
     pairs = zip(agents, multipliers, strict=True)

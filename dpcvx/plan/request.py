@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..algorithms.base import Algorithm
+from ..algorithms.learned_scale import LearnScale
 from ..algorithms.program import AsWritten
 from ..algorithms.toward_start import SlopeNoise
 from ..model.agent import Agent
@@ -22,6 +23,8 @@ Mechanisms = Asked | Mapping[Agent | str, Asked]
 Release = Literal["each_step", "once"]
 Observer = Literal["everyone", "last_iterate"]
 Constraints = Literal["true", "released"]
+# Learned before the first step, or by declared bounds.
+Scaling = LearnScale | Literal["declared"]
 AUTO = "auto"
 KINDS = ("gaussian", "laplace")
 Estimates = tuple[tuple[slice, Estimate], ...]
@@ -65,6 +68,7 @@ class Request:
     )
     slack_penalty: float | None = None  # what a unit of that costs
     constraints: Constraints = "true"  # for which data constraints with private data hold
+    scale: Scaling | None = None  # of records
     prior: Mapping[Private | str, Prior] | None = None  # as given
     expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
 

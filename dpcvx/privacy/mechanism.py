@@ -177,6 +177,8 @@ class Calibrated:
     # The releases of a round multiply it by these, one after the other, and over again.
     weights: tuple[float, ...] = (1.0,)
     free: int = 0  # releases at the beginning that tell nothing
+    # What the releases of the first rounds multiply it by, round by round.
+    first: tuple[float, ...] = ()
     # For runs that are charged as a whole, before they begin: the sensitivity that all their noise
     # is scaled to, whatever is queried; None where every release is charged by itself. It follows
     # from the rest of a plan, so that fingerprints need not name it.
@@ -202,7 +204,8 @@ class Calibrated:
     @property
     def steady(self) -> bool:
         """Whether all releases have the same multiplier."""
-        return self.mechanism.decay == 1 and set(self.weights) == {1.0} and not self.free
+        even = set(self.weights) == {1.0} and not self.first
+        return self.mechanism.decay == 1 and even and not self.free
 
     @property
     def as_written(self) -> str:
@@ -222,7 +225,8 @@ class Calibrated:
 
     def _times(self, t: int, weight: float) -> float:
         """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
-        return self.multiplier * (self.mechanism.decay**t * weight)
+        scale = self.multiplier * (self.mechanism.decay**t * weight)
+        return scale * self.first[t] if t < len(self.first) else scale
 
     def composed(self, count: int, each: int = 1) -> Composition:
         """The first `count` releases, of which every round has `each`."""

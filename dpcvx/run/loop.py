@@ -91,7 +91,9 @@ def drive(
     with _BLAS.limit(limits=1), closing(executor):
         agents = Agents(executor, batches, workers)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
-        marks = {rounds * k // PARTS for k in range(1, PARTS)} - {0}
+        # Nothing is averaged before the first step.
+        learned = len(algorithm.requirements.first)
+        marks = {t for k in range(1, PARTS) if (t := rounds * k // PARTS) > learned}
         try:
             watch.start()
             for t in range(1, rounds + 1):

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.quadratic import data_curvature
+from ..model.record_curvature import RecordCurvature
 from ..model.row_blocks import bound_objective
 from ..model.trailing import of_all
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.known import Facts, Known, Objective, finite_gradient
+from ..sensitivity.known import Facts, Known, Objective, finite_clipped, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.scale import CurvatureSums
 from ..sensitivity.stored_vectors import (
     LinearCombination,
     StoredEffects,
@@ -79,6 +81,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # For terms of sums that are made of the data themselves.
         bare = self._data[0] if not noisy or MomentsTerm in self._queries else []
+        self._bent: tuple[Array, RecordCurvature] | None = None
+        looks = CurvatureSums in self._queries
+        self._clip = next(iter(clips), None) if looks else None
+        self._records = [] if self._clip is None else self._data[0]
         if not self._splits:
             self._data = []
         self._secret = bool(form.private) and (
@@ -95,6 +101,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 stored,
                 functools.partial(data_curvature, form, self._zero if only else self._objective),
                 lambda: np.concatenate([np.zeros(0), *bare]),
+                functools.partial(finite_clipped, self._zero if only else self._objective),
+                self._no_bends if only else self._bends,
             )
             for only in (True, False)
         )
@@ -272,6 +280,18 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             self._added.setflags(write=False)  # a query may compute in place
         assert self._added is not None
         return self._added
+
+    def _bends(self, x: Array) -> RecordCurvature:
+        """Second derivatives of the records at a point: several questions are about one."""
+        if self._clip is None:
+            return self._no_bends(x)
+        if self._bent is None or not np.array_equal(self._bent[0], x):
+            found = RecordCurvature.at(self._facts.form, self._records, self._clip, x)
+            self._bent = x.copy(), found
+        return self._bent[1]
+
+    def _no_bends(self, x: Array) -> RecordCurvature:
+        return RecordCurvature.none(x.size)
 
     def _joined(self) -> Sequence[Any]:
         """Return the data by private parameter, those of a batch in one object."""

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
+from ..model.record_curvature import RecordCurvature
 from ..privacy.accounts import Account
-from ..sensitivity.known import Facts, Objective
+from ..sensitivity.known import Facts, Objective, finite_clipped
 from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
@@ -51,7 +52,14 @@ class PublicOracle(AgentOracle):
         curvature = functools.partial(data_curvature, facts.form, objective)
         gradient, left = objective.gradient, np.zeros(0) if data is None else data.copy()
         self._objective = Objective(
-            gradient, gradient, projector, self._stored, curvature, lambda: left
+            gradient,
+            gradient,
+            projector,
+            self._stored,
+            curvature,
+            lambda: left,
+            functools.partial(finite_clipped, objective),
+            lambda x: RecordCurvature.none(x.size),
         )
 
     def release(self, query: Query) -> Array:

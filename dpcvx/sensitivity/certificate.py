@@ -116,6 +116,28 @@ class Sensitivity:
         names = ", ".join(f"'{self.private[k].name}'" for k in sorted(members))
         return f"private {names} and variables meet in {', '.join(met)}"
 
+    @property
+    def clips_alone(self) -> bool:
+        """Whether the gradient is made of clipped contributions and of public terms."""
+        others = self.weights is not None or any(J.nnz for J in self.jacobians)
+        return bool(self.clips) and self.asserted is None and not others
+
+    @property
+    def clipped_change(self) -> float:
+        """The l2 norm of one change by the clips alone, however steep the losses are.
+
+        A contribution is at most its clip long, and so is that of the record that takes its place.
+        """
+        pairs = zip(self.records, self.clips, strict=bool(self.clips))
+        return _UP * max(
+            (
+                clip.bound
+                + (clip.bound if self.adjacency_of(task).relation == "replace_one" else clip.absent)
+                for task, clip in pairs
+            ),
+            default=0.0,
+        )
+
     def clips_keep_convexity(self, form: NormalForm) -> bool:
         """Whether clipped gradients belong to convex functions, no less smooth.
 

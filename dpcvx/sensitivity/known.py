@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.normal_form import Evaluator, NormalForm
+from ..model.record_curvature import RecordCurvature
 from ..solvers.projector import Projector
 from .certificate import Sensitivity
 from .stored_vectors import Smoothness, StoredEffects, StoredVectors
@@ -151,6 +152,10 @@ class Objective:
     # Second derivatives that the data add, shape (n, n), if these are the same at all points.
     curvature: Callable[[], sp.csr_array]
     data: Callable[[], Array]  # the data, one object after the other
+    # The gradient of a multiple of the objective, clipped as ever, and how many records its clips
+    # shorten; 0 where it is not finite.
+    clipped: Callable[[Array, float], tuple[Array, int]]
+    bends: Callable[[Array], RecordCurvature]  # second derivatives of single records at a point
     known: Known | None = None  # None if the answer is released without noise
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -160,6 +165,12 @@ class Objective:
 def finite_gradient(objective: Evaluator, x: Array) -> Array:
     """An objective's gradient, with 0 where it is not finite."""
     return finite(objective.gradient(x))
+
+
+def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
+    """`Evaluator.clipped`, with 0 where the gradient is not finite."""
+    gradient, exceeded = objective.clipped(x, times)
+    return finite(gradient), exceeded
 
 
 def finite(gradients: Array) -> Array:

@@ -62,11 +62,11 @@ class Trial:
         return self._build()
 
     def plan(self, method: Algorithm[Any, Any], mechanism: Asked, rounds: int = _ROUNDS) -> Terms:
-        """Of a method, private unless there is no mechanism."""
+        """Of a method, private unless there is no mechanism; after what it learns by, so long."""
         asked = Request(
             algorithm=method,
             mechanism=mechanism,
-            rounds=method.fixed_rounds or rounds,
+            rounds=method.fixed_rounds or rounds + len(method.requirements.first),
             epsilon=None if mechanism is None else _EPSILON,
             delta=None if mechanism is None else _DELTA,
             release=self._release,
@@ -116,7 +116,8 @@ def ran(
 def is_reproduced(trial: Trial) -> None:
     """A copy without data, given the releases, computes what the run computed."""
     runs = [(trial.noisy, trial.result)]
-    if trial.method.requirements.secret is None:  # parts of Laplace noise do not add up
+    needs = trial.method.requirements
+    if needs.secret is None and not needs.first:  # no parts of Laplace noise, or of its budget
         laplace = trial.plan(trial.method, "laplace")
         runs.append((laplace, ran(laplace, seed=3)))
     for plan, result in runs:

@@ -11,6 +11,7 @@ import dpcvx as dp
 from tests.instances import power_line
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+DECLARED = BUDGET | {"scale": "declared"}
 RECORDS = 5000
 
 
@@ -40,7 +41,7 @@ def test_data_leave_once_where_gradients_are_affine_in_them():
 
 
 def test_second_moments_leave_once():
-    assert regression(squares).plan(**BUDGET).published
+    assert regression(squares).plan(**DECLARED).published
 
 
 def test_other_losses_of_records_are_asked_in_each_step():
@@ -175,7 +176,7 @@ def test_noise_of_a_level_of_its_own_costs_more_with_more_rounds_so_none_are_cho
 def test_the_scale_of_a_problem_changes_nothing_but_scales():
     """Objectives times 1000: the same rounds, noise and forecast, a step of a thousandth."""
     one, large = (
-        regression(lambda X, y, w, c=c: c * logistic(X, y, w)).plan(**BUDGET) for c in (1.0, 1e3)
+        regression(lambda X, y, w, c=c: c * logistic(X, y, w)).plan(**DECLARED) for c in (1.0, 1e3)
     )
     assert (one.rounds, one.choices) == (large.rounds, large.choices)
     # But for the gap that noise may leave, which is in units of the objective.
@@ -210,7 +211,7 @@ def hospital(records, bound=10.0, **arguments):
 
 
 def test_moments_that_would_drown_make_way_for_clipped_steps():
-    plan = hospital(1000).plan(epsilon=1.0, delta=1e-6)
+    plan = hospital(1000).plan(**DECLARED)
     assert isinstance(plan.algorithm, dp.FederatedGradient) and plan.release == "each_step"
     said = {choice.what: choice.why for choice in plan.choices}
     assert "second moments would have too much noise" in said["release"]
@@ -222,7 +223,7 @@ def test_moments_that_would_drown_make_way_for_clipped_steps():
 
 
 def test_moments_of_many_records_leave_once():
-    plan = hospital(30_000).plan(epsilon=1.0, delta=1e-6)
+    plan = hospital(30_000).plan(**DECLARED)
     assert plan.release == "once" and isinstance(plan.algorithm, dp.OneShot)
 
 

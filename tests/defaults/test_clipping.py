@@ -11,7 +11,7 @@ import dpcvx as dp
 from dpcvx.defaults.clipping import SCORES, SHARE, grows_with_labels, with_clips
 from dpcvx.defaults.study import study as compiled
 
-BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+BUDGET = {"epsilon": 1.0, "delta": 1e-6, "scale": "declared"}
 RECORDS = 200
 
 
@@ -63,11 +63,11 @@ def test_clips_of_the_user_stay():
 
 
 def test_what_is_named_runs_as_its_paper_has_it():
-    assert clip_of(clinic(logistic).plan(dp.FederatedAveraging(), **BUDGET)) is None
+    assert clip_of(clinic(logistic).plan(dp.FederatedAveraging(), epsilon=1.0, delta=1e-6)) is None
 
 
 def test_noise_that_hardly_matters_is_no_reason_for_a_bias():
-    assert clip_of(clinic(logistic).plan(epsilon=100.0, delta=1e-6)) is None
+    assert clip_of(clinic(logistic).plan(**BUDGET | {"epsilon": 100.0})) is None
     assert clip_of(clinic(logistic).plan(mechanism=None)) is None
 
 

@@ -13,7 +13,8 @@ M, N = 60, 4
 X = RNG.standard_normal((M, N))
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 Y = np.clip(X @ np.array([0.5, -0.5, 0.25, 0.0]), -1, 1)
-BUDGET = {"epsilon": 50.0, "delta": 1e-6}
+BUDGET = {"epsilon": 50.0, "delta": 1e-6, "scale": "declared"}
+STEPS = BUDGET | {"release": "each_step"}  # moments of squares would leave once
 LOSSES = {"squares": cp.square, "absolute": cp.abs}
 PENALTY = 0.02
 
@@ -63,12 +64,12 @@ def left_over(loss, plan, w, factor):
 def test_default_plan_in_other_units_leaves_the_same(loss):
     """Objectives, features and labels in other units are the same problem."""
     plain, w = lasso(loss)
-    plan = plain.plan(**BUDGET)
+    plan = plain.plan(**STEPS)
     step = as_step(plan.algorithm.step).eta(1)
     assert left_over(loss, plan, w, 1.0) < 0.05
     for value, features, labels in ((0.01, 1, 1), (100, 1, 1), (1, 10, 1), (1, 1, 0.01)):
         problem, w = lasso(loss, value=value, features=features, labels=labels)
-        scaled = problem.plan(**BUDGET)
+        scaled = problem.plan(**STEPS)
         of_length = features / labels
         of_value = value * (labels**2 if loss == "squares" else labels)
         own = as_step(scaled.algorithm.step).eta(1) * of_length**2 * of_value
@@ -87,7 +88,7 @@ def test_default_plan_of_other_writings_takes_the_same_step(loss):
     }
     steps = {}
     for key, (problem, w) in plans.items():
-        plan = problem.plan(**BUDGET)
+        plan = problem.plan(**STEPS)
         assert type(plan.algorithm) is dp.FederatedGradient
         assert left_over(loss, plan, w, 1.0) < 0.05
         steps[key] = as_step(plan.algorithm.step).eta(1)
@@ -265,7 +266,7 @@ def test_penalty_beside_clipped_records_leaves_them_the_stronger_pull():
     A, b = records()
     cost = cp.sum(cp.square(A @ w - b)) / M + 0.05 * cp.norm(w)
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), name="a")])
-    plan = problem.plan(epsilon=10.0, delta=1e-6)
+    plan = problem.plan(**BUDGET | {"epsilon": 10.0})
     clip = plan.agents[0].program.clip
     assert clip is not None
     assert M * clip * np.sqrt(2 / (np.pi * N)) >= 2.9 * 0.05

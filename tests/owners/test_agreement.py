@@ -62,6 +62,7 @@ OFFERS = {
     "an agent twice": ("malformed", lambda o: replace(o, parts=o.parts[:1] * 2)),
     "noise without end": ("malformed", lambda o: with_noise(o, multiplier=np.inf)),
     "noise that counts less": ("malformed", lambda o: with_noise(o, weights=(1.0, 100.0))),
+    "rounds that count less": ("malformed", lambda o: with_noise(o, first=(100.0,))),
     "free releases": ("malformed", lambda o: with_noise(o, free=3)),
     "noise charged as a whole": ("method", lambda o: with_noise(o, level=1.0)),
     "no rounds": ("malformed", lambda o: replace(o, rounds=0)),

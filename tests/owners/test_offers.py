@@ -1,12 +1,14 @@
 """What can be asked of owners: plans that none could be part of are refused before anybody is."""
 
 import re
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms.learned_scale import ScaleQuestion
 from dpcvx.algorithms.secret_terms import Question
 from dpcvx.owners import offers, wellformed
 from dpcvx.owners.coordinator import Remote
@@ -152,3 +154,42 @@ def test_what_owners_keep_is_not_said_to_be_nan():
     said = str(plan.run(executor=dp.LoopbackOwners(plan, data=LOADS, seed=1)))
     assert "nan" not in said
     assert "it is not known how well the iterates keep the equalities" in " ".join(said.split())
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """Two hospitals whose scale of records is learned in the first 13 of 16 rounds."""
+    problem, data = hospitals(40)
+    return problem.plan(scale=dp.LearnScale(), rounds=16, epsilon=5.0, delta=1e-6), data
+
+
+def test_owners_learn_the_scale_that_one_process_learns(learned):
+    plan, data = learned
+    one = plan.run(data=data, seed=1, verbose=False)
+    between = plan.run(executor=dp.LoopbackOwners(plan, data=data, seed=1), verbose=False)
+    assert one.notes == between.notes
+    x, y = (result.solution.vectors[0] for result in (one, between))
+    assert x.tobytes() == y.tobytes()
+
+
+WRONG = {
+    "what": "gradients",
+    "limit": 0.0,
+    "unit": -1.0,
+    "size": 1,
+    "at": np.zeros(5),
+    "place": np.zeros(2, int),
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_questions_about_no_scale_cost_nothing(field, learned):
+    plan, _ = learned
+    local = plan.program.agents[0]
+    asked = ScaleQuestion(np.zeros(2), np.arange(2), 2, "reaches", 0.5, 1.0)
+    require_sense(asked, plan.algorithm, local, 0, 2)
+    with pytest.raises(dp.RefusedError):
+        require_sense(replace(asked, **{field: WRONG[field]}), plan.algorithm, local, 0, 2)
+    for method, k in ((plan.algorithm, 1), (dp.FederatedGradient(0.1), 0)):
+        with pytest.raises(dp.RefusedError):
+            require_sense(asked, method, local, k, 2)

@@ -143,9 +143,11 @@ METHODS |= {
 }
 SUMMED = dp.FederatedGradient(0.02)
 SPLIT = dp.FederatedGradient(0.02, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
+LEARNED = dp.FederatedGradient(scale=dp.LearnScale())
 POOLED = dp.OneShot(dp.SecretSharing(limit=1e4, resolution=2.0**-30))
 METHODS |= {
     "summed gradient": Method(SUMMED, SUMMED, 3000, ["power line", "clinics"]),
+    "summed gradient, learned": Method(LEARNED, SUMMED, 3000, ["clinics"]),
     "summed gradient, noise split": Method(SPLIT, SPLIT, 3000, ["sensors"]),
     "central, noise split": Method(POOLED, POOLED, 1, ["sensors", "household tariff"]),
 }
@@ -172,7 +174,7 @@ def made(instance):
 @cache
 def private_plan(method, instance, **arguments):
     tried = METHODS[method]
-    rounds = tried.private.fixed_rounds or ROUNDS
+    rounds = tried.private.fixed_rounds or ROUNDS + len(tried.private.requirements.first)
     settings = {"rounds": rounds, "delta": 1e-6, "release": tried.release} | arguments
     if "mechanism" not in settings:
         settings["epsilon"] = 2.0
@@ -208,9 +210,12 @@ def test_every_release_is_charged_with_the_noise_that_was_planned(method):
     for local in plan.program.agents:
         account = result.ledger[local.name]
         assert len(account.entries) == (steps if local.form.private else 0)
-        multipliers = {plan.agents[0].noise.multiplier * w for w in needs.weights}
+        first = [*needs.factors(plan.rounds), 1.0]
+        base = plan.agents[0].noise.multiplier
+        multipliers = {base * w * times for w in needs.weights for times in first}
         assert {e.multiplier for e in account.entries} <= multipliers
-        assert {e.round for e in account.entries} <= ({0} if once else set(range(1, ROUNDS + 1)))
+        rounds = {0} if once else set(range(1, plan.rounds + 1))
+        assert {e.round for e in account.entries} <= rounds
     assert plan.guarantee.epsilon <= 2.0
 
 
@@ -245,7 +250,7 @@ def test_noise_that_falls_costs_what_was_planned(method, instance):
 def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: None)  # spares the time of the disk
     tried, path = METHODS[method], tmp_path / "ledger.jsonl"
-    rounds = tried.private.fixed_rounds or 4
+    rounds = tried.private.fixed_rounds or 4 + len(tried.private.requirements.first)
     plan = private_plan(method, tried.instances[0], rounds=rounds)
     result, raw = full(plan, path, seed=3)
     put(path, cut(raw, ends(raw)[-3]))

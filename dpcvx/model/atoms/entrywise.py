@@ -102,6 +102,7 @@ class Power(Entrywise):
 
     name = "power"
     classes = ("Power", "PowerApprox")
+    smooth = True
     has_number = True
     turn = 0.0
 
@@ -211,6 +212,7 @@ class Logistic(Entrywise):
 
     name = "logistic"
     classes = ("logistic",)
+    smooth = True
     convex, total, most_curved = True, True, 0.25
 
     def value(self, u: Array, data: Static) -> Array:
@@ -232,6 +234,7 @@ class Exp(Entrywise):
 
     name = "exp"
     classes = ("exp",)
+    smooth = True
     convex, total = True, True
 
     def value(self, u: Array, data: Static) -> Array:
@@ -252,6 +255,7 @@ class Log(Entrywise):
 
     name = "log"
     classes = ("log",)
+    smooth = True
     convex, domain = False, 0.0
 
     def value(self, u: Array, data: Static) -> Array:
@@ -272,6 +276,7 @@ class Log1p(Entrywise):
 
     name = "log1p"
     classes = ("log1p",)
+    smooth = True
     convex, domain = False, -1.0
 
     def value(self, u: Array, data: Static) -> Array:
@@ -308,6 +313,7 @@ class Xexp(Entrywise):
 
     name = "xexp"
     classes = ("xexp",)
+    smooth = True
     bounded = False
 
     def value(self, u: Array, data: Static) -> Array:
@@ -348,6 +354,7 @@ class Tanh(Entrywise):
 
     name = "tanh"
     classes = ("tanh",)
+    smooth = True
     bends, total, most_curved = (0.0,), True, 4 / (3 * math.sqrt(3))
 
     def written(self, data: Static, last: Array | None) -> str:

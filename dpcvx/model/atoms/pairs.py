@@ -29,6 +29,7 @@ class Multiply(Broadcasting):
 
     name = "multiply"
     classes = ("multiply",)
+    smooth = True
     arguments = 2
     product = "entry"
     linear_in = (0, 1)

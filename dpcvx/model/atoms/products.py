@@ -19,6 +19,7 @@ class Matmul(Rule):
 
     name = "matmul"
     classes = ("MulExpression",)
+    smooth = True
     arguments = 2
     product = "matrix"
     linear_in = (0, 1)
@@ -105,6 +106,7 @@ class QuadForm(Rule):
 
     name = "quad_form"
     classes = ("QuadForm",)
+    smooth = True
     arguments = 2
     quadratic_form = True
     convex_by_numbers = True

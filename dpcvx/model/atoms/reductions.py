@@ -96,6 +96,7 @@ class QuadOverLin(Reduction):
 
     name = "quad_over_lin"
     classes = ("quad_over_lin",)
+    smooth = True
     arguments = 2
     rows = "line"
     convex_by_numbers = True
@@ -170,6 +171,7 @@ class LogSumExp(Reduction):
 
     name = "log_sum_exp"
     classes = ("log_sum_exp",)
+    smooth = True
     rows = "line"
     of_one, above_constant = "", "logistic"
 

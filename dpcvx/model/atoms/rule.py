@@ -73,6 +73,9 @@ class Rule(ABC):
     # Whether its derivative rises (True) or falls (False); None if neither, or if data decide.
     convex: ClassVar[bool | None] = None
     convex_by_numbers: ClassVar[bool] = False  # `convex_with` decides
+    # Whether its second derivative at one point tells of those nearby: it has no kinks and does not
+    # level off.
+    smooth: ClassVar[bool] = False
     total: ClassVar[bool] = False  # values are numbers wherever arguments are, also at infinity
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:

@@ -1,0 +1,422 @@
+r"""The scale of records, learned before the first step: their clip, mean and largest curvature.
+
+Bounds that users declare may be far from the data, and no public number tells. A small part of the
+budget does. Its questions are noisy sums over records, and the steps follow from their answers:
+
+* a contribution limit C that about u of the records exceed at the start, by six noisy counts;
+* the mean m and the largest curvature :math:`\lambda` of the sum of losses at the start, each
+  record's cut to a limit that one in ten exceeds, which six more counts find;
+* then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` along noisy sums of clipped gradients, with
+  :math:`\eta_t = \min(1.5 / \lambda,\, s / (m \sqrt{\max(1, \tau \min(1, 200 p))}))`,
+  :math:`\tau = t T_0 / T`; s is the least with which all steps together lead as far as T_0 steps
+  whose length nothing but m limits. C follows, by :math:`C e^{0.3 (k - u)}`, the noisy part k of
+  the records that exceed it.
+
+p is the noise of one release over the largest sum that records can have, which is public;
+:math:`u = \min(14 p, 0.4)` and :math:`T_0 = 0.85 / p`, between 5 and 300.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import check_fields, number
+from ..guard import frameless
+from ..model.adjacency import Rows
+from ..model.curvature import strong_convexity
+from ..model.eigenvalues import spectral_norm
+from ..model.normal_form import NormalForm
+from ..model.quadratic import quadratic
+from ..model.record_curvature import RecordCurvature
+from .facts import Conditions
+from .program import LocalProgram, Program, once_per_kind
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Limits are looked for on a grid of half octaves, which so many counts halve until one is left.
+_COUNTS, _CELLS = 6, 62
+# Parts of what learning may cost: the limit of curvatures, curvatures, and the limit of slopes.
+_PARTS = (0.2, 0.4, 0.4)
+ROUNDS = 2 * _COUNTS + 1
+# Of the records, the part whose curvature is cut.
+_CURVED = 0.1
+# What the count of cut records has of the cost of a step, next to the gradient.
+_COUNTED = 2 / 93
+# So many standard deviations of a count are taken for noise.
+_SURE = 1.5
+# Gradients that point back so far, and are so many times as long as their noise, brake by so much.
+_BACK, _LOUD, _BRAKE = 0.3, 2.0, 0.7
+# Louder noise tells nothing of a scale.
+LOUDEST = 0.1
+# So far a clip follows what is counted, next to the first.
+_FOLLOWS, _FARTHEST = 0.3, 30.0
+# Steps in a run: enough to be short next to curvature, and few where noise is loud.
+_FEWEST_STEPS, _MOST_STEPS = 150, 300
+
+_SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
+    "that part of the budget is spent before the first step"
+)
+
+
+@frameless
+@dataclass(frozen=True)
+class LearnScale:
+    """Learn the scale of records before the steps of `dpcvx.FederatedGradient`.
+
+    A part of the budget buys how far records move gradients, and how much their losses bend. What
+    is released is covered by the plan's guarantee; a plan counts these releases as its first
+    13 rounds.
+
+    Parameters
+    ----------
+    share : float
+        Part of the budget that is spent on it, as a part of the squared inverse noise multipliers.
+    noise : float, optional
+        Noise of one release over the largest sum that records can have; from the plan if omitted.
+    most : float, optional
+        Largest clip, as a multiple of the agents' clips; any if omitted.
+    least : float
+        Smallest clip, as the same multiple.
+    steps : int, optional
+        How many rounds step; from the plan if omitted.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    share: float = 0.05
+    noise: float | None = None
+    most: float | None = None
+    least: float = 0.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dp.LearnScale", share=_SHARE)
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """Parts of the budget by round, for `Requirements.first`."""
+        counts, sums, more = (part * self.share for part in _PARTS)
+        return (*[counts / _COUNTS] * _COUNTS, sums, *[more / _COUNTS] * _COUNTS)
+
+    @property
+    def cut(self) -> float:
+        """u, the part of the records that are cut."""
+        assert self.noise is not None
+        return min(14 * self.noise, 0.4)
+
+    @property
+    def reach(self) -> int:
+        """T_0, the number of free steps that lead to the answer."""
+        assert self.noise is not None
+        return int(np.clip(round(0.85 / max(self.noise, 1e-9)), 5, 300))
+
+    @property
+    def rounds(self) -> int:
+        """Of a run, those that learn the scale among them; the fewest while p is not known."""
+        steps = _FEWEST_STEPS if self.noise is None else self.reach
+        return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
+
+    def resolved(self, conditions: Conditions, program: Program) -> LearnScale:
+        """With the numbers of a plan.
+
+        Parameters
+        ----------
+        conditions : Conditions
+            Of steps with noise.
+        program : Program
+            With clips of all agents with records.
+        """
+        steps, noise = conditions.rounds - ROUNDS, self.noise
+        if noise is None:
+            once = math.sqrt((1 - self.share) / max(1, steps))
+            largest = sum(records_of(a) * (a.clip or 0.0) for a in program.agents)
+            whole = once * math.sqrt(program.agents[0].n) * math.hypot(*conditions.noise)
+            noise = whole / largest if largest > 0 else math.inf
+        return replace(self, noise=noise, steps=steps)
+
+
+def records_of(local: LocalProgram) -> int:
+    """How many records an agent has; all its private objects have as many rows."""
+    rows = (spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows))
+    return next(rows, 0)
+
+
+# What agents may be asked.
+QUESTIONS = ("bends", "curvature", "reaches", "gradient")
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleQuestion:
+    """What agents are asked while the scale is learned, and for gradients in it.
+
+    Attributes
+    ----------
+    at : ndarray, shape (n,)
+        Its components of the common point.
+    place : ndarray of int
+        Where they are in the vector of all agents.
+    size : int
+        The length of that vector.
+    what : {"bends", "curvature", "reaches", "gradient"}
+        A count of records by curvature, sums of curvatures, a count by contribution, or a gradient.
+    limit : float
+        Of the trace of a record's curvature, or of its contribution as a multiple of the clip.
+    unit : float
+        Of sums of curvatures; what a record in the count beside a gradient weighs.
+    """
+
+    at: Array
+    place: Index
+    size: int
+    what: str
+    limit: float
+    unit: float
+
+    @property
+    def answers(self) -> int:
+        """How many numbers an agent answers."""
+        return {"curvature": 2, "gradient": self.size + 1}.get(self.what, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What is learned so far, from released values alone.
+
+    Attributes
+    ----------
+    rule : LearnScale
+        With its numbers.
+    n : int
+        Entries of the common point.
+    records : int
+        Of all agents.
+    bends : tuple of float
+        By agent, a public number that the curvature of its records hardly exceeds.
+    weight : float
+        Of a record in the count beside a gradient.
+    public : (float, float)
+        Mean and largest curvature of public terms.
+    cells : (int, int)
+        Of the grid, among which the limit is that is looked for.
+    limit : float
+        Of curvatures, as a multiple of `bends`.
+    mean, largest : float
+        Curvatures of the sum of all losses.
+    first, multiple : float
+        The clip, as a multiple of the agents' clips: at the start, and now.
+    exceeded : float
+        Part of the records that exceeded it last.
+    whole : float
+        The largest sum of the records' contributions, each at its agent's clip.
+    brake : float
+        By which steps are shorter than they were planned.
+    last : ndarray or None
+        The sum of gradients of the round before.
+    """
+
+    rule: LearnScale
+    n: int
+    records: int
+    bends: tuple[float, ...]
+    weight: float
+    public: tuple[float, float]
+    cells: tuple[int, int] = (0, _CELLS)
+    limit: float = math.nan
+    mean: float = math.nan
+    largest: float = math.nan
+    first: float = math.nan
+    multiple: float = math.nan
+    exceeded: float = math.nan
+    whole: float = 0.0
+    brake: float = 1.0
+    last: Array | None = None
+
+    @staticmethod
+    def of(rule: LearnScale, program: Program) -> Scale:
+        """Before anything is learned.
+
+        Parameters
+        ----------
+        rule : LearnScale
+        program : Program
+        """
+        agents = program.agents
+        changes = [change for change in map(_change, agents) if change > 0]
+        terms = once_per_kind(agents, lambda local: _public(local.form))
+        return Scale(
+            rule,
+            agents[0].n,
+            sum(records_of(local) for local in agents),
+            tuple(once_per_kind(agents, _bends)),
+            math.sqrt(_COUNTED) * min(changes),
+            (sum(mean for mean, _ in terms), sum(most for _, most in terms)),
+            whole=sum(records_of(local) * (local.clip or 0.0) for local in agents),
+        )
+
+    def asked(self, t: int) -> tuple[str, float]:
+        """What is asked in a round, and the limit as a multiple of the agents' numbers."""
+        if t == _COUNTS + 1:
+            return "curvature", self.limit
+        if t > ROUNDS:
+            return "gradient", self.multiple
+        middle = sum(self.cells) // 2
+        return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-middle / 2)
+
+    def question(self, t: int, agent: int, at: Array, place: Index, size: int) -> ScaleQuestion:
+        """What an agent is asked in a round."""
+        what, limit = self.asked(t)
+        unit = 1.0
+        if what in ("bends", "curvature"):
+            own = self.bends[agent]
+            limit, unit = limit * own, own / max(self.bends)
+        if what == "gradient":
+            unit = self.weight
+        return ScaleQuestion(at, place, size, what, limit, unit)
+
+    def learned(self, t: int, total: Array) -> Scale:
+        """With the noisy sum of all answers to a question of a round that learns the scale."""
+        if t == _COUNTS + 1:
+            return self._with_curvature(total)
+        low, high = self.cells
+        middle = (low + high) // 2
+        if low < high:
+            above = float(total[0]) > self._part(t) * self.records
+            low, high = (low, middle) if above else (middle + 1, high)
+        if t % (_COUNTS + 1) < _COUNTS:
+            return replace(self, cells=(low, high))
+        found = 2.0 ** (-max(low - 0.5, 0.0) / 2)
+        done = replace(self, cells=(0, _CELLS))
+        if t <= _COUNTS:
+            return replace(done, limit=found)
+        found = self._within(found)
+        return replace(done, first=found, multiple=found)
+
+    def _part(self, t: int) -> float:
+        """The part of the records that exceeds the limit; more where noise alone may count so many.
+
+        Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
+        """
+        assert self.rule.noise is not None
+        part, budget = (
+            (_CURVED, self.rule.parts[0]) if t <= _COUNTS else (self.rule.cut, self.rule.parts[-1])
+        )
+        spread = self.rule.noise / (2 * math.sqrt(self.n * budget))
+        return max(part, min(0.5, _SURE * spread))
+
+    def _with_curvature(self, total: Array) -> Scale:
+        limit = self.limit * max(self.bends)
+        # One tells a scale, where noise hides all else.
+        most = max(1, self.records) * limit
+        mean, largest = (float(v) * limit for v in total)
+        mean = float(np.clip(mean / self.n, 0.02 * most / self.n, most)) + self.public[0]
+        largest = float(np.clip(largest + self.public[1], mean, most + self.public[1]))
+        return replace(self, mean=mean, largest=largest)
+
+    def stepped(self, total: Array) -> tuple[Array, Scale]:
+        """The sum of all gradients, and the clip of the next one."""
+        exceeded = float(total[-1]) / (self.weight * self.records)
+        turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
+        multiple = self.multiple * math.exp(_FOLLOWS * turn)
+        multiple = float(np.clip(multiple, self.first / _FARTHEST, self.first * _FARTHEST))
+        gradient, brake = self.multiple * total[:-1], self.brake
+        if self._turned(gradient):
+            brake *= _BRAKE
+        now = replace(self, exceeded=exceeded, brake=brake, last=gradient)
+        return gradient, replace(now, multiple=self._within(multiple))
+
+    def _turned(self, gradient: Array) -> bool:
+        """Whether a gradient points back, and noise cannot be why: steps are too long.
+
+        Losses may bend more on the way than at the start, as exponentials do.
+        """
+        if self.last is None:
+            return False
+        assert self.rule.noise is not None and self.rule.steps is not None
+        once = self.rule.noise * math.sqrt(self.rule.steps / (1 - self.rule.share))
+        noise = _LOUD * once * self.whole * self.multiple
+        size, before = float(np.linalg.norm(gradient)), float(np.linalg.norm(self.last))
+        return min(size, before) > noise and float(gradient @ self.last) < -_BACK * size * before
+
+    def _within(self, multiple: float) -> float:
+        """Return a multiple in its range."""
+        most = math.inf if self.rule.most is None else self.rule.most
+        return max(min(multiple, most), self.rule.least)
+
+    def step(self, t: int) -> float:
+        """The step size of a round; see the equations above."""
+        assert self.rule.noise is not None and self.rule.steps is not None
+        T, T0, falls = self.rule.steps, self.rule.reach, min(1.0, 200 * self.rule.noise)
+
+        def free(tau: Array) -> Array:
+            return 1 / (self.mean * np.sqrt(np.maximum(1.0, tau * falls)))
+
+        far, most = free(np.arange(1.0, T0 + 1)).sum(), 1.5 / self.largest
+        base, s = free(np.arange(1.0, T + 1) * T0 / T) * T0 / T, 1.0
+        found = np.minimum(most, s * base)
+        while found.sum() < far * (1 - 1e-9) and found.min() < most:
+            s *= 1.25
+            found = np.minimum(most, s * base)
+        return float(found[t - ROUNDS - 1]) * self.brake
+
+    def said(self) -> str:
+        """What was learned, for the result."""
+        return (
+            f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
+            "bounds allow a record at the start, so that tighter bounds would do; losses bend by "
+            f"{self.mean:.3g} on average and by {self.largest:.3g} at most"
+            if self.multiple < 0.5
+            else f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what "
+            f"declared bounds allow a record at the start; losses bend by {self.mean:.3g} on "
+            f"average and by {self.largest:.3g} at most"
+        )
+
+
+def _change(local: LocalProgram) -> float:
+    """What one change moves a clipped gradient by; 0 where no records are clipped."""
+    rows = (spec.adjacency for spec in local.form.private if isinstance(spec.adjacency, Rows))
+    kinds = {adjacency.relation for adjacency in rows}
+    return (local.clip or 0.0) * (2.0 if "replace_one" in kinds else float(bool(kinds)))
+
+
+def _public(form: NormalForm) -> tuple[float, float]:
+    """Mean and largest curvature of an agent's public terms, about."""
+    H = quadratic(form).formed
+    return max(float(H.trace()) / form.n, strong_convexity(form)), spectral_norm(H)
+
+
+def _bends(local: LocalProgram) -> float:
+    """The largest trace of a record's second derivative at the start, of records at their bounds.
+
+    Limits are looked for below it, over 31 octaves: it need not be a bound.
+    """
+    if not records_of(local) or local.clip is None:
+        return 0.0
+    (clip,) = local.sensitivity().clips
+    sizes: list[float] = []
+    for label in (1.0, -1.0, 0.0):
+        made_up = filled(local.form, label)
+        curved = RecordCurvature.at(local.form, made_up, clip, local.start)
+        sizes.append(curved.greatest)
+    return max(sizes)
+
+
+def filled(form: NormalForm, label: float) -> list[Array]:
+    """Records at their bounds, all alike: features, and labels times a number."""
+    data: list[Array] = []
+    for k, spec in enumerate(form.private):
+        assert isinstance(spec.adjacency, Rows)
+        count = spec.size // spec.shape[0]
+        entry = spec.adjacency.max_norm * spec.adjacency.stretch(2, count).item() / math.sqrt(count)
+        side = {"nonneg": abs(label), "nonpos": -abs(label), None: label}[spec.sign]
+        if k in form.factors:
+            side = -1.0 if spec.sign == "nonpos" else 1.0
+        data.append(np.full(spec.size, side * entry))
+    return data

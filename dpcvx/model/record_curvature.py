@@ -1,0 +1,160 @@
+r"""Second derivatives of single records' losses at one point, with the data: none is in a form.
+
+Where records meet variables in one product, the loss of record i is a function of its few scores
+:math:`s_i = J_i x + o_i`, and its second derivative in x is :math:`J_i' D_i J_i`. D is taken from
+slopes on both sides of the scores. What follows is computed behind the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .behind_the_door import BehindTheDoor
+from .matrices import Array, Data
+from .normal_form import (
+    UNREAD,
+    Argument,
+    Clip,
+    Clipped,
+    NormalForm,
+    Step,
+    backward,
+    forward,
+    limited_to_numbers,
+)
+
+# Scores move by so much to either side. Losses such as logistic ones bend over a score of 1.
+_APART = 2.0**-10
+
+
+class RecordCurvature(BehindTheDoor):
+    """The losses' second derivatives, record by record, as squares ``W_i' W_i``.
+
+    Parameters
+    ----------
+    roots : ndarray, shape (records, scores, n)
+        W_i.
+    """
+
+    def __init__(self, roots: Array) -> None:
+        self._roots = roots
+        with np.errstate(all="ignore"):  # of records whose squares are too large for numbers
+            self._sizes = np.einsum("rkn,rkn->r", roots, roots)
+
+    @staticmethod
+    def none(n: int) -> RecordCurvature:
+        """Without a record."""
+        return RecordCurvature(np.zeros((0, 1, n)))
+
+    @staticmethod
+    def at(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> RecordCurvature:
+        """Of an objective at a point.
+
+        Parameters
+        ----------
+        form : NormalForm
+        data : sequence of ndarray or csr_array
+            Of one agent.
+        clip : Clip
+            Where the records meet the variables, by one product that is affine in these.
+        x : ndarray, shape (n,)
+        """
+        with np.errstate(all="ignore"):
+            J, D = _parts(form, data, clip, x)
+            values, vectors = np.linalg.eigh(D)  # convex losses have no negative ones, but rounding
+            roots = np.sqrt(np.maximum(values, 0.0))[..., None] * vectors.swapaxes(1, 2)
+            return RecordCurvature(roots @ J)
+
+    @property
+    def greatest(self) -> float:
+        """The largest trace; 0 without a record."""
+        return float(self._sizes.max(initial=0.0))
+
+    def exceeding(self, limit: float) -> int:
+        """How many have a trace above a limit."""
+        return int(np.count_nonzero(self._sizes > limit))
+
+    def cut(self, limit: float) -> tuple[float, float]:
+        """Sums over the records, each scaled down to a trace of at most the limit.
+
+        Of two such sums that differ in one record, each differs by at most the limit: traces lie
+        between 0 and the limit, and eigenvalues of a sum move by no more than the norm of what is
+        added or taken away (Weyl), which is at most its trace.
+
+        Parameters
+        ----------
+        limit : float
+            Positive.
+
+        Returns
+        -------
+        trace, largest : float
+            The trace, and the largest eigenvalue.
+        """
+        with np.errstate(all="ignore"):
+            share = np.minimum(1.0, limit / self._sizes)
+            share = np.where(self._sizes > 0, share, 0.0)
+            scaled = np.sqrt(share)[:, None, None] * self._roots
+            rows = np.where(share[:, None, None] > 0, scaled, 0.0).reshape(-1, scaled.shape[2])
+            trace = float(np.minimum(self._sizes, limit).sum())
+        gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] else rows @ rows.T
+        return trace, float(np.linalg.eigvalsh(gram)[-1]) if gram.size else 0.0
+
+
+def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tuple[Array, Array]:
+    """J, shape (records, scores, n), and D, shape (records, scores, scores); finite."""
+    limit = limited_to_numbers
+    steps = [Step.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
+    records = steps[clip.atom].arguments[1 if clip.turned else 0].constant
+    clipped, (j, k) = Clipped(clip, records), clip.place
+    cotangents: list[Array | None] = [None] * len(steps)
+    Argument.of(form.root, data, limit).backward(np.ones(1), np.zeros(form.n), cotangents)
+
+    def scores(at: Array) -> Array:
+        values = [UNREAD] * len(steps)
+        inputs = forward(steps, at, values, range(len(steps)), limit)
+        found = values[j] if k is None else inputs[j][k]
+        return found if found.ndim == 1 else np.asarray(found).T.reshape(-1)
+
+    def slopes(shift: Array) -> Array:
+        values, seen = [UNREAD] * len(steps), list[Array]()
+        before = forward(steps[: j + (k is None)], x, values, range(len(steps)), limit)
+        if k is None:
+            values[j] = values[j] + shift
+            after = forward(steps[j + 1 :], x, values, range(len(steps)), limit)
+        else:
+            arguments = [u(x, values) for u in steps[j].arguments]
+            arguments[k] = arguments[k] + steps[j].rule.layouts[k](shift)
+            values[j] = steps[j].rule.forward(arguments, steps[j].rule.data)
+            after = [arguments, *forward(steps[j + 1 :], x, values, range(len(steps)), limit)]
+        watched = _watched(steps, j, k, clipped)
+        backward(
+            watched, [*before, *after], values, np.zeros(form.n), [*cotangents], limit,
+            lambda _, g: seen.append(g),
+        )  # fmt: skip
+        return clipped.rows(seen[0]) if seen else np.zeros((0, 0))
+
+    origin = scores(np.zeros(form.n))
+    columns = [clipped.rows(scores(unit) - origin) for unit in np.eye(form.n)]
+    J = np.stack(columns, axis=-1)
+    count, width = J.shape[:2]
+    D = np.empty((count, width, width))
+    for c in range(width):
+        shift = np.zeros((count, width))
+        shift[:, c] = _APART
+        flat = shift.reshape(-1) if clip.turned else shift.T.reshape(-1)
+        D[:, :, c] = (slopes(flat) - slopes(-flat)) / (2 * _APART)
+    return _numbers(J), _numbers((D + D.swapaxes(1, 2)) / 2)
+
+
+def _watched(steps: Sequence[Step], j: int, k: int | None, clip: Clipped) -> list[Step]:
+    """Return the steps with a clip at one place."""
+    found = [*steps]
+    found[j] = Step(j, steps[j].rule, steps[j].arguments, {k: clip})
+    return found
+
+
+def _numbers(v: Array) -> Array:
+    return v if np.isfinite(v).all() else np.where(np.isfinite(v), v, 0.0)

@@ -1,0 +1,165 @@
+"""Questions by which a method learns the scale of records, and gradients in learned units.
+
+Every answer is a sum over records of terms that are cut to a limit, divided by that limit. One
+change moves it by a number that is known beforehand, whatever limit is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import PrivacyError
+from ..known import Facts, Known, Objective
+from .query import Query
+
+Array = NDArray[np.float64]
+
+
+class OfRecords(Query):
+    """A question about sums over records whose contributions are clipped."""
+
+    once = (
+        "release='once' lets data leave before any scale is learned. Drop it, or write "
+        "dp.FederatedGradient() without scale=."
+    )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """One sentence for all of them."""
+        return math.inf, (
+            f"{times} what one record can move each answer by, in units of its learned limit; more "
+            "while the scale is learned"
+        )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse agents whose gradient is not one sum of clipped losses of records."""
+        known = facts.sensitivity
+        if known is None or (len(known.clips) == 1 and known.clips_alone):
+            return
+        raise PrivacyError(
+            f"The scale of the data of agent '{facts.name}' cannot be learned: its gradient must "
+            "be a sum of losses of records with a clip, and of public terms. Write "
+            "dp.FederatedGradient() without scale=, or give dp.Agent(..., clip_norm=) and a loss "
+            "of each record's scores X @ w."
+        )
+
+    def matters(self, known: Known) -> bool:
+        """Whether there are records."""
+        return bool(known.sensitivity.records)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsAbove(OfRecords):
+    """How many records exceed a limit at x.
+
+    One change moves one term, of 0 or 1.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    limit : float
+        Above which a record counts.
+    curvature : bool
+        Of the trace of its second derivative; else of its contribution to the gradient, as a
+        multiple of the agent's clip.
+    """
+
+    x: Array
+    limit: float
+    curvature: bool
+
+    released = "count of records"
+    charged = "one record in a count"
+
+    def size(self, n: int) -> int:
+        """One number."""
+        return 1
+
+    def bound(self, known: Known) -> float:
+        """One record."""
+        return 1.0 if known.sensitivity.records else 0.0
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The count."""
+        if self.curvature:
+            return np.array([float(objective.bends(self.x).exceeding(self.limit))])
+        return np.array([float(objective.clipped(self.x, 1 / self.limit)[1])])
+
+
+@dataclass(frozen=True, eq=False)
+class CurvatureSums(OfRecords):
+    """Trace and largest eigenvalue of the records' second derivatives at x, each cut to a limit.
+
+    Over the limit, times a unit: see `dpcvx.model.record_curvature` for what one change does.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    limit : float
+        To which the trace of a record's second derivative is cut.
+    unit : float
+    """
+
+    x: Array
+    limit: float
+    unit: float
+
+    released = "mean and largest curvature"
+    charged = "one record's curvature, cut to the limit that is asked for"
+
+    def size(self, n: int) -> int:
+        """Two numbers."""
+        return 2
+
+    def bound(self, known: Known) -> float:
+        """Each moves by one unit at most."""
+        return math.sqrt(2) * self.unit if known.sensitivity.records else 0.0
+
+    def evaluate(self, objective: Objective) -> Array:
+        """Both, over the limit."""
+        return self.unit * (np.array(objective.bends(self.x).cut(self.limit)) / self.limit)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedGradient(OfRecords):
+    """The gradient at x with contributions clipped to a learned multiple of the agent's clip.
+
+    Divided by that multiple; and, as one more entry, how many records the clip shortens.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    multiple : float
+        Of the agent's clip, at which contributions are cut.
+    weight : float
+        What one record weighs in the last entry.
+    """
+
+    x: Array
+    multiple: float
+    weight: float
+
+    released = "gradient and count"
+
+    def size(self, n: int) -> int:
+        """The gradient, and the count."""
+        return n + 1
+
+    def bound(self, known: Known) -> float:
+        """Both together, as sides of a rectangle."""
+        if not known.sensitivity.records:
+            return 0.0
+        return math.hypot(known.sensitivity.clipped_change, self.weight)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The gradient of the objective over the multiple, clipped as ever."""
+        g, exceeding = objective.clipped(self.x, 1 / self.multiple)
+        return np.append(g, self.weight * exceeding)

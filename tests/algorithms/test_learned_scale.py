@@ -1,0 +1,163 @@
+"""The scale of records, learned from noisy answers: what is asked, and the steps that follow."""
+
+import math
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpcvx as dp
+from dpcvx.algorithms.learned_scale import ROUNDS, Scale
+from dpcvx.privacy.accounting import gaussian_multiplier
+
+RULE = dp.LearnScale(noise=0.01, steps=150)
+
+
+def scale(rule=RULE, records=1000, **known):
+    return replace(Scale(rule, 4, records, (2.0, 0.5), 0.1, (0.0, 0.0)), **known)
+
+
+def clinic(count=1, records=400, width=1.0, relation="replace_one", **arguments):
+    """Counts by three findings, with labels declared up to `width` times what they are."""
+    rng, w = np.random.default_rng(3), cp.Variable(3, name="w")
+    agents = []
+    for k in range(count):
+        X = rng.uniform(-1, 1, (records, 3)) / math.sqrt(3)
+        y = np.minimum(rng.poisson(np.exp(X @ [0.5, 1.2, -1.5])), 12).astype(float)
+        rows = {"records": f"visit of {k}", "relation": relation}
+        scores = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0, **rows)) @ w
+        adjacency = dp.Rows(12.0 * width, **rows)
+        visits = dp.Private(y, name=f"y{k}", adjacency=adjacency, nonneg=True)
+        cost = cp.sum(cp.exp(scores) - cp.multiply(visits, scores)) / records
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 4], name=f"clinic {k}"))
+    return dp.Problem(agents, **arguments)
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32 - 1), low=st.floats(-9, -1), high=st.floats(0, 1))
+@pytest.mark.parametrize("first", [1, 8], ids=["curvature", "contribution"])
+def test_limits_are_quantiles_where_nothing_is_noisy(first, seed, low, high):
+    """Within half an octave, of values below the largest, or at the end of the grid."""
+    values = 2.0 ** np.random.default_rng(seed).uniform(low, high - 1, size=1000)
+    now = scale(limit=0.1, mean=1.0, largest=1.0)
+    for t in range(first, first + 6):
+        what, limit = now.asked(t)
+        assert what == ("bends" if first == 1 else "reaches")
+        now = now.learned(t, np.array([(values > limit).sum()], dtype=float))
+    part = 0.1 if first == 1 else RULE.cut
+    found = now.limit if first == 1 else now.multiple
+    expected = np.quantile(values, 1 - part)
+    assert abs(math.log2(found / expected)) <= 0.5
+    assert now.cells == (0, 62)  # for the next one
+
+
+def test_questions_come_in_their_order_with_units_of_each_agent():
+    now = scale(limit=0.25, multiple=0.5)
+    asked = [now.asked(t)[0] for t in range(1, ROUNDS + 3)]
+    assert asked == ["bends"] * 6 + ["curvature"] + ["reaches"] * 6 + ["gradient"] * 2
+    place = np.arange(4)
+    one, two = (now.question(7, agent, np.zeros(4), place, 4) for agent in (0, 1))
+    assert (one.limit, one.unit) == (0.5, 1.0) and (two.limit, two.unit) == (0.125, 0.25)
+    assert [now.question(t, 1, np.zeros(4), place, 4).answers for t in (1, 7, 8, 14)] == [
+        1,
+        2,
+        1,
+        5,
+    ]
+    assert now.question(20, 1, np.zeros(4), place, 4).unit == now.weight
+
+
+def test_curvatures_come_back_in_their_own_unit_and_stay_in_range():
+    now = replace(scale(limit=0.25), public=(0.1, 0.2))
+    after = now.learned(7, np.array([800.0, 300.0]))
+    assert (after.mean, after.largest) == pytest.approx((800 * 0.5 / 4 + 0.1, 300 * 0.5 + 0.2))
+    lost = now.learned(7, np.array([-50.0, 1e9]))
+    assert 0 < lost.mean <= lost.largest <= 1000 * 0.5 + 0.2
+
+
+@settings(max_examples=50)
+@given(
+    mean=st.floats(1e-3, 1e3),
+    uneven=st.floats(1, 1e3),
+    noise=st.floats(1e-4, 0.1),
+    steps=st.integers(1, 300),
+)
+def test_steps_lead_as_far_as_free_ones_where_curvature_lets_them(mean, uneven, noise, steps):
+    rule = dp.LearnScale(noise=noise, steps=steps)
+    now = scale(rule, mean=mean, largest=mean * uneven)
+    found = np.array([now.step(ROUNDS + t) for t in range(1, steps + 1)])
+    falls = min(1.0, 200 * noise)
+    free = 1 / (mean * np.sqrt(np.maximum(1.0, np.arange(1, rule.reach + 1) * falls)))
+    assert (found <= 1.5 / now.largest * (1 + 1e-12)).all() and (np.diff(found) <= 1e-12).all()
+    if found.min() < 1.5 / now.largest:
+        assert free.sum() * (1 - 1e-6) <= found.sum() <= 1.3 * free.sum()
+
+
+def test_clip_follows_what_exceeds_it():
+    now = scale(first=0.5, multiple=0.5)
+    total = np.array([1.0, 2.0, 3.0, 4.0, 0.1 * 900])
+    gradient, after = now.stepped(total)
+    assert (gradient == 0.5 * total[:4]).all()
+    assert after.multiple == pytest.approx(0.5 * math.exp(0.3 * (0.9 - RULE.cut)))
+    assert after.exceeded == pytest.approx(0.9)
+    for rule, expected in ((replace(RULE, most=0.4), 0.4), (replace(RULE, least=0.7), 0.7)):
+        assert replace(now, rule=rule).stepped(total)[1].multiple == expected
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
+@pytest.mark.parametrize("rounds", [14, 20, 163])
+def test_the_budget_is_the_same_for_any_rounds(share, rounds):
+    """The sum of squared inverse multipliers is that of one release with the whole budget."""
+    plan = clinic().plan(scale=dp.LearnScale(share=share), rounds=rounds, epsilon=1.0, delta=1e-6)
+    noise = plan.agents[0].noise
+    spent = [1 / noise.at(t).multiplier ** 2 for t in range(1, rounds + 1)]
+    assert sum(spent) == pytest.approx(1 / gaussian_multiplier(1, 1.0, 1e-6) ** 2, rel=1e-6)
+    assert sum(spent[:ROUNDS]) == pytest.approx(share * sum(spent), rel=1e-12)
+    assert plan.guarantee.epsilon <= 1.0
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_what_is_charged_is_reached_and_not_passed(relation):
+    plan = clinic(2, records=40, relation=relation).plan(
+        scale=dp.LearnScale(), rounds=20, epsilon=1.0, delta=1e-6
+    )
+    found = dp.check_sensitivity(plan, seed=1)
+    assert found.passed and max(agent.ratio for agent in found.agents) > 0.9
+
+
+def test_groups_are_charged_for_all_their_members():
+    alone = clinic(2).plan(scale=dp.LearnScale(), rounds=20, epsilon=1.0, delta=1e-6)
+    pooled = clinic(2, groups=[["clinic 0", "clinic 1"]]).plan(
+        scale=dp.LearnScale(), rounds=20, epsilon=1.0, delta=1e-6
+    )
+    ratio = pooled.agents[0].noise.multiplier / alone.agents[0].noise.multiplier
+    assert ratio == pytest.approx(math.sqrt(2), rel=1e-6)
+
+
+def test_what_was_learned_is_said_once_with_the_result():
+    plan = clinic(2, width=50.0).plan(epsilon=2.0, delta=1e-6)
+    result = plan.run(seed=1, verbose=False)
+    (said,) = [note for note in result.notes if note.startswith("learned scale")]
+    assert "tighter bounds would do" in said and "losses bend by" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"step": 0.1}, "scale= or step=, not both"),
+        ({"sharing": dp.SecretSharing(10.0)}, "scale= or sharing=, not both"),
+        ({"scale": 0.05}, r"dp.LearnScale\(\)"),
+    ],
+)
+def test_methods_refuse_what_does_not_go_with_a_learned_scale(arguments, words):
+    with pytest.raises(dp.ModelError, match=words):
+        dp.FederatedGradient(**{"scale": dp.LearnScale()} | arguments)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, math.nan, "most"])
+def test_shares_lie_between_0_and_1(share):
+    with pytest.raises(dp.ModelError, match="between 0 and 1"):
+        dp.LearnScale(share=share)
