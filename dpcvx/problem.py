@@ -410,7 +410,7 @@ class Problem(Declaration):
             noise of each agent's own, every agent that has private data needs an entry, by the
             agent or by its name ("agent 1" for the first one if it has none).
         rounds : int, optional
-            Communication rounds T; chosen if omitted, 100 for a method that is named.
+            Communication rounds; chosen if omitted, 100 for a method that is named.
         epsilon : float or mapping of agent to float, optional
             Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
             need none: next to them it is what the ledger may hold after the run, and the guarantee
@@ -442,7 +442,7 @@ class Problem(Declaration):
         constraints : {"true", "released"}
             For which data private constraints hold; the true ones need `violation_probability`.
         scale : LearnScale or "declared", optional
-            Of records: see `dp.LearnScale`. Chosen if omitted.
+            Of records: see `dp.LearnScale`.
 
         Returns
         -------
