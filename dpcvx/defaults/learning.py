@@ -35,7 +35,7 @@ _WHY = (
     "{share:.3g} % of the budget learns how far records move gradients, and how much their losses "
     "bend: clip and steps follow from that, in place of declared bounds. One release has noise of "
     "{noise:.2g} % of the largest sum that records can have; above {loudest:.0f} % nothing is "
-    "learned. dp.FederatedGradient() goes by declared bounds alone"
+    "learned. scale='declared' goes by declared bounds alone"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .._words import at_least, together
+from .._words import at_least, between, together
 from ..model.adjacency import Rows
 from ..model.spec import PrivateSpec
 from ..privacy.accounting import ryu_kim_claim
@@ -215,7 +215,10 @@ def _claims(facts: Facts) -> list[str]:
 
 
 def _fading(calibrated: Calibrated, once: bool) -> str:
-    decay = calibrated.mechanism.decay
+    decay, first = calibrated.mechanism.decay, calibrated.first
+    if first:
+        times = between(min(first), max(first))
+        return f", and {times} times that in the first {len(first)} rounds, which learn the scale"
     if decay == 1 or once:
         return ""
     return f" in the first round and {decay:.6g} times that of the round before in all others"

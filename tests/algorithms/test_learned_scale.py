@@ -161,3 +161,11 @@ def test_methods_refuse_what_does_not_go_with_a_learned_scale(arguments, words):
 def test_shares_lie_between_0_and_1(share):
     with pytest.raises(dp.ModelError, match="between 0 and 1"):
         dp.LearnScale(share=share)
+
+
+def test_plans_say_how_much_noise_the_first_rounds_have():
+    plan = clinic().plan(scale=dp.LearnScale(), rounds=163, epsilon=1.0, delta=1e-6)
+    first = plan.agents[0].noise.first
+    assert len(first) == ROUNDS and max(first) > 1
+    said = "0.562 to 1.94 times that in the first 13 rounds, which learn the scale"
+    assert said in plan.guarantee.mechanism
