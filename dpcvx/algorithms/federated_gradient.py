@@ -196,10 +196,8 @@ class FederatedGradient(Algorithm[Server, Member]):
 
     def propose(self, facts: PublicFacts) -> FederatedGradient:
         """Fill in the step sizes, and the range and the grid of the sums."""
-        # Without noise there is nothing that a scale would be learned for.
-        scale = self.scale if facts.noisy else None
-        if scale is not None:
-            scale = scale.resolved(facts.conditions, facts.program)
+        if self.scale is not None:
+            scale = self.scale.resolved(facts.conditions, facts.program)
             return replace(self, scale=scale, returned=self.returned or "weighted")
         program, sharing = facts.program, proposed_sharing(self.sharing, facts)
         step, output = as_step(self.step), self.returned
@@ -208,7 +206,7 @@ class FederatedGradient(Algorithm[Server, Member]):
             step, proposed = facts.step(pull=pull, falls=True)
             output = output or proposed
         step = step.resolved(program, facts.conditions.release_epsilon)
-        return replace(self, step=step, returned=output, sharing=sharing, scale=None)
+        return replace(self, step=step, returned=output, sharing=sharing)
 
     def adds(self, k: int) -> bool:
         """The gradients, unless they are shared in secret."""

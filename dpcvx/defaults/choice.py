@@ -111,7 +111,7 @@ def choose(
                 learned = with_learning(problem, known, _stepwise(problem, given, True))
             drowned = learned or _drowned(problem, known, given, request)
             request, known = drowned or (request, known)
-    elif noisy and isinstance(request.algorithm, FederatedGradient) and _asks(request):
+    elif isinstance(request.algorithm, FederatedGradient) and _asks(request):
         known = known or study(problem)
         learned = with_learning(problem, known, request)
         request, known = learned or (request, known)

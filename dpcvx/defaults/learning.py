@@ -39,6 +39,10 @@ _WHY = (
 )
 
 
+_SHORT = "rounds={} leaves no step, as the first {} rounds learn. Raise rounds="
+# Noise of one release next to the largest sum, where there is none.
+_QUIET = 1e-3
+
 _NO_LOSS = (
     "the private data of agent '{}' are not records (dp.Rows) in one loss of each record's scores "
     "X @ w"
@@ -109,6 +113,8 @@ def _learned(
     scale: LearnScale,
 ) -> Learned | str:
     """With the numbers of a scale that is learned; or why it is not possible."""
+    if request.mechanism is None:
+        return _exactly(known, request, method, scale)
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -117,10 +123,9 @@ def _learned(
         return "it divides a budget of Gaussian noise. Give epsilon=, and delta= above 0"
     if request.observer != "everyone" or request.release == "once":
         return "it needs noise in every step. Leave observer= and release= out"
-    reason = next(filter(None, once_per_kind(known.program.agents, partial(_obstacle, known))), "")
-    reaching = None if reason else _reaching(known)
-    if reaching is None:
-        return reason or _NO_LOSS.format(known.program.agents[0].name)
+    reaching = _looked_at(known)
+    if isinstance(reaching, str):
+        return reaching
     if scale.most is None:
         scale = _in_range(problem, known, request, reaching, scale)
     program, T = reaching.program, 0
@@ -128,10 +133,7 @@ def _learned(
         steps = replace(method, scale=scale)
         T, needs = request.rounds or scale.rounds, steps.requirements
         if T <= len(scale.parts):
-            return (
-                f"rounds={T} leaves no step, as the first {len(scale.parts)} rounds learn. Raise "
-                "rounds="
-            )
+            return _SHORT.format(T, len(scale.parts))
         agents = agents_of(problem, program, reaching.sensitivities, needs)
         noises = asked_of(problem, noise, request.epsilon)
         noisy = calibrated(agents, noises, needs, T, T, request.delta, False)
@@ -139,6 +141,29 @@ def _learned(
         scale = replace(scale, noise=_rounded(scale.resolved(public, program).noise))
     steps = replace(method, scale=scale)
     return Learned(replace(request, algorithm=steps, rounds=T, mechanism=noise), reaching)
+
+
+def _exactly(
+    known: Study, request: Selection, method: FederatedGradient, scale: LearnScale
+) -> Learned | str:
+    """The same where noise is off: what is learned is exact, and so are the steps."""
+    reaching = _looked_at(known)
+    if isinstance(reaching, str):
+        return reaching
+    scale = replace(scale, noise=_QUIET if scale.noise is None else scale.noise)
+    rounds = request.rounds or scale.rounds
+    if rounds <= len(scale.parts):
+        return _SHORT.format(rounds, len(scale.parts))
+    steps = replace(method, scale=scale)
+    return Learned(replace(request, algorithm=steps, rounds=rounds), reaching)
+
+
+def _looked_at(known: Study) -> Study | str:
+    """The problem with clips that reach as far as declared bounds; or what is in the way."""
+    agents = known.program.agents
+    reason = next(filter(None, once_per_kind(agents, partial(_obstacle, known))), "")
+    reaching = None if reason else _reaching(known)
+    return reaching or reason or _NO_LOSS.format(agents[0].name)
 
 
 def _obstacle(known: Study, local: LocalProgram) -> str:

@@ -47,6 +47,7 @@ def simulable(plan: Terms) -> bool:
     return (
         type(plan.algorithm) is FederatedGradient
         and plan.algorithm.sharing is None
+        and plan.algorithm.scale is None
         and plan.noisy
         and not (plan.published or plan.hidden or plan.prepaid or plan.program.kept)
         and all(map(_is_plain, plan.agents))

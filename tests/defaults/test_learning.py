@@ -159,3 +159,16 @@ def test_bounds_that_are_far_too_wide_cost_little():
         runs = [plan.run(seed=seed, verbose=False).solution for seed in range(7)]
         gaps[scale] = [dp.not_private.objective(problem, run) - optimum for run in runs]
     assert np.median(gaps[None]) < np.median(gaps["declared"]) / 5
+
+
+def test_a_scale_is_learned_exactly_where_noise_is_off():
+    """As rows of comparisons have it: the same rounds and steps without noise end at the optimum."""
+    problem = clinic(2, width=30.0)
+    optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
+    for plan in (
+        problem.plan(dp.FederatedGradient(scale=dp.LearnScale()), mechanism=None),
+        problem.plan(problem.plan(**BUDGET).algorithm, mechanism=None, rounds=163),
+    ):
+        assert not plan.noisy and learns(plan)
+        found = plan.run(verbose=False).solution
+        assert dp.not_private.objective(problem, found) - optimum < 0.05

@@ -144,6 +144,8 @@ def test_other_plans_are_not_simulated():
     given = dict(mechanism=dp.Gaussian(noise_multiplier=1.0), rounds=3, delta=1e-6)
     assert simulable(problem.plan(dp.FederatedGradient(0.1), **given))
     assert not simulable(problem.plan(dp.LinearizedADMM(), **given))
+    learned = dp.FederatedGradient(scale=dp.LearnScale())
+    assert not simulable(problem.plan(learned, rounds=20, epsilon=1.0, delta=1e-6))
     assert not simulable(problem.plan(dp.FederatedGradient(0.1), rounds=3, mechanism=None))
     sharing = dp.FederatedGradient(0.1, sharing=dp.SecretSharing(limit=10.0))
     assert not simulable(problem.plan(sharing, **given))
