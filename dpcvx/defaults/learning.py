@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .._arguments import show
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.joint import size_of
-from ..algorithms.learned_scale import LOUDEST, LearnScale
+from ..algorithms.learned_scale import LOUDEST, LearnScale, records_of
 from ..algorithms.program import LocalProgram, once_per_kind
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
@@ -29,7 +29,7 @@ from .selection import Selection
 from .study import Study
 
 # Second derivatives of records are looked at in so many numbers at most, of so many variables.
-_LARGEST, _WIDEST = 50_000_000, 1000
+_LARGEST, _WIDEST = 20_000_000, 1000
 
 _WHY = (
     "{share:.3g} % of the budget learns how far records move gradients, and how much their losses "
@@ -176,7 +176,9 @@ def _obstacle(known: Study, local: LocalProgram) -> str:
         return _NO_LOSS.format(name)
     if local.n != size_of(known.program):
         return f"agent '{name}' holds some of the variables only. Let all agents hold all of them"
-    if local.n > _WIDEST or local.form.data_size * local.n > _LARGEST:
+    features = max(spec.size // spec.shape[0] for spec in local.form.private)
+    numbers = records_of(local) * local.n * max(1, local.n // features)
+    if local.n > _WIDEST or numbers > _LARGEST:
         return (
             f"the records of agent '{name}' are too many for so many variables: their curvature "
             f"is looked at in {_LARGEST} numbers at most, of {_WIDEST} variables"

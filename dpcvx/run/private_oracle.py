@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
+from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
 from ..model.row_blocks import bound_objective
@@ -101,7 +102,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 stored,
                 functools.partial(data_curvature, form, self._zero if only else self._objective),
                 lambda: np.concatenate([np.zeros(0), *bare]),
-                functools.partial(finite_clipped, self._zero if only else self._objective),
+                functools.partial(self._clipped, self._zero if only else self._objective),
                 self._no_bends if only else self._bends,
             )
             for only in (True, False)
@@ -280,6 +281,11 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             self._added.setflags(write=False)  # a query may compute in place
         assert self._added is not None
         return self._added
+
+    def _clipped(self, objective: Evaluator, x: Array, times: float) -> tuple[Array, int]:
+        # Second derivatives take as much memory as the data, and are not asked for again.
+        self._bent = None
+        return finite_clipped(objective, x, times)
 
     def _bends(self, x: Array) -> RecordCurvature:
         """Second derivatives of the records at a point: several questions are about one."""
