@@ -24,6 +24,8 @@ StandIns = Mapping[str, Sequence[Array | None]]
 SQUARED = 2.0
 # Noise of such a part of the signal is said to be loud.
 _LOUD = 0.5
+# From so many agents on, and from such a part of the signal on, secure sums are spoken of.
+_MANY, _AUDIBLE = 9, 0.02
 # What is said of that.
 DOUBT = "may say little or nothing about the data"
 # Of noisy steps whose noise leaves room for good solutions and bad ones.
@@ -195,6 +197,38 @@ def of_steps(
         return f"{UNTOLD}. {_may_leave(left, jumps)}"
     reads = any(agent.sensitivity is not None and agent.sensitivity.records for agent in agents)
     return UNTOLD if reads else ""
+
+
+def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
+    """What a secure sum would save, where many agents drown their sum in noise; may be empty.
+
+    Each agent adds noise that hides it from everybody. In a secure sum, whose terms nobody sees,
+    all but the colluders together add as much as one agent does here.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+    known : Conditions
+    steps : int
+        Releases of an agent.
+    """
+    hidden = [
+        agent for agent in agents if agent.sensitivity is not None and agent.noise is not None
+    ]
+    together, most = len(hidden) - 1, 2 * sum(known.slope)
+    noise = math.sqrt(
+        sum(a.program.n * c**2 for a, c in zip(agents, known.noise, strict=True)) / steps
+    )
+    if together < _MANY or any(agent.share > 1 for agent in hidden):
+        return ""
+    if not noise > _AUDIBLE * most or not 0 < most < math.inf:
+        return ""
+    return (
+        f"each of {len(hidden)} agents adds noise that hides it by itself. Between owners "
+        f"(dp.RemoteOwners), a secure sum needs {math.sqrt(together):.2g} times less, and noise "
+        f"leaves about a {together}th of the gap: "
+        "dp.FederatedGradient(sharing=dp.SecretSharing(limit=...))"
+    )
 
 
 def _spread(agent: AgentPlan) -> float:

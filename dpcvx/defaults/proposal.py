@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from .._arguments import one_of
 from .._words import together
+from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
@@ -23,7 +24,7 @@ from .calibration import calibrated, calibrated_with_limit, multipliers_of_turns
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import conditions
 from .facts import RunFacts
-from .forecast import bent, of_releases, of_steps
+from .forecast import bent, in_secret, of_releases, of_steps
 from .margins import margin_shares
 from .predicted import step_reasons
 from .responses import published, slope_noise, toward_proxy
@@ -164,6 +165,9 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     if getattr(algorithm, "step", math.nan) is None and not draft.needs.first:
         for why in step_reasons(program, public):
             selection = selection.chosen("step", why)
+    if noisy and isinstance(algorithm, FederatedGradient) and algorithm.sharing is None:
+        why = in_secret(agents, public, draft.releases)
+        selection = selection.chosen("sharing", why) if why else selection
     if noisy and not selection.forecast and MomentsTerm not in draft.needs.queries:
         forecast = of_steps(agents, public, draft.releases)
         selection = replace(selection, forecast=forecast)

@@ -309,3 +309,22 @@ def test_no_figure_is_given_where_nothing_bounds_what_noise_does(loss, bounded):
     said = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6).remarks
     assert ("Noise may leave a gap of up to" in said) == bounded
     assert ("Bound the variables, for example cp.norm(w, 2) <= 10" in said) != bounded
+
+
+@pytest.mark.parametrize(
+    ("agents", "records", "said"), [(40, 14, True), (40, 4000, False), (9, 14, False)]
+)
+def test_many_small_agents_hear_what_a_secure_sum_would_save(agents, records, said):
+    w, made = cp.Variable(3, name="w"), []
+    for k in range(agents):
+        X = dp.Private(shape=(records, 3), name=f"X{k}", adjacency=dp.Rows(1.0))
+        cost = cp.sum(cp.logistic(X @ w)) / records / agents
+        made.append(dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 5]))
+    plan = dp.Problem(made).plan(epsilon=1.0, delta=1e-6)
+    found = [choice.why for choice in plan.choices if choice.what == "sharing"]
+    assert bool(found) == said
+    if said:
+        assert "6.2 times less" in found[0] and "39th of the gap" in found[0]
+        shared = dp.FederatedGradient(sharing=dp.SecretSharing(limit=100.0))
+        split = dp.Problem(made).plan(shared, epsilon=1.0, delta=1e-6)
+        assert not [choice for choice in split.choices if choice.what == "sharing"]

@@ -162,7 +162,7 @@ def test_bounds_that_are_far_too_wide_cost_little():
 
 
 def test_a_scale_is_learned_exactly_where_noise_is_off():
-    """As rows of comparisons have it: the same rounds and steps without noise end at the optimum."""
+    """As rows of comparisons have it: the same rounds without noise end at the optimum."""
     problem = clinic(2, width=30.0)
     optimum = dp.not_private.joint_problem(problem).solve(cp.CLARABEL)
     for plan in (
