@@ -405,7 +405,7 @@ def _bends(local: LocalProgram) -> float:
         made_up = filled(local.form, label)
         curved = RecordCurvature.at(local.form, made_up, clip, local.start)
         sizes.append(curved.greatest)
-    return max(sizes)
+    return max(sizes) or 1.0
 
 
 def filled(form: NormalForm, label: float) -> list[Array]:

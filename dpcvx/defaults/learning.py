@@ -174,6 +174,9 @@ def _obstacle(known: Study, local: LocalProgram) -> str:
     alone = own is not None and own.weights is None and own.asserted is None
     if own is None or not alone or len(own.records) != 1 or local.limits:
         return _NO_LOSS.format(name)
+    reached = [atom for atom in local.form.atoms if all(map(bool, local.form.reach(atom)))]
+    if all(atom.rule.product is not None for atom in reached):
+        return f"the losses of agent '{name}' are linear in its variables, and have no curvature"
     if local.n != size_of(known.program):
         return f"agent '{name}' holds some of the variables only. Let all agents hold all of them"
     features = max(spec.size // spec.shape[0] for spec in local.form.private)

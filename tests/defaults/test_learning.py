@@ -58,6 +58,7 @@ def test_the_scale_of_smooth_losses_is_learned(name):
 
 ELSE = {
     "slopes that jump": (records(lambda m: cp.pos(1 - m)), {}),
+    "losses that do not bend": (records(lambda m: -m), {}),
     "losses that level off": (records(lambda m: cp.huber(1 - m)), {}),
     "pure privacy": (records(logistic), {"delta": 0.0}),
     "loud noise": (records(logistic), {"epsilon": 0.02}),
