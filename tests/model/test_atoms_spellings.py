@@ -119,9 +119,15 @@ INTERCEPT = {
     "loop of columns": every(lambda i: cp.logistic(cp.hstack([X[i], 1]) @ v - y[i])),
     "column in front": cp.sum(cp.logistic(cp.hstack([ONES, X]) @ v[[D, 0, 1, 2]] - y)),
 }
+COUNTS = {
+    "multiplied": cp.sum(cp.exp(X @ w)) - cp.sum(cp.multiply(y, X @ w)),
+    "inner product": cp.sum(cp.exp(X @ w)) - y @ (X @ w),
+    "from the right": cp.sum(cp.exp(X @ w)) - (X @ w) @ y,
+    "row and column": cp.sum(cp.exp(X @ w)) - cp.sum(y[None, :] @ (X @ w)[:, None]),
+}
 FAMILIES = {
     "squares": SQUARES, "logistic": LOGISTIC, "hinge": HINGE, "Huber": HUBER,
-    "magnitudes": MAGNITUDES, "softmax": SOFTMAX, "cubes": CUBES,
+    "magnitudes": MAGNITUDES, "softmax": SOFTMAX, "cubes": CUBES, "counts": COUNTS,
 }  # fmt: skip
 # Of one normal form but for the order of its parts.
 LOOSER = {

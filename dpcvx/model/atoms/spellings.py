@@ -97,15 +97,29 @@ def _squares(u: Any, axis: Any = None, keepdims: bool = False) -> cp.Expression:
 
 
 def _product(node: Any) -> cp.Expression | None:
-    """``r @ r`` as ``cp.sum_squares(r)``, of a vector, or of a row and a column."""
+    """``r @ r`` as ``cp.sum_squares(r)``, of a vector, or of a row and a column.
+
+    And ``y @ (X @ w)`` of private y and X, entry by entry: every record then stands in its row.
+    """
     left, right = node.args
     if node.size != 1 or left.size != right.size or left.size == 1:
         return None
     first, second = _entries(left), _entries(right)
-    if not _equal(first, second):
+    if _equal(first, second):
+        total = _squares(first)
+    elif all(map(_holds_private, (first, second))) and not (left.variables() and right.variables()):
+        total = cp.sum(cp.multiply(_vector(first), _vector(second)))
+    else:
         return None
-    total = _squares(first)
     return total if node.ndim == 0 else cp.reshape(total, node.shape, order="F")
+
+
+def _holds_private(node: Any) -> bool:
+    return any(isinstance(leaf, Private) for leaf in node.parameters())
+
+
+def _vector(node: Any) -> Any:
+    return node if node.ndim == 1 else cp.vec(node, order="F")
 
 
 def _entries(node: Any) -> Any:
