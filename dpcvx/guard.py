@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import os
 import sys
 import warnings
@@ -163,10 +164,13 @@ def frameless(thing: C) -> C:
         return made
     takes = inspect.signature(thing).parameters
 
+    most = _places(takes)
+
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
         refusal: BaseException | None = _unknown(thing, takes, kwargs)
-        refusal = refusal or _surplus(thing, takes, len(args))
+        if refusal is None and len(args) > most:
+            refusal = _surplus(thing, takes, len(args))
         try:
             if refusal is None:
                 return thing(*args, **kwargs)
@@ -259,14 +263,18 @@ def _unknown(
     return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
 
 
+def _places(takes: Mapping[str, inspect.Parameter]) -> float:
+    """How many positional arguments are taken."""
+    kinds = [p.kind for p in takes.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return math.inf
+    return sum(kind in (_PLACE, inspect.Parameter.POSITIONAL_ONLY) for kind in kinds)
+
+
 def _surplus(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: int
-) -> TypeError | None:
-    """The refusal of positional arguments that are taken by name."""
-    kinds = [p.kind for p in takes.values()]
-    by_place = sum(kind in (_PLACE, inspect.Parameter.POSITIONAL_ONLY) for kind in kinds)
-    if given <= by_place or inspect.Parameter.VAR_POSITIONAL in kinds:
-        return None
+) -> TypeError:
+    """The refusal of more positional arguments than are taken."""
     what = thing.__qualname__.removesuffix(".__init__")
     first = [name for name, p in takes.items() if p.kind is _PLACE and name != "self"]
     named = [name for name, p in takes.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -440,9 +440,9 @@ class Problem(Declaration):
             data are moved towards ``dp.Private(proxy=...)`` at the level that fits them, as far as
             noise explains the distance, unless ``dp.OneShot(shrink=False)``.
         constraints : {"true", "released"}
-            For which data private constraints hold; the true ones need `violation_probability`.
+            For which data these constraints hold; true ones need `violation_probability`.
         scale : LearnScale or "declared", optional
-            Of records: see `dp.LearnScale`.
+            See `dp.LearnScale`.
 
         Returns
         -------

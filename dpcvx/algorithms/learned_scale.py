@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_fields, number
+from .._arguments import POSITIVE, check_fields, count, number, optional
 from ..guard import frameless
 from ..model.adjacency import Rows
 from ..model.curvature import strong_convexity
@@ -58,6 +58,7 @@ _FOLLOWS, _FARTHEST = 0.3, 30.0
 # Steps in a run: enough to be short next to curvature, and few where noise is loud.
 _FEWEST_STEPS, _MOST_STEPS = 150, 300
 
+_LEAST = number(lambda v: v >= 0, "of at least 0")
 _SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
     "that part of the budget is spent before the first step"
 )
@@ -98,7 +99,15 @@ class LearnScale:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "dp.LearnScale", share=_SHARE)
+        check_fields(
+            self,
+            "dp.LearnScale",
+            share=_SHARE,
+            noise=optional(POSITIVE),
+            most=optional(POSITIVE),
+            least=_LEAST,
+            steps=optional(count()),
+        )
 
     @property
     def parts(self) -> tuple[float, ...]:

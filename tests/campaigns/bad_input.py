@@ -176,6 +176,14 @@ def used(algorithm):
     return problem.plan(algorithm, rounds=2, **noise).run(verbose=False)
 
 
+def learned(scale):
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.eye(2).repeat(20, axis=0), name="X", adjacency=dp.Rows(1.0))
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ w)) / 40), [cp.abs(w) <= 1])
+    plan = dp.Problem([agent]).plan(scale=scale, rounds=14, epsilon=1.0, delta=1e-6)
+    return plan.run(verbose=False)
+
+
 def stepped(rule):
     return used(dp.LinearizedADMM(step=rule))
 
@@ -260,6 +268,7 @@ CALLS: dict[str, Case] = {
         dp.Gaussian, lambda: {"release_epsilon": 0.5, "release_delta": 1e-6}, noised,
     ),
     "Laplace": (dp.Laplace, dict, noised),
+    "LearnScale": (dp.LearnScale, dict, learned),
     "LinearizedADMM": (dp.LinearizedADMM, dict, used),
     "ADMM": (dp.ADMM, dict, used),
     "GradientADMM": (dp.GradientADMM, dict, used),

@@ -38,10 +38,12 @@ ATOMS = [
     cp.sum(cp.max(y, axis=0)), cp.log_sum_exp(x), cp.sum(cp.log_sum_exp(y, axis=1)),
     cp.sum(cp.huber(x, 0.3)), cp.sum_largest(x, 2), cp.sum(cp.kl_div(x + 3, x + 2)),
     cp.sum(cp.rel_entr(x + 3, x + 2)), cp.sum(cp.exp(x)), -cp.sum(cp.log(x + 2)),
-    -cp.sum(cp.log1p(x)), -cp.sum(cp.entr(x + 2)) * -1, cp.sum(cp.xexp(x + 2)), cp.sum(cp.abs(x)),
+    -cp.sum(cp.log1p(x)), -cp.sum(cp.entr(x + 2)) * -1, cp.sum(cp.xexp(x + 2)),
+    np.arange(4.0) @ cp.abs(x),
     cp.sum(cp.maximum(x, 1, 2 * x)), -cp.sum(cp.minimum(x, 0)), cp.sum(cp.logistic(x)),
-    cp.quad_form(x, np.eye(4)), cp.sum(cp.power(x + 2, 2.5)), cp.sum(cp.inv_pos(x + 2)),
-    cp.quad_over_lin(x, 2 + x[0]), cp.sum(cp.square(y)) / (3 + x[1]), cp.sum(cp.multiply(x, x)),
+    cp.quad_form(x, np.eye(4) + 0.1), cp.sum(cp.power(x + 2, 2.5)), cp.sum(cp.inv_pos(x + 2)),
+    cp.quad_over_lin(x, 2 + x[0]), cp.sum(cp.square(y)) / (3 + x[1]),
+    cp.sum(cp.multiply(x[:2], x[1:3])),
     cp.sum(x[:2] @ y), cp.sum(cp.nlp.tanh(x)),
 ]  # fmt: skip
 

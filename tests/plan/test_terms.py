@@ -188,11 +188,12 @@ def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions()
         "7 releases per agent",
         "exact Gaussian composition",
         "derived from the model",
-        "are not counted. The noise is exact",
-        "c: nothing private",
-        "a: 4 variables (2 shared), set: 4 simplex",
+        "assumptions hold: print(plan.guarantee)",
+        "c: 3 variables (2 shared); no private data",
     ):
         assert part in text
+    assert "a: 4 simplex" in " ".join(str(plan.derivation).split())
+    assert "are not counted. The noise is exact" in " ".join(str(plan.guarantee).split())
 
 
 def test_a_model_without_private_data_has_no_guarantee_to_state(x):

@@ -106,7 +106,7 @@ def test_the_pattern_leaves_with_nothing(tmp_path):
 def test_what_takes_entries_is_refused_before_anything_is_spent(ask, message):
     w = cp.Variable(N, name="w")
     private = dp.Private(sp.csr_array(X), adjacency=dp.Rows(1.0), name="X")
-    product = private @ w if "entry" in message else (-2 * private) @ w
+    product = private @ w if "entry" in message else (0.5 + private) @ w
     cost = cp.sum_squares(product) if "entry" in message else cp.sum(cp.logistic(product))
     plan = ask(dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 2], name="a")]))
     with pytest.raises(dp.DataError, match=message) as caught:

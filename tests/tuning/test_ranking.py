@@ -47,7 +47,7 @@ def test_all_that_a_setting_is_stands_in_its_row():
     made = tune(network(), planned, request(time_limit=1e-3), []).chosen
     assert replace(made, plan=w).settings == (
         "LinearizedADMM, Gaussian noise in each step, 7 rounds, step 0.5, penalty 2, decay 0.9, "
-        "tail"
+        "suffix average"
     )
 
 
