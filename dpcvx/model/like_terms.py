@@ -519,6 +519,6 @@ def _joined(each: Sequence[_Rows], starts: Index, place: Index, flat: bool) -> C
 
 def _matrix(parts: Sequence[tuple[Index, Index, Array]], shape: tuple[int, int]) -> Matrix:
     rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-    kind = sp.get_index_dtype(maxval=max(*shape, rows.size))
+    kind = np.int32 if max(*shape, rows.size) < 2**31 else np.int64
     places = rows.astype(kind), columns.astype(kind)
     return tidy(sp.csr_array(sp.coo_array((values, places), shape=shape)))
