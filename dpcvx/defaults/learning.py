@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .._arguments import show
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.joint import size_of
-from ..algorithms.learned_scale import LOUDEST, LearnScale, records_of
+from ..algorithms.learned_scale import LOUDEST, LearnScale
 from ..algorithms.program import LocalProgram, once_per_kind
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
@@ -179,14 +179,18 @@ def _obstacle(known: Study, local: LocalProgram) -> str:
         return f"the losses of agent '{name}' are linear in its variables, and have no curvature"
     if local.n != size_of(known.program):
         return f"agent '{name}' holds some of the variables only. Let all agents hold all of them"
-    features = max(spec.size // spec.shape[0] for spec in local.form.private)
-    numbers = records_of(local) * local.n * max(1, local.n // features)
-    if local.n > _WIDEST or numbers > _LARGEST:
+    if local.n > _WIDEST or _scores(local.form) * local.n > _LARGEST:
         return (
             f"the records of agent '{name}' are too many for so many variables: their curvature "
             f"is looked at in {_LARGEST} numbers at most, of {_WIDEST} variables"
         )
     return ""
+
+
+def _scores(form: NormalForm) -> int:
+    """How many scores records have: each has a derivative by every variable."""
+    products = (atom for atom in form.atoms if atom.rule.product == "matrix")
+    return max((math.prod(atom.shape) for atom in products), default=0)
 
 
 def _smooth(known: Study) -> bool:

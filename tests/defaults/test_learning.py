@@ -111,6 +111,17 @@ REFUSED = {
 }
 
 
+def test_many_scores_are_refused_before_they_fill_the_memory():
+    """60 scores by 300 variables for each of 3000 records, whose labels are wider than features."""
+    person, W = dp.Rows(1.0, records="person"), cp.Variable((5, 60), name="W")
+    scores = dp.Private(shape=(3000, 5), name="X", adjacency=person) @ W
+    labels = dp.Private(shape=(3000, 60), name="Y", adjacency=person)
+    cost = cp.sum(cp.log_sum_exp(scores, axis=1)) - cp.sum(cp.multiply(labels, scores))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost / 3000), name="clinic")])
+    with pytest.raises(dp.PrivacyError, match="agent 'clinic' are too many for so many variables"):
+        problem.plan(**BUDGET, scale=dp.LearnScale())
+
+
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_stands_in_the_way_is_named(words):
     problem, arguments = REFUSED[words]
