@@ -424,10 +424,9 @@ class Evaluator(BehindTheDoor):
             if cut is not None:
                 self._order = cut(self._order, self._limit)
                 return
-            for clip in clips:  # no variables are part of the records
-                records = self._steps[clip.atom].arguments[1 if clip.turned else 0].constant
+            for clip in clips:
                 j, k = clip.place
-                self._steps[j].clips[k] = Clipped(clip, records)
+                self._steps[j].clips[k] = Clipped.of(clip, self._steps, self._limit)
 
     def _weights(self) -> tuple[Array, list[Array | None]]:
         """Where gradients start from: the root's own part, and cotangents of its atoms."""
@@ -555,6 +554,24 @@ class Clipped(BehindTheDoor):
     def __init__(self, clip: Clip, records: Any) -> None:
         self._clip = clip
         self._lengths = row_lengths(swapped(records) if clip.turned else records)
+
+    @classmethod
+    def of(cls, clip: Clip, steps: Sequence[Step], limit: Limit) -> Clipped:
+        """With the factor of its product, and all that atoms make of data in it, as ``cp.abs(X)``.
+
+        Parameters
+        ----------
+        clip : Clip
+        steps : sequence of Step
+            All atoms of the objective.
+        limit : callable or None
+        """
+        factor = steps[clip.atom].arguments[1 if clip.turned else 0]
+        if not factor.moving:
+            return cls(clip, factor.constant)
+        values = [UNREAD] * len(steps)
+        forward(steps[: clip.atom], None, values, range(len(steps)), limit)
+        return cls(clip, factor(None, values))  # no variables are part of the records
 
     def exceeded(self, g: Array) -> int:
         """How many records contribute more than the clip, by the flat cotangent at its place."""

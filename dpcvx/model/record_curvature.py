@@ -107,8 +107,7 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
     """J, shape (records, scores, n), and D, shape (records, scores, scores); finite."""
     limit = limited_to_numbers
     steps = [Step.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
-    records = steps[clip.atom].arguments[1 if clip.turned else 0].constant
-    clipped, (j, k) = Clipped(clip, records), clip.place
+    clipped, (j, k) = Clipped.of(clip, steps, limit), clip.place
     cotangents: list[Array | None] = [None] * len(steps)
     Argument.of(form.root, data, limit).backward(np.ones(1), np.zeros(form.n), cotangents)
 

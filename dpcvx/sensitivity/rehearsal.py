@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 
 # Rounding of the gradients that are compared, relative to their size.
 _ROUNDING = 1e-6
+# Contributions times this are longer than their clips.
+_STEEP = 2.0**30
 # Records of more entries are left out: made-up ones would take as much memory as the data.
 _LARGEST = 1 << 22
 
@@ -89,6 +91,8 @@ def rehearse(
             continue  # outside the domain of a public term
         if expected is None:
             wrong = found > level * (1 + _ROUNDING) + rounding
+            if not wrong and sensitivity.clips_alone:
+                found, wrong = _escaped(sensitivity, (none, other), x, p)
         else:
             limit = _ROUNDING * float(np.linalg.norm(expected, p)) + rounding
             wrong = float(np.linalg.norm(moved - expected, p)) > limit
@@ -102,6 +106,18 @@ def rehearse(
                 "cvxpy. Until it is mended, dp.Agent(..., sensitivity=dp.Asserted(l2=...)) takes a "
                 "bound of your own."
             )
+
+
+def _escaped(
+    sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
+) -> tuple[float, bool]:
+    """How far a multiple of the gradient moves, and whether that is past the clips."""
+    level = sensitivity.clipped_change * (1.0 if p == 2 else math.sqrt(x.size))
+    with np.errstate(all="ignore"):
+        near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
+        found = float(np.linalg.norm(far - near, p))
+        rounding = _ROUNDING * float(np.linalg.norm(far, p))
+    return found, found > level * (1 + _ROUNDING) + rounding
 
 
 def _trials(

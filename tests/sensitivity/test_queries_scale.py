@@ -22,6 +22,10 @@ LOSSES = {
     "logistic": lambda X, y: cp.sum(cp.logistic(-cp.multiply(y, X @ w))),
     "squares": lambda X, y: cp.sum_squares(X @ w - y),
     "survival": lambda X, y: cp.sum(cp.multiply(y, cp.exp(X @ w)) - X @ w),
+    "made of data": lambda X, y: cp.sum_squares(cp.abs(X) @ w - y) + cp.sum(cp.abs(X) @ w),
+    "products of data": lambda X, y: cp.sum(
+        cp.logistic(w @ cp.multiply(X, cp.reshape(y, (M, 1), order="F") @ np.ones((1, N))).T)
+    ),
 }
 
 

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 import dpcvx as dp
 import dpcvx.model.quadratic
+from dpcvx.model.normal_form import Clip
 from dpcvx.sensitivity.certificate import Sensitivity
 from tests import spies
 
@@ -105,6 +106,15 @@ def test_clipped_records_with_public_columns_pass():
     )
     plan = dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     assert plan.agents[0].sensitivity.l2 == pytest.approx(0.2)
+
+
+@noise
+def test_clips_that_shorten_too_little_are_refused(mechanism, monkeypatch):
+    """However long the clip is next to what made-up records contribute where plans start."""
+    scaled = Clip.scaled
+    monkeypatch.setattr(Clip, "scaled", lambda clip, lengths, g: scaled(clip, lengths / 9, g))
+    with pytest.raises(dp.PrivacyError, match="wrong. On made-up data its gradient moves by"):
+        planned(MODELS["records"](), mechanism=mechanism, clip_norm=2.0)
 
 
 def test_terms_without_a_gradient_away_from_the_start_pass():
