@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -48,6 +49,8 @@ T = TypeVar("T")
 UNREAD = np.full(1, np.nan)
 # Constants beyond this have no square.
 LARGEST = 1e150
+# Of the numbers that have all their digits.
+_LEAST = sys.float_info.min
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +181,7 @@ class Clip:
         with np.errstate(all="ignore"):
             share = self.share(lengths, steep)
             # Of what is infinite or undefined, nothing is left; 0 may be taken as it is.
-            share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
+            share = _with_all_digits(np.minimum(share, 1.0))
             out = share[..., None] * rows
         usable = np.isfinite(steep)
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
@@ -193,10 +196,18 @@ class Clip:
         steep : ndarray, shape (..., rows)
             l2 norms of their cotangents.
         """
-        share = self.bound / steep
+        share = _with_all_digits(self.bound / steep)
         if self.beside is None:
-            return share / lengths / self.factor
+            return _with_all_digits(share / lengths) / self.factor
         return share / self.beside.joined(lengths * self.factor)
+
+
+def _with_all_digits(share: Array) -> Array:
+    """Numbers, with 0 in place of those undefined, and of those that have lost digits near 0.
+
+    What has lost digits was rounded up by any factor up to 2, and would bound less.
+    """
+    return np.where(share >= _LEAST, share, 0.0)
 
 
 def row_lengths(rows: Data | SparseMatrices) -> Array:

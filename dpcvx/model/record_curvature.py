@@ -7,6 +7,7 @@ slopes on both sides of the scores. What follows is computed behind the door.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +40,8 @@ class RecordCurvature(BehindTheDoor):
     """
 
     def __init__(self, roots: Array) -> None:
-        self._roots = roots
+        # Eigenvalues may be too large for numbers: sums over records are to hold of the others.
+        self._roots = roots = _numbers(roots)
         with np.errstate(all="ignore"):  # of records whose squares are too large for numbers
             self._sizes = np.einsum("rkn,rkn->r", roots, roots)
 
@@ -94,10 +96,10 @@ class RecordCurvature(BehindTheDoor):
             The trace, and the largest eigenvalue.
         """
         with np.errstate(all="ignore"):
-            share = np.minimum(1.0, limit / self._sizes)
+            # Root by root: the quotient could be below the least of numbers that have all digits.
+            share = np.minimum(1.0, math.sqrt(limit) / np.sqrt(self._sizes))
             share = np.where(self._sizes > 0, share, 0.0)
-            scaled = np.sqrt(share)[:, None, None] * self._roots
-            rows = np.where(share[:, None, None] > 0, scaled, 0.0).reshape(-1, scaled.shape[2])
+            rows = (share[:, None, None] * self._roots).reshape(-1, self._roots.shape[2])
             trace = float(np.minimum(self._sizes, limit).sum())
         gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] else rows @ rows.T
         return trace, float(np.linalg.eigvalsh(gram)[-1]) if gram.size else 0.0

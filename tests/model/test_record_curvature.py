@@ -89,6 +89,24 @@ def test_what_overflows_counts_and_is_cut():
     assert 0 <= largest <= trace <= 0.1 * M
 
 
+def test_eigenvalues_too_large_for_numbers_are_of_one_record_alone():
+    """Where the losses of all others count, as they do without it."""
+    form, data, clip = bound("sums of scores")
+    x, long = np.zeros(form.n), [part.copy() for part in data]
+    long[0][[0, M, 2 * M]], x[::N] = [1.0, 0.0, 0.0], 708.9 / K
+    for part in (data, long):
+        part[0][1:M] = 0.0
+    one, two = (RecordCurvature.at(form, d, clip, x).cut(1e-3) for d in (data, long))
+    assert np.isfinite(two).all() and np.abs(np.subtract(one, two)).max() <= 1e-3 * (1 + 1e-9)
+
+
+def test_curvatures_far_above_the_limit_are_cut_to_it():
+    """Shares of less than 1e-308 have lost digits."""
+    for size in np.geomspace(1e91, 1e92, 30):
+        trace, largest = RecordCurvature(np.full((1, 1, 1), size)).cut(1e-140)
+        assert (trace, largest) == pytest.approx((1e-140, 1e-140), rel=1e-12, abs=0)
+
+
 def test_without_a_record_there_is_nothing():
     none = RecordCurvature.none(3)
     assert none.exceeding(0.0) == 0 and none.cut(1.0) == (0.0, 0.0) and none.greatest == 0.0

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from dpcvx.model.normal_form import Clip
 from dpcvx.model.record_curvature import RecordCurvature
+from dpcvx.privacy.noise import on_grid
 from dpcvx.sensitivity.known import Known, Objective, finite_clipped
 from dpcvx.sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
 
@@ -77,6 +79,11 @@ def bound_of(facts, query):
     return query.bound(known)
 
 
+def floor_of(facts, query):
+    known = Known(facts, 2, 1.0, facts.form.at_zero().gradient, facts.projector)
+    return query.floor(known)
+
+
 def asked(x, rng):
     """Questions with limits far below what is there, near it, and far above."""
     limit = 10.0 ** rng.uniform(-4, 3)
@@ -120,6 +127,26 @@ def test_bounds_are_reached(relation):
         reached = np.linalg.norm(answer(facts, query, one) - answer(facts, query, two))
         far = isinstance(query, LearnedGradient) and query.weight > 1 and not removed
         assert reached >= 0.99 * (2 * CLIP if far else bound_of(facts, query))
+
+
+def test_rounding_next_to_large_public_terms_is_charged():
+    """Multiples of what is released are as small as its own grid."""
+    facts, rng = agent("squares", "add_or_remove_one"), np.random.default_rng(1)
+    data, noise = data_of(facts, rng, scale=0.1), facts.noise
+    for size in 10.0 ** np.arange(8, 13, 0.5):
+        query = LearnedGradient(np.array([size, 0.3, -0.2]), 1e-2, 1e-3)
+        grid = noise.grid(bound_of(facts, query), N + 1, floor_of(facts, query))
+        other = neighbor(facts, data, rng, removed=True)
+        one, two = (on_grid(answer(facts, query, d), grid) * grid.width for d in (data, other))
+        assert np.linalg.norm(one - two) <= grid.sensitivity
+        assert grid.width >= 2.0**-44 * 0.2 * size / query.multiple
+
+
+def test_clips_far_below_what_there_is_keep_their_digits():
+    """A share of less than 1e-308 would be rounded up, by half of it and more."""
+    for steep in np.geomspace(1e307, 1.7e308, 50):
+        (cut,) = Clip(0, False, 1e-15, 1.0, 0.0).scaled(np.ones(1), np.array([[steep]]))
+        assert abs(cut.item()) <= 1e-15 * (1 + 1e-9)
 
 
 def test_one_change_is_what_its_relation_says():

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import PrivacyError
-from ..known import Facts, Known, Objective
-from .query import Query
+from ..known import Facts, Known, Objective, finite
+from .query import Query, rounding_floor
 
 Array = NDArray[np.float64]
 
@@ -157,6 +157,12 @@ class LearnedGradient(OfRecords):
         if not known.sensitivity.records:
             return 0.0
         return math.hypot(known.sensitivity.clipped_change, self.weight)
+
+    def floor(self, known: Known) -> float:
+        """However small the clip is next to public terms, which are divided by the multiple."""
+        with np.errstate(all="ignore"):
+            public = finite(known.public_gradient(self.x) / self.multiple)
+        return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:
         """The gradient of the objective over the multiple, clipped as ever."""
