@@ -41,6 +41,7 @@ from .errors import (
 from .model.adjacency import Rows, Within
 from .model.agent import Agent
 from .model.asserted import Asserted
+from .model.people import ByPerson
 from .model.prior import Prior
 from .model.private import Private
 from .plan.guarantee import Guarantee
@@ -80,6 +81,7 @@ __all__ = [
     "Asserted",
     "Audit",
     "BudgetError",
+    "ByPerson",
     "Comparison",
     "Dask",
     "DataError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,13 +16,16 @@ from .._arguments import (
     TEXT,
     check_fields,
     choice,
+    count,
     optional,
     show,
     store_python_numbers,
 )
+from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
 from .matrices import BLOCK, Data, sparse_row_norms
+from .people import Codes, first_rows
 
 Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
@@ -33,6 +36,12 @@ _RADIUS = POSITIVE.because(
 _BOUND = POSITIVE.because(
     "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
     "dp.Rows(1.0)"
+)
+_ROWS = optional(
+    count().because(
+        "so many rows of one person are used, and may change at once. Write for example "
+        "dp.Rows(1.0, max_rows_per_person=3)"
+    )
 )
 _CHANGE, _LABEL = choice("replace_one", "add_or_remove_one"), optional(TEXT)
 
@@ -128,7 +137,7 @@ class MirroredWithin(Within):
 @frameless
 @dataclass(frozen=True)
 class Rows:
-    """Neighboring data: one row differs, and every row has a bounded norm.
+    """Neighboring data: one row, or one person's rows, differ, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
     the same records, such as features and labels: row k of each changes together. One
@@ -149,6 +158,12 @@ class Rows:
     records : str, optional
         Label of what one row stands for; "record" if omitted, without saying anything about other
         agents.
+    max_rows_per_person : int, optional
+        One person may have several rows: of each, the first so many are used, in the order of the
+        data, and all others are set to zero. Data then need identifiers, see `ByPerson`. Neighbors
+        have rows in the same places with the same identifiers, but for one person: its rows are
+        replaced by any admissible ones, or all of them are added or removed. If omitted, each row
+        is a person of its own.
 
     Raises
     ------
@@ -161,10 +176,17 @@ class Rows:
     relation: Literal["replace_one", "add_or_remove_one"] = "replace_one"
     clip_rows: bool = False
     records: str | None = None
+    max_rows_per_person: int | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_fields(
-            self, "dp.Rows", max_norm=_BOUND, relation=_CHANGE, clip_rows=FLAG, records=_LABEL
+            self,
+            "dp.Rows",
+            max_norm=_BOUND,
+            relation=_CHANGE,
+            clip_rows=FLAG,
+            records=_LABEL,
+            max_rows_per_person=_ROWS,
         )
         _store_norm(self)
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
@@ -185,6 +207,10 @@ class Rows:
     def radius(self) -> float:
         """Largest norm of a row's change."""
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
+
+    def moved_rows(self, rows: int) -> int:
+        """How many of so many rows one change moves at most."""
+        return min(rows, self.max_rows_per_person or 1)
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
         """Largest lp norm among rows of so many entries whose own norm is one."""
@@ -231,21 +257,47 @@ class Rows:
         norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
         return peak, np.where(norms > 0, norms, 1.0)
 
+    def limited(self, rows: Data, people: Codes) -> Data:
+        """Rows with all beyond the first so many of each person set to zero.
+
+        Which these are follows from the places of that person's rows alone: no change of another
+        person's data moves the choice.
+        """
+        assert self.max_rows_per_person is not None
+        kept = first_rows(people, self.max_rows_per_person)
+        if kept.all():
+            return rows
+        if isinstance(rows, np.ndarray):
+            return np.where(kept[:, np.newaxis], rows, 0.0)
+        found = sp.csr_array(rows, copy=True)
+        found.data[~np.repeat(kept, np.diff(found.indptr))] = 0.0
+        found.eliminate_zeros()
+        return found
+
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two data of rows within the bound are neighbors."""
+        """Whether two data of rows within the bound are neighbors, if all that differ are one's."""
         moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
         if self.relation == "replace_one" or not moved.size:
-            return moved.size <= 1
-        absent = [not data[moved[0]].any() for data in (one, other)]
-        return moved.size == 1 and any(absent)
+            return moved.size <= self.moved_rows(one.shape[0])
+        absent = [not data[moved].any() for data in (one, other)]
+        return moved.size <= self.moved_rows(one.shape[0]) and any(absent)
 
     def __str__(self) -> str:
-        return f"one {self.label} ({self.row}) is {self._verb}"
+        return self._said(f"{self.max_norm:g}")
 
     @property
     def in_full(self) -> str:
         """The same with every digit: adjacencies are alike where these are."""
-        return f"one {self.label} ({self._row(repr(self.max_norm))}) is {self._verb}"
+        return self._said(repr(self.max_norm))
+
+    def _said(self, bound: str) -> str:
+        verb = "replaced" if self.relation == "replace_one" else "added or removed"
+        if self.max_rows_per_person is None:
+            return f"one {self.label} ({self._row(bound)}) is {verb}"
+        rows = plural(self.max_rows_per_person, "row")
+        return (
+            f"one person (at most {rows} of {self._norm_of(bound)}, one per {self.label}) is {verb}"
+        )
 
     @property
     def row(self) -> str:
@@ -253,12 +305,11 @@ class Rows:
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
-        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
-        return f"a row of l{name} norm at most {bound}"
+        return f"a row of {self._norm_of(bound)}"
 
-    @property
-    def _verb(self) -> str:
-        return "replaced" if self.relation == "replace_one" else "added or removed"
+    def _norm_of(self, bound: str) -> str:
+        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        return f"l{name} norm at most {bound}"
 
 
 Adjacency = Within | Rows

@@ -22,6 +22,7 @@ from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within
 from .matrices import Data
+from .people import parts_of
 from .sealed import (
     Sealed,
     not_numbers,
@@ -108,11 +109,11 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     Parameters
     ----------
-    data : array_like, sparse matrix or callable, optional
-        The values, or a function without arguments that returns them; the function is called once
-        per run, where the agent lives. Leave it out to declare a shape only and hand the data to
-        ``plan.run(data={...})``. Values are checked and copied now: a run warns if the array has
-        changed since, and uses the copy.
+    data : array_like, sparse matrix, ByPerson or callable, optional
+        The values, in `ByPerson` where rows are counted by person, or a function without arguments
+        that returns them; the function is called once per run, where the agent lives. Leave it out
+        to declare a shape only and hand the data to ``plan.run(data={...})``. Values are checked
+        and copied now: a run warns if the array has changed since, and uses the copy.
     adjacency : Within or Rows
         What "one change" of the data means: the unit of the privacy guarantee.
     name : str, optional
@@ -173,7 +174,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
-        same = proxy is not None and _same(proxy, data)
+        same = proxy is not None and _same(proxy, parts_of(data)[0])
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, _NAME)
         self._named, self._called = bool(name), name or _UNNAMED
@@ -223,6 +224,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             raise ModelError(
                 f"Private '{label}' cannot be nonneg and nonpos at once; keep one. Bounds, "
                 "boolean=True and simplex=True have a sign as well."
+            )
+        limited = isinstance(adjacency, Rows) and adjacency.max_rows_per_person is not None
+        if limited and (simplex or (limits is not None and not limits[0] <= 0 <= limits[1])):
+            raise ModelError(
+                f"Private '{label}' has max_rows_per_person=, so rows beyond are set to zero, and "
+                f"{'simplex=True' if simplex else 'bounds= without 0'}, which zeros contradict. "
+                "Drop one of the two."
             )
         if (symmetric or PSD) and (nonneg or nonpos or isinstance(adjacency, Rows)):
             other = "dp.Rows" if isinstance(adjacency, Rows) else "a sign"
@@ -479,7 +487,7 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
     what = f"The conversion to numbers of the data of private '{label}'"
 
     def found() -> tuple[tuple[int, ...] | None, str]:
-        values = data()
+        values, _ = parts_of(data())
         array = real_data(values)
         return (None, types_of(values)) if array is None else (array.shape, "")
 

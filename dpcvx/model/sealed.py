@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from .._arguments import show
 from ..errors import DataError
 from ..guard import failed, fetched, guarded
+from .adjacency import Rows
 from .matrices import Data, alike
+from .people import ByPerson, Codes, codes_of, parts_of
 from .spec import PrivateSpec
 
 # Columns that an error lists.
@@ -44,17 +46,19 @@ class Sealed:
         If the data do not fit `spec`.
     """
 
-    __slots__ = ("_checked", "_held", "_key", "_mark", "_original")
+    __slots__ = ("_checked", "_held", "_key", "_mark", "_original", "_people")
 
     def __init__(self, held: object, spec: PrivateSpec | None = None) -> None:
         self._held = held
         self._checked: Data | None = None
         self._original: Callable[[], object] | None = None
         self._key, self._mark = b"", b""
+        self._people: Codes | None = None  # as they were last read
         del held
         if spec is not None:
             self._original = _referred(self._held)
-            self._checked = read_only(_read(self._held, spec))
+            values, self._people = _read(self._held, spec)
+            self._checked = read_only(values)
             sparse = sp.issparse(self._checked)
             self._held = self._checked if sparse else spec.shaped(self._checked)
 
@@ -87,18 +91,20 @@ def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]
     Called by executors only, which send agents to where they live. As pickle takes it: what makes
     the twin, and from what.
     """
-    held, checked = source._held, source._checked
+    held, checked, people = source._held, source._checked, source._people
     if checked is None:
         return Sealed, (held,)
     if sp.issparse(checked):
-        return _resealed, (checked, checked.shape, checked)
+        return _resealed, (checked, checked.shape, checked, people)
     held = np.asarray(held)
-    return _resealed, (checked, held.shape, None if held.size == checked.size else held)
+    return _resealed, (checked, held.shape, None if held.size == checked.size else held, people)
 
 
-def _resealed(checked: Data, shape: tuple[int, ...], held: Data | None) -> Sealed:
+def _resealed(
+    checked: Data, shape: tuple[int, ...], held: Data | None, people: Codes | None
+) -> Sealed:
     twin = Sealed(checked.reshape(shape, order="F") if held is None else held)
-    twin._checked = read_only(checked)
+    twin._checked, twin._people = read_only(checked), people
     return twin
 
 
@@ -135,13 +141,47 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
         withheld, because it may quote the data.
     """
     if not isinstance(source, Sealed):
-        return _read(source, spec)
+        return _read(source, spec)[0]
     if source._checked is not None:
         return source._checked
-    values = _read(source, spec)
+    values, source._people = _read(source, spec)
     if source._key:
         source._mark = _digest(values, source._key)
     return values
+
+
+def people_of(source: Sealed) -> Codes | None:
+    """Whose the rows are, as the values were last read: equal numbers are one person's."""
+    return source._people
+
+
+def with_people_of(data: Data, source: Sealed) -> object:
+    """Other values for the same people."""
+    return data if source._people is None else ByPerson(data, source._people)
+
+
+def stand_in(value: object, spec: PrivateSpec) -> Sealed:
+    """Public values in place of private ones, checked; each row is a person's without identifiers.
+
+    Parameters
+    ----------
+    value : Sealed, array_like, sparse matrix, ByPerson or callable
+    spec : PrivateSpec
+
+    Raises
+    ------
+    DataError
+        If the values do not fit `spec`.
+    """
+    source = seal(value)
+    if not isinstance(spec.adjacency, Rows) or spec.adjacency.max_rows_per_person is None:
+        return Sealed(source, spec)
+
+    def fetch() -> object:
+        held = source()
+        return held if isinstance(held, ByPerson) else ByPerson(held, np.arange(spec.shape[0]))
+
+    return Sealed(fetch, spec)
 
 
 def mark(source: Sealed, key: bytes) -> bytes:
@@ -192,7 +232,7 @@ def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
         if plain and np.array_equal(original, held):  # without a copy, as long as nothing changed
             return False
     try:
-        return not alike(_read(original, spec), source._checked)
+        return not alike(_read(original, spec)[0], source._checked)
     except DataError:
         return True
 
@@ -203,6 +243,14 @@ def _referred(held: object) -> Callable[[], object] | None:
         return _referred(held._held)
     if held is None or callable(held):
         return None
+    if isinstance(held, ByPerson):
+        parts = [_referred(part) for part in parts_of(held)]
+
+        def found_both() -> object:
+            kept = [None if part is None else part() for part in parts]
+            return None if any(one is None for one in kept) else ByPerson(*kept)
+
+        return found_both
     base = held.base if isinstance(held, np.ndarray) else None
     if isinstance(held, np.ndarray) and isinstance(base, np.ndarray):
         # A slice is dropped at once, and what it is a slice of stays.
@@ -226,13 +274,18 @@ def _referred(held: object) -> Callable[[], object] | None:
         return lambda: held
 
 
-def _read(source: object, spec: PrivateSpec) -> Data:
-    """The values of a source, or themselves, flat and as they were declared."""
+def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
+    """The values of a source, or themselves, flat and as they were declared, and whose rows.
+
+    Identifiers are None where the declaration needs none.
+    """
     raw, what = seal(source), _what_fetches(spec.name)
     del source
 
-    def read() -> Data:
-        return spec.checked(raw_array(raw, spec.name))
+    def read() -> tuple[Data, Codes | None]:
+        array, people = _raw(raw, spec.name)
+        values = spec.limited(spec.checked(array), people)
+        return values, None if isinstance(people, str) else people
 
     return guarded(read, lambda kind: failed(what, kind))
 
@@ -245,15 +298,22 @@ def raw_array(source: Sealed, name: str) -> Data | None:
     DataError
         If the source raises; its texts are withheld.
     """
-    array, types = fetched(lambda: _read_as_numbers(source()), _what_fetches(name))
+    return _raw(source, name)[0]
+
+
+def _raw(source: Sealed, name: str) -> tuple[Data | None, Codes | str | None]:
+    """The same, and whose the rows are, or what is wrong with that."""
+    array, people, types = fetched(lambda: _read_as_numbers(source()), _what_fetches(name))
     if array is None and types:
         raise DataError(f"The data of private '{name}' {not_numbers(types)}")
-    return array
+    return array, people
 
 
-def _read_as_numbers(values: object) -> tuple[Data | None, str]:
+def _read_as_numbers(held: object) -> tuple[Data | None, Codes | str | None, str]:
+    values, people = parts_of(held)
     array = real_data(values)
-    return array, types_of(values) if array is None else ""
+    codes = None if people is None else codes_of(people)
+    return array, codes, types_of(values) if array is None else ""
 
 
 def types_of(values: object) -> str:

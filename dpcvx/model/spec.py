@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .adjacency import Adjacency, MirroredWithin, Rows
 from .matrices import BLOCK, Data, Identity, as_array
+from .people import Codes
 
 UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
@@ -160,6 +161,56 @@ class PrivateSpec:
             )
         del array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"{what} of private '{self.name}' {fault}")
+
+    def limited(self, data: Data, people: Codes | str | None) -> Data:
+        """Checked data with the first rows of each person alone, where the adjacency asks for it.
+
+        Parameters
+        ----------
+        data : ndarray or csr_array
+            As `checked` returns them.
+        people : ndarray of int, shape (n,), str or None
+            Whose the rows are, or what is wrong with that; see `dpcvx.model.people`.
+
+        Raises
+        ------
+        DataError
+            If the adjacency needs identifiers and there are none, or the other way round.
+        """
+        adjacency = self.adjacency
+        limit = adjacency.max_rows_per_person if isinstance(adjacency, Rows) else None
+        fault = people if isinstance(people, str) else self._fault_of_people(people, limit)
+        if fault is None:
+            if limit is None:
+                return data
+            assert isinstance(adjacency, Rows) and isinstance(people, np.ndarray)
+            if sp.issparse(data):
+                return adjacency.limited(data, people)
+            rows = adjacency.limited(data.reshape((self.shape[0], -1), order="F"), people)
+            return rows.ravel(order="F")
+        del data
+        raise DataError(f"The data of private '{self.name}' {fault}")
+
+    def _fault_of_people(self, people: Codes | None, limit: int | None) -> str | None:
+        if people is None and limit is None:
+            return None
+        if people is None:
+            return (
+                f"come without identifiers, and max_rows_per_person={limit} needs to know whose "
+                "each row is. Pass dp.ByPerson(array, people) in place of the array, with one "
+                "identifier per row. They stay as private as the data."
+            )
+        if limit is None:
+            return (
+                "come with identifiers, and their adjacency counts no rows by person. Write "
+                "adjacency=dp.Rows(..., max_rows_per_person=3), or pass the array alone."
+            )
+        if people.size != self.shape[0]:
+            return (
+                f"have {self.shape[0]} rows and {people.size} identifiers. Pass "
+                "dp.ByPerson(array, people) with one identifier per row."
+            )
+        return None
 
     def _fault(self, array: Data | None) -> str | None:
         if array is None:

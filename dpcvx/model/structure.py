@@ -98,7 +98,13 @@ class _Walk:
             pairs = ((self.digest(k), self.digest(v)) for k, v in value.items())
             return _hashed("mapping", *(part for pair in sorted(pairs) for part in pair))
         if is_dataclass(value) and not isinstance(value, type):
-            parts = ((f.name, self.digest(getattr(value, f.name))) for f in fields(value))
+            # Fields that came later count where they say something: digests of old ones stay.
+            held = (
+                (f, getattr(value, f.name))
+                for f in fields(value)
+                if "later" not in f.metadata or getattr(value, f.name) != f.default
+            )
+            parts = ((f.name, self.digest(part)) for f, part in held)
             digest = _hashed(_kind(value), *(part for pair in parts for part in pair))
             self._known[id(value)] = value, digest
             return digest

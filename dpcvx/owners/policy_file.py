@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
 from ..errors import DpcvxError, ModelError
 from ..model.adjacency import Rows, Within
+from ..model.people import ByPerson
 from ..model.private import Private, specs_of
 from ..model.sealed import Sealed
 from ..plan.terms import Terms
@@ -25,7 +26,7 @@ from .policy import METHODS, Held, Policy
 _KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
 _ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
 _KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
-_DATA = {"file", "shape", "within", "norm", "rows", *_KINDS}
+_DATA = {"file", "people", "shape", "within", "norm", "rows", *_KINDS}
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -109,9 +110,17 @@ class _File:
         except (DpcvxError, TypeError, ValueError) as error:
             raise self._wrong(where, f"is not a declaration of data: {error}") from None
         source = self._source(self._text(said, "file", f"{where}."), len(spec.shape))
+        if "people" in said:
+            people = self._source(self._text(said, "people", f"{where}."), 1, _identifiers)
+            source = partial(_by_person, source, people)
         return Held(spec, Sealed(source))
 
-    def _source(self, said: str, dimensions: int) -> Callable[[], NDArray[np.float64]]:
+    def _source(
+        self,
+        said: str,
+        dimensions: int,
+        from_csv: Callable[[Path, int], Any] | None = None,
+    ) -> Callable[[], Any]:
         """What fetches the values: a csv or npy file, or ``module:function``."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
@@ -120,7 +129,7 @@ class _File:
         if path.suffix == ".npy":
             return partial(np.load, path, allow_pickle=False)
         if path.suffix == ".csv":
-            return partial(_from_csv, path, dimensions)
+            return partial(from_csv or _from_csv, path, dimensions)
         raise ModelError(
             f"The policy '{self._name}' names the data file '{path.name}', and files of data end "
             'in .csv or .npy. For others write file = "module:function".'
@@ -203,6 +212,15 @@ def _from_csv(path: Path, dimensions: int) -> NDArray[np.float64]:
     # A vector is a column or a row.
     flat = dimensions < 2 and 1 in found.shape
     return found.ravel() if flat and dimensions else found.reshape(()) if flat else found
+
+
+def _identifiers(path: Path, dimensions: int) -> list[str]:
+    """One text a line; an empty one is a missing identifier."""
+    return path.read_text().splitlines()
+
+
+def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
+    return ByPerson(values(), people())
 
 
 def _called(module: str, function: str) -> Any:

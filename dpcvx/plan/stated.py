@@ -39,9 +39,18 @@ UNGROUPED = (
     "Each person's data sit with one agent: in one of its private objects, or in one row of those "
     "that share a records= label."
 )
+BY_PERSON = (
+    "If rows are counted by person, all rows of one person have one identifier, and the guarantee "
+    "is for all of them together. Each person's identifiers and the number of rows of all people "
+    "stay where they are between neighbors."
+)
 GROUPED = (
     "Each person's data sit with the agents of one group: with each of them in one private object, "
     "or in one row of those that share a records= label."
+)
+BY_PERSON = (
+    "If max_rows_per_person= is declared, all rows of one person have one identifier, and take the "
+    "place of the one row above. Neighboring data have the same people in the same rows."
 )
 CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
 # Where agents with private data have variables that they may decide about with `Result.own`.
@@ -150,10 +159,18 @@ def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) 
     """What the guarantee rests on; `trusting`: agents split the noise."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
+    if any(_by_person(agent) for agent in agents):
+        said.append(BY_PERSON)
     if any(agent.sensitivity is not None and agent.program.decides for agent in agents):
         said.append(OWN_GROUPED if grouped else OWN)
     expected = [f"'{name}'" for agent in agents for name in agent.expects]
     return [*said, EXPECTED.format(together(expected))] if expected else said
+
+
+def _by_person(agent: AgentPlan) -> bool:
+    """Whether one change is one of several rows of a person."""
+    kinds = [spec.adjacency for spec in agent.program.form.private]
+    return any(isinstance(k, Rows) and k.max_rows_per_person is not None for k in kinds)
 
 
 def _pooled(colluders: int) -> str:

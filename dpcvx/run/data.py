@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from ..errors import ModelError
 from ..model.declaration import Declaration, matching
 from ..model.private import Private, seal_all, source_of
-from ..model.sealed import Sealed, checked_now
+from ..model.sealed import Sealed, checked_now, stand_in
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
 
@@ -104,5 +104,5 @@ def stand_ins(
                     "published figures: dp.Private(..., proxy=values), or "
                     f"{verb}(..., proxy={{'{spec.name}': values}})."
                 )
-            found[private] = Sealed(value, spec)
+            found[private] = stand_in(value, spec)
     return found

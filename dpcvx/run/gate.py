@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, PrivacyError, package_fault
 from ..guard import guarded
+from ..model.adjacency import Rows
 from ..model.matrices import Data
 from ..model.normal_form import NormalForm
-from ..model.sealed import Sealed, raw_array, unseal
+from ..model.sealed import Sealed, people_of, raw_array, seal, unseal
 from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
@@ -360,10 +361,8 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
     DataError
         If a source fails, or its values do not fit their declaration, or are sparse.
     """
-    return [
-        _entries(unseal(source, spec), spec, _NEEDED)
-        for spec, source in zip(specs, sources, strict=True)
-    ]
+    values = _unsealed(specs, sources)
+    return [_entries(one, spec, _NEEDED) for one, spec in zip(values, specs, strict=True)]
 
 
 def read_sparse_too(
@@ -380,7 +379,7 @@ def read_sparse_too(
     DataError
         If a source fails, or its values do not fit their declaration.
     """
-    return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+    return _unsealed(specs, sources)
 
 
 def require_fit(spec: PrivateSpec, source: Callable[[], Any]) -> None:
@@ -407,10 +406,42 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
     DataError
         As `read` does; if the objective does more with a sparse matrix.
     """
+    values = _unsealed(form.private, sources)
     return [
-        unseal(source, spec) if k in form.factors else _entries(unseal(source, spec), spec, _USED)
-        for k, (spec, source) in enumerate(zip(form.private, sources, strict=True))
+        one if k in form.factors else _entries(one, spec, _USED)
+        for k, (one, spec) in enumerate(zip(values, form.private, strict=True))
     ]
+
+
+def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Data]:
+    """Checked values of one agent, whose parts of the same rows are the same people's.
+
+    Raises
+    ------
+    DataError
+        As `unseal` does; if identifiers with parts of the same rows differ.
+    """
+    held = [seal(source) for source in sources]
+    values = [unseal(source, spec) for source, spec in zip(held, specs, strict=True)]
+    first: dict[str, tuple[PrivateSpec, Sealed]] = {}
+    for spec, source in zip(specs, held, strict=True):
+        if not isinstance(spec.adjacency, Rows) or spec.adjacency.max_rows_per_person is None:
+            continue
+        other, its = first.setdefault(spec.adjacency.label, (spec, source))
+        if not np.array_equal(_known(source), _known(its)):
+            del values
+            raise DataError(
+                f"Private '{other.name}' and '{spec.name}' hold parts of the same rows, and their "
+                "identifiers count them as those of different people. Pass the same people= in "
+                "dp.ByPerson(values, people) for both, row by row."
+            )
+    return values
+
+
+def _known(source: Sealed) -> Index:
+    people = people_of(source)
+    assert people is not None  # the values fit a declaration that needs them
+    return people
 
 
 def _entries(data: Data, spec: PrivateSpec, why: str) -> Array:

@@ -78,6 +78,13 @@ def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
 
 
 def _bounded_by(found: Sensitivity, k: int) -> str:
+    adjacency = found.adjacency_of(found.records[k])
+    rows = adjacency.moved_rows(found.records[k].count)
+    several = "" if rows == 1 else f" One person has at most {rows} of them, whose moves add up."
+    return _one_bounded_by(found, k) + several
+
+
+def _one_bounded_by(found: Sensitivity, k: int) -> str:
     replaced = found.adjacency_of(found.records[k]).relation == "replace_one"
     verb = "replacing" if replaced else "adding or removing"
     if found.clips:
@@ -136,7 +143,8 @@ def figures(sensitivity: Sensitivity) -> str:
             told.setdefault(str(spec.adjacency), []).append(f"'{spec.name}'")
         records = " and ".join(f"{_once(names)}, {words}" for words, names in told.items())
         l1, l2 = (sensitivity.largest_change(task, p) for p in (1, 2))
-        bounds = f"at most {l1:.6g} in l1 and {l2:.6g} in l2 over the agent's set"
+        each = " each" if sensitivity.adjacency_of(task).moved_rows(task.count) > 1 else ""
+        bounds = f"at most {l1:.6g} in l1 and {l2:.6g} in l2{each} over the agent's set"
         if not np.isfinite([l1, l2]).all():
             bounds = "each point of the agent's set has a bound of its own"
         lines.append(f"{records}: {task.count} records, {bounds}")

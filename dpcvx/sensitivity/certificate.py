@@ -20,7 +20,7 @@ from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import Clip, NormalForm
 from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
-from .norms import Bound, ball_norm, row_norms
+from .norms import Bound, ball_norm, meeting, of_person, row_norms
 from .private_weights import Weights
 from .record_atoms import Unbounded
 from .records import Contributions, largest_of
@@ -129,14 +129,18 @@ class Sensitivity:
         A contribution is at most its clip long, and so is that of the record that takes its place.
         """
         pairs = zip(self.records, self.clips, strict=bool(self.clips))
-        return _UP * max(
-            (
-                clip.bound
-                + (clip.bound if self.adjacency_of(task).relation == "replace_one" else clip.absent)
-                for task, clip in pairs
-            ),
-            default=0.0,
-        )
+        return _UP * max((self._of_clip(task, clip) for task, clip in pairs), default=0.0)
+
+    def _of_clip(self, task: Contributions, clip: Clip) -> float:
+        adjacency = self.adjacency_of(task)
+        other = clip.bound if adjacency.relation == "replace_one" else clip.absent
+        return of_person(np.array([clip.bound + other]), adjacency, task.count)
+
+    @property
+    def moved_records(self) -> int:
+        """How many records whose losses are bounded one by one a change moves at most."""
+        moved = (self.adjacency_of(task).moved_rows(task.count) for task in self.records)
+        return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
         """Whether clipped gradients belong to convex functions, no less smooth.
@@ -383,30 +387,40 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
-        """Per kind of record, the bound of one record's change."""
+        """Per kind of record, the bound of one change: of one record, or of one person's."""
         total: dict[str, Array] = {}
-        parts: dict[str, int] = {}
+        parts: dict[str, list[Sparse]] = {}
+        kinds = {s.adjacency.label: s for s in self.private if isinstance(s.adjacency, Rows)}
         for spec, J in zip(self.private, jacobians, strict=True):
             if isinstance(spec.adjacency, Rows) and J.nnz:
                 label = spec.adjacency.label
                 share = row_norms(J, spec, p)
                 total[label] = total.get(label, 0.0) + share
-                parts[label] = parts.get(label, 0) + 1
-        tight = dict.fromkeys(total, True)
-        for spec in self.private:  # a sign keeps a row from its opposite
-            if isinstance(spec.adjacency, Rows) and spec.sign and spec.size > spec.shape[0]:
-                tight[spec.adjacency.label] = False
+                parts.setdefault(label, []).append(J)
+        tight = {label: len(parts[label]) == 1 for label in total}
+        for spec in self.private:
+            if isinstance(spec.adjacency, Rows):
+                # A sign keeps a row from its opposite, and rows together may not do what each does.
+                several = spec.adjacency.moved_rows(spec.shape[0]) > 1
+                if several or (spec.sign and spec.size > spec.shape[0]):
+                    tight[spec.adjacency.label] = False
         for task in self.records:
-            label = self.adjacency_of(task).label
-            if label in total:
-                total[label] = total[label] + self.record_change(task, p, scale, where)
+            adjacency = self.adjacency_of(task)
+            label, several = adjacency.label, adjacency.moved_rows(task.count) > 1
+            if label in total or several:
+                share = self.record_change(task, p, scale, where)
+                total[label] = total[label] + share if label in total else share
             else:
                 total[label] = np.full(1, self.largest_change(task, p, scale, where))
-            tight[label] = False
-        return {
-            label: Bound(largest_of(value), tight[label] and parts.get(label, 0) <= 1)
-            for label, value in total.items()
-        }
+            tight[label], parts[label] = False, []
+        found: dict[str, Bound] = {}
+        for label, value in total.items():
+            adjacency, rows = kinds[label].adjacency, kinds[label].shape[0]
+            assert isinstance(adjacency, Rows)
+            apart = p == 2 and adjacency.moved_rows(rows) > 1 and parts[label]
+            meet = meeting(parts[label], rows) if apart else None
+            found[label] = Bound(of_person(value, adjacency, rows, meet), tight[label])
+        return found
 
     def adjacency_of(self, task: Contributions) -> Rows:
         """What one change of these records is."""

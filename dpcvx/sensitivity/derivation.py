@@ -276,10 +276,13 @@ def _check_records(form: NormalForm, owner: str) -> None:
             continue
         first = known.setdefault(spec.adjacency.label, spec)
         assert isinstance(first.adjacency, Rows)
-        if first.shape[0] != spec.shape[0] or first.adjacency.relation != spec.adjacency.relation:
+        if first.shape[0] != spec.shape[0] or any(
+            getattr(first.adjacency, name) != getattr(spec.adjacency, name)
+            for name in ("relation", "max_rows_per_person")
+        ):
             raise PrivacyError(
                 f"Private '{first.name}' and '{spec.name}' of agent '{owner}' hold parts of the "
-                f"same records ('{spec.adjacency.label}'), but differ in their number of rows or "
-                "in relation=. Make them agree, or give them different records= labels if they "
-                "describe different things."
+                f"same records ('{spec.adjacency.label}'), but differ in their number of rows, in "
+                "relation= or in max_rows_per_person=. Make them agree, or give them different "
+                "records= labels if they describe different things."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,59 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
         if own.nnz:
             out[i] = _row_norm(sp.csr_array(own), spec, p)
     return out
+
+
+def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = None) -> float:
+    r"""What one change of records does, from what changes of single ones do; see `Rows`.
+
+    By the triangle inequality, changes of several records together move a vector by at most the sum
+    of what they do alone: of the k largest. In l2, let each component be moved by c records at
+    most. Then :math:`\|\sum_i \delta_i\|^2 \le c \sum_i \|\delta_i\|^2`, component by component.
+
+    Parameters
+    ----------
+    changes : ndarray, shape (rows,) or (1,)
+        Of each record, or the largest of all.
+    adjacency : Rows
+    rows : int
+        Number of records.
+    meet : int, optional
+        c, for changes in l2; not known if omitted.
+
+    Returns
+    -------
+    float
+        Infinite if one of the changes is no number.
+    """
+    if np.isnan(changes).any():
+        return math.inf
+    most = adjacency.moved_rows(rows)
+    if most == 1:
+        return float(changes.max())
+    largest = np.broadcast_to(changes, most) if changes.size == 1 else np.sort(changes)[-most:]
+    with np.errstate(over="ignore"):
+        total = float(largest.sum())
+        peak = float(largest[-1])
+        if meet is None or meet >= most or not 0 < peak < math.inf:
+            return total
+        return min(total, math.sqrt(meet) * peak * float(np.linalg.norm(largest / peak)))
+
+
+def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
+    """By how many of the rows of data one component is moved at most.
+
+    Parameters
+    ----------
+    jacobians : sequence of csr_array or csc_array
+        Of all parts of these rows, which have as many columns as a part has entries.
+    rows : int
+    """
+    found = sp.csr_array((jacobians[0].shape[0], rows), dtype=bool)
+    for J in jacobians:
+        entries = sp.coo_array(J)
+        place = (entries.row, entries.col % rows)
+        found = found + sp.csr_array((entries.data != 0, place), shape=found.shape)
+    return int(np.diff(found.indptr).max(initial=0))
 
 
 def _apart(J: sp.csc_array, m: int) -> bool:

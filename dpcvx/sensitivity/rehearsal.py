@@ -125,9 +125,9 @@ def _trials(
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
     """Members, made-up data for them and zeros for the rest, and what these add to the gradient.
 
-    The last is None for records, of which one differs from zeros: they have a bound only. The first
-    is the form or, of many records, its part that reads the one: a gradient takes as long as they
-    are many.
+    The last is None for records, of which one, or one person's, differ from zeros: they have a
+    bound only. The first is the form or, of many records, its part that reads the one: a gradient
+    takes as long as they are many.
     """
     zero = [zeros(spec.size) for spec in form.private]
     elsewhere = {k for task in sensitivity.records for k in task.members}
@@ -151,19 +151,20 @@ def _trials(
             if record > 0 and not sensitivity.clips:
                 held, place = task.part_with(record)
             data = [zeros(spec.size) for spec in held.private]
+            moved = sensitivity.adjacency_of(task).moved_rows(task.count) if record == 0 else 1
             for k in task.members:
-                data[k] = _only(held.private[k], place)
+                data[k] = _only(held.private[k], range(place, place + moved))
             yield held, task.members, data, None
 
 
-def _only(spec: PrivateSpec, record: int) -> Array:
-    """Zeros but for one made-up record."""
+def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
+    """Zeros but for one made-up record, or so many that are alike."""
     assert isinstance(spec.adjacency, Rows)
-    own = np.arange(record, spec.size, spec.shape[0])
-    row = np.sin(1.0 + np.arange(own.size))
+    own = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
+    row = np.sin(1.0 + np.arange(len(own)))
     row *= spec.adjacency.max_norm / float(np.linalg.norm(row, spec.adjacency.order))
     if spec.sign is not None:
         row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
     data = np.zeros(spec.size)
-    data[own] = row
+    data[own] = row[:, np.newaxis]
     return data

@@ -436,9 +436,14 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
             "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
             "and the objective."
         )
-    # Parts of one record change together, each by at most one unit; other objects do not.
-    labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
-    together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
+    # Parts of one record change together, and so do records of one person, each by at most one unit
+    # and no two in one component; other objects do not.
+    moved: dict[str, int] = {}
+    for spec in specs:
+        if isinstance(spec.adjacency, Rows):
+            rows = spec.adjacency.moved_rows(spec.shape[0])
+            moved[spec.adjacency.label] = moved.get(spec.adjacency.label, 0) + rows
+    together = max([1, *moved.values()]) ** (1 / p)
     # Rounded up by more than the division by a unit rounds.
     encode, level = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
     constant = J if sensitivity.constant else None

@@ -24,6 +24,7 @@ from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import terms
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
+from .norms import of_person
 
 Array = NDArray[np.float64]
 
@@ -128,8 +129,10 @@ def _moved(private: Sequence[PrivateSpec]) -> float:
     """What one change does in l2 to moments of rows of norm at most one."""
     adjacency = private[0].adjacency
     assert isinstance(adjacency, Rows)
-    # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one.
-    return (math.sqrt(2) if adjacency.relation == "replace_one" else 1.0) * (1 + 1e-9)
+    # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one. Equal rows of one person move
+    # the moments by as much as one does, times their number.
+    alone = np.array([math.sqrt(2) if adjacency.relation == "replace_one" else 1.0])
+    return of_person(alone, adjacency, private[0].shape[0]) * (1 + 1e-9)
 
 
 def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:

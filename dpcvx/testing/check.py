@@ -30,8 +30,9 @@ from ..guard import discreet
 from ..model.adjacency import Rows
 from ..model.declaration import matching
 from ..model.matrices import Data, alike, changed_rows
+from ..model.people import Codes
 from ..model.private import Private, seal_all
-from ..model.sealed import Sealed, seal
+from ..model.sealed import Sealed, people_of, seal, with_people_of
 from ..model.spec import PrivateSpec
 from ..plan.terms import Terms, require_plan
 from ..privacy.accounts import Account
@@ -417,13 +418,15 @@ def neighboring_sources(
         form = plan.program.agents[k].form
         if any(p is q for p in agent.private for q, _ in changed):
             one, two = (read_for_gradients(form, sources[k]) for sources in (own, other))
-            _require_neighbors(form.private, one, two)
+            whose, theirs = (list(map(people_of, sources[k])) for sources in (own, other))
+            _require_same_people(form.private, whose, theirs)
+            _require_neighbors(form.private, one, two, whose)
         elif form.private:
-            other[k] = _worst(plan, k, read_for_gradients(form, own[k]))
+            other[k] = _worst(plan, k, read_for_gradients(form, own[k]), own[k])
     return own, other
 
 
-def _worst(plan: Terms, k: int, data: list[Data]) -> list[Sealed]:
+def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sealed]:
     """Sources of a neighbor's data on which the agent's certificate should be nearly tight."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
@@ -431,9 +434,12 @@ def _worst(plan: Terms, k: int, data: list[Data]) -> list[Sealed]:
             "A plan without noise has no sensitivity to find neighbors by. Pass neighbors={...}."
         )
     form = plan.program.agents[k].form
-    worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm)
-    pairs = zip(worst, sensitivity.private, strict=True)
-    return [seal(spec.shaped(d) if isinstance(d, np.ndarray) else d) for d, spec in pairs]
+    people = list(map(people_of, own))
+    worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm, people)
+    return [
+        seal(with_people_of(spec.shaped(d) if isinstance(d, np.ndarray) else d, source))
+        for d, spec, source in zip(worst, sensitivity.private, own, strict=True)
+    ]
 
 
 def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
@@ -546,7 +552,24 @@ def _compare(
     return AgentCheck(name, len(one.seen), largest, differs, independent)
 
 
-def _require_neighbors(specs: tuple[PrivateSpec, ...], data: list[Data], other: list[Data]) -> None:
+def _require_same_people(
+    specs: tuple[PrivateSpec, ...], people: list[Codes | None], other: list[Codes | None]
+) -> None:
+    for spec, one, two in zip(specs, people, other, strict=True):
+        if one is not None and not np.array_equal(one, two):  # pyright: ignore[reportArgumentType]
+            raise DataError(
+                f"neighbors= for private '{spec.name}' has rows of other people than the data, but "
+                "one change leaves all rows with the person they are of. Pass "
+                "dp.ByPerson(values, people) with the same people=."
+            )
+
+
+def _require_neighbors(
+    specs: tuple[PrivateSpec, ...],
+    data: list[Data],
+    other: list[Data],
+    people: list[Codes | None],
+) -> None:
     moved = [s for s, a, b in zip(specs, data, other, strict=True) if not alike(a, b)]
     for spec, a, b in zip(specs, data, other, strict=True):
         if not spec.adjacency.allows(*_compared(spec, a, b)):
@@ -559,8 +582,8 @@ def _require_neighbors(specs: tuple[PrivateSpec, ...], data: list[Data], other: 
         for s in moved
     }
     rows = {
-        int(i)
-        for s, a, b in zip(specs, data, other, strict=True)
+        int(i if whose is None else whose[i])
+        for s, a, b, whose in zip(specs, data, other, people, strict=True)
         if isinstance(s.adjacency, Rows)
         for i in _rows_changed(s, a, b)
     }
@@ -568,7 +591,7 @@ def _require_neighbors(specs: tuple[PrivateSpec, ...], data: list[Data], other: 
         names = ", ".join(f"'{spec.name}'" for spec in moved)
         raise DataError(
             f"neighbors= changes {names} at once, but one change touches one private object or "
-            "one record. Change one of them."
+            "one record, or the rows of one person. Change one of them."
         )
 
 

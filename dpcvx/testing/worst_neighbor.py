@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..model.adjacency import Rows, Within
 from ..model.matrices import Data, alike
 from ..model.normal_form import NormalForm
+from ..model.people import Codes, first_rows
 from ..model.spec import PrivateSpec
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.norms import row_norms
@@ -28,7 +29,11 @@ _LARGE = 1e100
 
 
 def worst_neighbor(
-    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], p: int
+    form: NormalForm,
+    sensitivity: Sensitivity,
+    data: Sequence[Data],
+    p: int,
+    people: Sequence[Codes | None] | None = None,
 ) -> list[Data]:
     """Data of a neighbor that moves the gradient far, under the declared adjacency.
 
@@ -39,6 +44,8 @@ def worst_neighbor(
     data : sequence of ndarray or csr_array
         Flat column-major, one per private parameter, or sparse; the neighbor's are alike.
     p : {1, 2}
+    people : sequence of ndarray or None, optional
+        Whose the rows of each are, where the adjacency counts them by person.
     """
     points = _points(sensitivity.extent.lower.size)
     members = range(len(sensitivity.private))
@@ -53,8 +60,11 @@ def worst_neighbor(
     for k, J in zip(members, jacobians, strict=True):
         adjacency = sensitivity.private[k].adjacency
         if isinstance(adjacency, Rows):
-            found = [_other_record(sensitivity, data, k, i) for i in _telling(sensitivity, k, p)]
-            candidates += found
+            whose = None if people is None else people[k]
+            for rows in _telling(sensitivity, k, p, whose):
+                candidates.append(_other_records(sensitivity, data, k, rows))
+                if len(rows) > 1:
+                    candidates.append(_other_records(sensitivity, data, k, rows, alike=True))
         elif J.nnz:
             change = _worst_change(_finite(J), adjacency, p)
             candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
@@ -143,40 +153,60 @@ def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
     return data + spec.adjacency.radius * spec.kept(diagonal)
 
 
-def _telling(sensitivity: Sensitivity, k: int, p: int) -> list[int]:
-    """Records to try: the first, and the one that the constant part weighs most."""
+def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> list[list[int]]:
+    """Records to try: the first, and the one that the constant part weighs most; or people's."""
     J, spec = sensitivity.jacobians[k], sensitivity.private[k]
-    return [0] if J.nnz == 0 else [0, int(np.argmax(row_norms(J, spec, p)))]
+    weights = np.ones(spec.shape[0]) if J.nnz == 0 else row_norms(J, spec, p)
+    assert isinstance(spec.adjacency, Rows)
+    if people is None or spec.adjacency.max_rows_per_person is None:
+        return [[0]] if J.nnz == 0 else [[0], [int(np.argmax(weights))]]
+    kept = first_rows(people, spec.adjacency.max_rows_per_person)
+    totals = np.bincount(people, np.where(kept, weights, 0.0))
+    chosen = dict.fromkeys((int(people[0]), int(np.argmax(totals))))
+    return [np.flatnonzero(kept & (people == one)).tolist() for one in chosen]
 
 
-def _other_record(sensitivity: Sensitivity, data: Sequence[Data], k: int, i: int) -> list[Data]:
-    """Record i with the part in private k replaced by an opposite one, or added, or removed."""
+def _other_records(
+    sensitivity: Sensitivity, data: Sequence[Data], k: int, rows: list[int], alike: bool = False
+) -> list[Data]:
+    """Records with the parts in private k replaced by opposite ones, or added, or removed.
+
+    `alike`: replaced by one record, opposite to the sum of all.
+    """
     other, spec = [*data], sensitivity.private[k]
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
-    row = _row(data[k], spec, i)
     parts = [
         j
         for j, part in enumerate(sensitivity.private)
         if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label
     ]
     # A record of which one part is zero is no absent one.
-    held = any(_row(data[j], sensitivity.private[j], i).any() for j in parts)
-    if adjacency.relation != "replace_one" and held:
-        for j in parts:
-            part = sensitivity.private[j]
-            other[j] = _with_row(data[j], part, i, np.zeros(part.size // part.shape[0]))
-    elif not row.any():
-        first = adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0)
-        other[k] = _with_row(data[k], spec, i, first * np.eye(1, row.size).ravel())
-    elif spec.sign is None:
-        # As long as it may be, in the opposite direction.
-        opposite = -row * (adjacency.max_norm / np.linalg.norm(row, adjacency.order))
-        other[k] = _with_row(data[k], spec, i, opposite)
-    else:
-        rolled = np.roll(row, 1)
-        other[k] = _with_row(data[k], spec, i, rolled * float((rolled != row).any()))
+    held = any(_row(data[j], sensitivity.private[j], i).any() for j in parts for i in rows)
+    total = np.sum([_row(data[k], spec, i) for i in rows], axis=0)
+    for i in rows:
+        if adjacency.relation != "replace_one" and held:
+            for j in parts:
+                part = sensitivity.private[j]
+                other[j] = _with_row(other[j], part, i, np.zeros(part.size // part.shape[0]))
+            continue
+        row = total if alike else _row(data[k], spec, i)
+        other[k] = _with_row(other[k], spec, i, _opposite(row, spec, adjacency))
     return other
+
+
+def _opposite(row: Array, spec: PrivateSpec, adjacency: Rows) -> Array:
+    """A row as long as it may be, in the opposite direction, or of the declared sign."""
+    if not row.any():
+        return (
+            adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0) * np.eye(1, row.size)[0]
+        )
+    if spec.sign is None:
+        return -row * (adjacency.max_norm / np.linalg.norm(row, adjacency.order))
+    rolled = np.roll(row, 1)
+    rolled = rolled * float((rolled != row).any())
+    length = float(np.linalg.norm(rolled, adjacency.order))
+    return rolled * min(1.0, adjacency.max_norm / length) if length > adjacency.max_norm else rolled
 
 
 def _row(data: Data, spec: PrivateSpec, i: int) -> Array:

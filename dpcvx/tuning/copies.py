@@ -25,7 +25,7 @@ from ..model.declaration import Declaration
 from ..model.matrices import as_array
 from ..model.prior import Expectations
 from ..model.private import Private
-from ..model.sealed import Sealed
+from ..model.sealed import Sealed, stand_in
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.solution import Solution
@@ -189,13 +189,13 @@ class Copies:
                 if _resampled(spec):
                     # Parts of one record are drawn together.
                     rows = _rows(spec.shape[0], times, source.at(0, 1))
-                    yield private, Sealed(_taken(value, rows), spec)
+                    yield private, stand_in(_taken(value, rows), spec)
                     continue
                 prior = known[position] if position < len(known) else None
                 spread = None if prior is None else prior.spread
                 kept = spec.kept(as_array(value))
                 drawn = _jittered(spec, kept, spread, times, source.at(1 + position, 1))
-                yield private, Sealed(drawn, spec)
+                yield private, stand_in(drawn, spec)
 
 
 def _resampled(spec: PrivateSpec) -> bool:

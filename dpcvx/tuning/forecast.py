@@ -13,7 +13,7 @@ from ..errors import DpcvxError
 from ..model.declaration import Declaration, matching
 from ..model.prior import Expectation
 from ..model.private import Private, seal_all
-from ..model.sealed import Sealed
+from ..model.sealed import Sealed, stand_in
 from ..plan.terms import Terms
 from ..run.data import DataSource
 from .copies import COUNT, Copies, Copy, Crossing, crossing
@@ -245,7 +245,7 @@ def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str
                 value = specs[private].shaped(prior.mean)
             if value is None:
                 return None
-            found[private] = Sealed(value, specs[private])
+            found[private] = stand_in(value, specs[private])
     return found
 
 

@@ -59,7 +59,7 @@ class OfRecords(Query):
 class RecordsAbove(OfRecords):
     """How many records exceed a limit at x.
 
-    One change moves one term, of 0 or 1.
+    One record moves one term, of 0 or 1.
 
     Attributes
     ----------
@@ -83,8 +83,8 @@ class RecordsAbove(OfRecords):
         return 1
 
     def bound(self, known: Known) -> float:
-        """One record."""
-        return 1.0 if known.sensitivity.records else 0.0
+        """One record, or those of one person."""
+        return float(known.sensitivity.moved_records)
 
     def evaluate(self, objective: Objective) -> Array:
         """The count."""
@@ -119,8 +119,8 @@ class CurvatureSums(OfRecords):
         return 2
 
     def bound(self, known: Known) -> float:
-        """Each moves by one unit at most."""
-        return math.sqrt(2) * self.unit if known.sensitivity.records else 0.0
+        """Each moves by one unit at most, for each record that moves."""
+        return math.sqrt(2) * self.unit * known.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
         """Both, over the limit."""
@@ -156,7 +156,8 @@ class LearnedGradient(OfRecords):
         """Both together, as sides of a rectangle."""
         if not known.sensitivity.records:
             return 0.0
-        return math.hypot(known.sensitivity.clipped_change, self.weight)
+        count = self.weight * known.sensitivity.moved_records
+        return math.hypot(known.sensitivity.clipped_change, count)
 
     def floor(self, known: Known) -> float:
         """However small the clip is next to public terms, which are divided by the multiple."""
