@@ -444,7 +444,8 @@ def test_only_vectors_and_matrices_have_rows(shape):
 def test_rows_show_their_declaration_and_no_data():
     private = rows(0.01 * np.array([SECRETS]) / SECRETS[0], records="patient")
     assert repr(private.adjacency) == (
-        "Rows(max_norm=1.0, norm=2, relation='replace_one', clip_rows=False, records='patient')"
+        "Rows(max_norm=1.0, norm=2, relation='replace_one', clip_rows=False, records='patient', "
+        "max_rows_per_person=None)"
     )
     assert repr(private) == (f"Private(shape=(1, 2), name='load', adjacency={private.adjacency!r})")
     assert not contains(private, stored(private))

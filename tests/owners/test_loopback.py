@@ -1,5 +1,6 @@
 """Owners in one process: the same results as agents of one owner, and nothing else crosses."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import cvxpy as cp
@@ -352,3 +353,43 @@ def test_values_moved_towards_a_proxy_are_the_same_between_owners_and_in_replays
     one = plan.run(seed=1, record=True, verbose=False)
     same(plan, one, plan.run(executor=dp.LoopbackOwners(plan, seed=1)))
     same(plan, one, plan.replay(one.transcript))
+
+
+def of_people(k, data=None):
+    """Rows of a clinic, up to k of each person."""
+    w = cp.Variable(2, name="w")
+    rows = dp.Rows(1.0, records="visit", max_rows_per_person=k)
+    X = dp.Private(data, shape=(6, 2), name="X", adjacency=rows)
+    cost = cp.sum(cp.logistic(X @ w)) + cp.sum_squares(w)
+    agent = dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 1], name="clinic")
+    return dp.Problem([agent]).plan(
+        dp.FederatedGradient(step=0.1), epsilon=1.0, delta=1e-6, rounds=3
+    )
+
+
+def test_identifiers_stay_with_their_owner(monkeypatch):
+    """No frame has them, and what is computed is what one process computes."""
+    people, frames = ["Ann Qz", "Bob Qz", "Ann Qz", "Ann Qz", "Bob Qz", "Cem Qz"], []
+    data = dp.ByPerson(np.full((6, 2), 0.5), people)
+    handle = Session.handle
+
+    def heard(self, frame):
+        frames.append(bytes(frame))
+        frames.append(bytes(handle(self, frame)))
+        return frames[-1]
+
+    monkeypatch.setattr(Session, "handle", heard)
+    plan = of_people(2, data)
+    executor = dp.LoopbackOwners(plan, seed=1)
+    same(plan, plan.run(seed=1, executor=dp.Serial()), plan.run(executor=executor))
+    assert len(frames) > 6 and not any(b"Qz" in frame for frame in frames)
+    assert any(b"rows" in frame for frame in frames)
+
+
+def test_an_owner_refuses_another_number_of_rows_per_person():
+    data = dp.ByPerson(np.full((6, 2), 0.5), range(6))
+    policies = policies_of(of_people(2, data), Path())
+    executor = dp.LoopbackOwners(of_people(1, data))
+    executor._policies = policies
+    with pytest.raises(dp.RefusedError, match="protects other changes"):
+        of_people(1, data).run(executor=executor)

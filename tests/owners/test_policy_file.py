@@ -61,6 +61,38 @@ def test_sparse_data_fit_as_others_do(place, tmp_path, monkeypatch):
         dp.Owner(tmp_path / "owner.toml").check()
 
 
+PEOPLE = (
+    '[data.X]\nfile = "X.npy"\nshape = [4, 2]\nrows = { max_norm = 2.0, max_rows_per_person = 2 }\n'
+)
+
+
+def test_identifiers_are_read_next_to_the_data(place, tmp_path, monkeypatch):
+    np.save(tmp_path / "X.npy", np.ones((4, 2)))
+    np.save(tmp_path / "people.npy", np.array([7, 7, 7, 8]))
+    (tmp_path / "people.csv").write_text("Ann, Qz\nAnn, Qz\nAnn, Qz\nBob\n")
+    (tmp_path / "people_of_north.py").write_text("def people():\n    return [1, 1, 1, 2]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("people.npy", "people.csv", "people_of_north:people"):
+        held = read_policy(place(GOOD + PEOPLE + f'people = "{name}"\n')).data["X"]
+        (flat,) = read([held.spec], [held.source])
+        assert flat.reshape((4, 2), order="F")[:, 0].tolist() == [1, 1, 0, 1]
+        assert "one person (at most 2 rows" in dp.Owner(tmp_path / "owner.toml").check()
+
+
+def test_people_without_identifiers_are_refused(place, tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((4, 2)))
+    (tmp_path / "people.csv").write_text("Ann Qz\n\nAnn Qz\nBob Qz\n")
+    for more, message in (
+    missing = (("", "without identifiers"), ('people = "people.csv"\n', "without an identifier"))
+    for more, message in missing:
+        ('people = "people.csv"\n', "without an id"),
+    ):
+        place(GOOD + PEOPLE + more)
+        with pytest.raises(dp.DataError, match=message) as caught:
+            dp.Owner(tmp_path / "owner.toml").check()
+        assert "Qz" not in str(caught.value)
+
+
 def test_data_are_read_when_they_are_asked_for(place, tmp_path):
     policy = read_policy(place(GOOD + DATA))
     (flat,) = read([policy.data["load"].spec], [policy.data["load"].source])
