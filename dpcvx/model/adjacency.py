@@ -14,9 +14,11 @@ from .._arguments import (
     FLAG,
     POSITIVE,
     TEXT,
+    Kind,
     check_fields,
     choice,
-    count,
+    countable,
+    one_of,
     optional,
     show,
     store_python_numbers,
@@ -38,7 +40,10 @@ _BOUND = POSITIVE.because(
     "dp.Rows(1.0)"
 )
 _ROWS = optional(
-    count().because(
+    Kind(
+        lambda value: countable(value, 1) or one_of(value, "all"),
+        "an int of at least 1, or 'all'",
+    ).because(
         "so many rows of one person are used, and may change at once. Write for example "
         "dp.Rows(1.0, max_rows_per_person=3)"
     )
@@ -158,12 +163,14 @@ class Rows:
     records : str, optional
         Label of what one row stands for; "record" if omitted, without saying anything about other
         agents.
-    max_rows_per_person : int, optional
+    max_rows_per_person : int or "all", optional
         One person may have several rows: of each, the first so many are used, in the order of the
         data, and all others are set to zero. Data then need identifiers, see `ByPerson`. Neighbors
         have rows in the same places with the same identifiers, but for one person: its rows are
         replaced by any admissible ones, or all of them are added or removed. If omitted, each row
-        is a person of its own.
+        is a person of its own. With "all", all rows of the agent are one person's, as those of a
+        client in federated learning. No identifiers are needed then, and all private objects of
+        the agent are parts of these rows.
 
     Raises
     ------
@@ -176,7 +183,7 @@ class Rows:
     relation: Literal["replace_one", "add_or_remove_one"] = "replace_one"
     clip_rows: bool = False
     records: str | None = None
-    max_rows_per_person: int | None = field(default=None, metadata={"later": True})
+    max_rows_per_person: int | Literal["all"] | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_fields(
@@ -210,7 +217,14 @@ class Rows:
 
     def moved_rows(self, rows: int) -> int:
         """How many of so many rows one change moves at most."""
+        if self.max_rows_per_person == "all":
+            return rows
         return min(rows, self.max_rows_per_person or 1)
+
+    @property
+    def row_limit(self) -> int | None:
+        """How many rows of each person are used, by identifiers; None where there are none."""
+        return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
         """Largest lp norm among rows of so many entries whose own norm is one."""
@@ -263,8 +277,8 @@ class Rows:
         Which these are follows from the places of that person's rows alone: no change of another
         person's data moves the choice.
         """
-        assert self.max_rows_per_person is not None
-        kept = first_rows(people, self.max_rows_per_person)
+        assert self.row_limit is not None
+        kept = first_rows(people, self.row_limit)
         if kept.all():
             return rows
         if isinstance(rows, np.ndarray):
@@ -294,10 +308,10 @@ class Rows:
         verb = "replaced" if self.relation == "replace_one" else "added or removed"
         if self.max_rows_per_person is None:
             return f"one {self.label} ({self._row(bound)}) is {verb}"
-        rows = plural(self.max_rows_per_person, "row")
-        return (
-            f"one person (at most {rows} of {self._norm_of(bound)}, one per {self.label}) is {verb}"
-        )
+        rows = "all rows"
+        if self.max_rows_per_person != "all":
+            rows = f"at most {plural(self.max_rows_per_person, 'row')}"
+        return f"one person ({rows} of {self._norm_of(bound)}, one per {self.label}) is {verb}"
 
     @property
     def row(self) -> str:

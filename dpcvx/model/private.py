@@ -225,7 +225,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 f"Private '{label}' cannot be nonneg and nonpos at once; keep one. Bounds, "
                 "boolean=True and simplex=True have a sign as well."
             )
-        limited = isinstance(adjacency, Rows) and adjacency.max_rows_per_person is not None
+        limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
         if limited and (simplex or (limits is not None and not limits[0] <= 0 <= limits[1])):
             raise ModelError(
                 f"Private '{label}' has max_rows_per_person=, so rows beyond are set to zero, and "

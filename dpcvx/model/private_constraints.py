@@ -256,7 +256,7 @@ def check_readable(spec: PrivateSpec, what: str) -> None:
             "long, so the constraint would be kept for other data than yours. Drop clip_rows=True "
             "in dp.Rows(...) and declare a bound that all rows keep."
         )
-    if isinstance(spec.adjacency, Rows) and spec.adjacency.max_rows_per_person is not None:
+    if isinstance(spec.adjacency, Rows) and spec.adjacency.row_limit is not None:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', whose rows beyond max_rows_per_person= of one "
             "person are set to zero, so the constraint would be kept for other data than yours. "

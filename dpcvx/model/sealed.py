@@ -174,7 +174,7 @@ def stand_in(value: object, spec: PrivateSpec) -> Sealed:
         If the values do not fit `spec`.
     """
     source = seal(value)
-    if not isinstance(spec.adjacency, Rows) or spec.adjacency.max_rows_per_person is None:
+    if not isinstance(spec.adjacency, Rows) or spec.adjacency.row_limit is None:
         return Sealed(source, spec)
 
     def fetch() -> object:

@@ -178,7 +178,7 @@ class PrivateSpec:
             If the adjacency needs identifiers and there are none, or the other way round.
         """
         adjacency = self.adjacency
-        limit = adjacency.max_rows_per_person if isinstance(adjacency, Rows) else None
+        limit = adjacency.row_limit if isinstance(adjacency, Rows) else None
         fault = people if isinstance(people, str) else self._fault_of_people(people, limit)
         if fault is None:
             if limit is None:

@@ -425,7 +425,7 @@ def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
     values = [unseal(source, spec) for source, spec in zip(held, specs, strict=True)]
     first: dict[str, tuple[PrivateSpec, Sealed]] = {}
     for spec, source in zip(specs, held, strict=True):
-        if not isinstance(spec.adjacency, Rows) or spec.adjacency.max_rows_per_person is None:
+        if not isinstance(spec.adjacency, Rows) or spec.adjacency.row_limit is None:
             continue
         other, its = first.setdefault(spec.adjacency.label, (spec, source))
         if not np.array_equal(_known(source), _known(its)):

@@ -269,7 +269,20 @@ _CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip_norm=1.0
 
 
 def _check_records(form: NormalForm, owner: str) -> None:
-    """Refuse parts of the same records that disagree."""
+    """Refuse parts of the same records that disagree, and others beside the rows of one person."""
+    whole = [
+        isinstance(spec.adjacency, Rows) and spec.adjacency.max_rows_per_person == "all"
+        for spec in form.private
+    ]
+    labels = {spec.adjacency.label for spec in form.private if isinstance(spec.adjacency, Rows)}
+    if any(whole) and (not all(whole) or len(labels) > 1):
+        name = form.private[whole.index(True)].name
+        raise PrivacyError(
+            f"Private '{name}' of agent '{owner}' has max_rows_per_person='all', so all data of "
+            "the agent are one person's, but its other private objects would not change with it. "
+            "Declare all of them with dp.Rows(..., max_rows_per_person='all') and one records= "
+            "label, or give the rows identifiers with dp.ByPerson."
+        )
     known: dict[str, PrivateSpec] = {}
     for spec in form.private:
         if not isinstance(spec.adjacency, Rows):

@@ -584,7 +584,7 @@ def _require_neighbors(
     rows = {
         int(i if whose is None else whose[i])
         for s, a, b, whose in zip(specs, data, other, people, strict=True)
-        if isinstance(s.adjacency, Rows)
+        if isinstance(s.adjacency, Rows) and s.adjacency.max_rows_per_person != "all"
         for i in _rows_changed(s, a, b)
     }
     if len(labels) > 1 or len(rows) > 1:

@@ -158,9 +158,11 @@ def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> 
     J, spec = sensitivity.jacobians[k], sensitivity.private[k]
     weights = np.ones(spec.shape[0]) if J.nnz == 0 else row_norms(J, spec, p)
     assert isinstance(spec.adjacency, Rows)
-    if people is None or spec.adjacency.max_rows_per_person is None:
+    if spec.adjacency.max_rows_per_person == "all":
+        return [list(range(spec.shape[0]))]
+    if people is None or spec.adjacency.row_limit is None:
         return [[0]] if J.nnz == 0 else [[0], [int(np.argmax(weights))]]
-    kept = first_rows(people, spec.adjacency.max_rows_per_person)
+    kept = first_rows(people, spec.adjacency.row_limit)
     totals = np.bincount(people, np.where(kept, weights, 0.0))
     chosen = dict.fromkeys((int(people[0]), int(np.argmax(totals))))
     return [np.flatnonzero(kept & (people == one)).tolist() for one in chosen]

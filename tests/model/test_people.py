@@ -140,6 +140,20 @@ def test_the_limit_in_words():
     assert three.in_full != dp.Rows(1.0, records="visit", max_rows_per_person=4).in_full
 
 
+def test_all_rows_of_a_client_are_one_persons():
+    client = dp.Rows(1.0, max_rows_per_person="all")
+    assert str(client).startswith("one person (all rows of l2 norm at most 1, one per record)")
+    assert client.moved_rows(6) == 6 and client.allows(values(), -values())
+    private = visits(values(), "all")
+    assert np.array_equal(read(private), values())
+    with pytest.raises(dp.DataError, match="come with identifiers"):
+        visits(dp.ByPerson(values(), PEOPLE), "all")
+
+
+def test_numpy_counts_are_counts():
+    assert type(dp.Rows(1.0, max_rows_per_person=np.int64(3)).max_rows_per_person) is int
+
+
 def test_neighbors_of_people_are_added_or_removed_as_a_whole():
     two = dp.Rows(9.0, relation="add_or_remove_one", max_rows_per_person=2)
     full, gone, half = (values(3) for _ in range(3))

@@ -256,7 +256,7 @@ FORMATS = {
     b"dpx1": "86107a35cdd9474c7ab46292ee2982ba",
     b"dpx2": "7d1f77b0fcab43b9a97909a7dfa9f6db",
     b"dpx3": "2de14cd6bafb6a568c435cebafca8a2c",
-    b"dpx4": "dfc2cda33234d294b41e3b8b480888b2",
+    b"dpx4": "ecf56faa556e150a75b2549cdb9c769d",
 }
 UNIONS = (typing.Union, type(int | str))
 

@@ -77,7 +77,8 @@ def data_of(private, rng, fill=None):
 
 def neighbors(private, k, relation, rng):
     """Data, and those in which up to k rows of one person are others, or absent."""
-    fill, moved = rng.choice([None, 1, 2]), rng.choice(M, size=min(k, M), replace=False)
+    rows = M if k == "all" else min(k, M)
+    fill, moved = rng.choice([None, 1, 2]), rng.choice(M, size=rows, replace=False)
     data, other = data_of(private, rng, fill), data_of(private, rng, fill)
     fresh = [part.copy() for part in data]
     opposite = rng.integers(2) and not any(spec.sign for spec in private)
@@ -90,7 +91,7 @@ def neighbors(private, k, relation, rng):
     return tuple([part.ravel(order="F") for part in parts] for parts in (data, fresh))
 
 
-@pytest.mark.parametrize("k", [2, 20])
+@pytest.mark.parametrize("k", [2, "all"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=15)
@@ -132,7 +133,8 @@ def test_clipped_contributions_add_up():
         known = facts("clipped", relation, 3).sensitivity
         assert known.clipped_change == pytest.approx(3 * times * 0.3)
         assert known.bound(2).value == pytest.approx(3 * times * 0.3)
-        assert facts("clipped", relation, 99).sensitivity.moved_records == M
+        for k in (99, "all"):
+            assert facts("clipped", relation, k).sensitivity.moved_records == M
 
 
 def test_one_row_per_person_is_as_rows_without_a_limit():
@@ -143,7 +145,7 @@ def test_one_row_per_person_is_as_rows_without_a_limit():
 
 
 @pytest.mark.parametrize("p", [1, 2])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("k", [3, "all"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", ["squares", "means", "apart", "by twos"])
 @settings(max_examples=15)
@@ -171,7 +173,7 @@ def test_bounds_of_second_moments_are_reached(k):
         assert 0.8 * found.sensitivity <= np.linalg.norm(one - two) <= found.sensitivity
 
 
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("k", [3, "all"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", ["clipped", "clipped logistic"])
 @settings(max_examples=15)
@@ -239,4 +241,15 @@ def test_parts_of_records_have_one_limit():
     y = dp.Private(shape=M, name="y", adjacency=dp.Rows(1.0))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.abs(w) <= 1])
     with pytest.raises(dp.PrivacyError, match="in max_rows_per_person="):
+        dp.Problem([agent]).plan(epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    "other", [dp.Within(0.1), dp.Rows(1.0), dp.Rows(1.0, records="test", max_rows_per_person="all")]
+)
+def test_beside_all_rows_of_a_client_there_are_no_other_data(other):
+    X = dp.Private(shape=(M, N), name="X", adjacency=dp.Rows(1.0, max_rows_per_person="all"))
+    b = dp.Private(shape=N, name="b", adjacency=other)
+    agent = dp.Agent(cp.Minimize(cp.sum(X @ w) + b @ w), [cp.abs(w) <= 1], name="client")
+    with pytest.raises(dp.PrivacyError, match="'X' of agent 'client'.*would not change with it"):
         dp.Problem([agent]).plan(epsilon=1, delta=1e-6)

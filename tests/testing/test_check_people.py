@@ -191,3 +191,25 @@ def test_groups_move_the_rows_of_one_person_in_each_agent():
         dp.Problem(agents)
     plan = planned(dp.Problem(agents, groups=[["clinic", "lab"]]))
     assert "at once one person (at most 3 rows" in " ".join(str(plan.guarantee).split())
+
+
+def clients(scale=1.0):
+    """Federated learning by people who hold many rows each: clients' mean losses, clipped."""
+    rows = dp.Rows(1.0, max_rows_per_person="all")
+    w, agents = cp.Variable(N, name="w"), []
+    for k in range(3):
+        made = records()
+        X = dp.Private(made["X"], name=f"X{k}", adjacency=rows)
+        y = dp.Private(made["y"], name=f"y{k}", adjacency=rows)
+        loss = cp.sum(cp.logistic(-cp.multiply(y, X @ w))) / M
+        agents.append(dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], clip_norm=scale / M))
+    return dp.Problem(agents)
+
+
+def test_a_client_is_one_record_of_which_the_mean_of_clipped_slopes_is_released():
+    plan = planned(clients(scale=0.2))
+    assert plan.guarantee.agents[0].sensitivity == pytest.approx(2 * 0.2)
+    assert "one person (all rows of l2 norm at most 1" in " ".join(str(plan.guarantee).split())
+    found = dp.check_sensitivity(plan)
+    assert found and min(agent.ratio for agent in found.agents) == pytest.approx(1, rel=1e-3)
+    plan.run(seed=1)
