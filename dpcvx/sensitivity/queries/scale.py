@@ -34,7 +34,7 @@ class OfRecords(Query):
     ) -> tuple[float, str]:
         """One sentence for all of them."""
         return math.inf, (
-            f"{times} what one record can move each answer by, in units of its learned limit"
+            f"{times} what one change can move each answer by, in units of its learned limit"
         )
 
     @classmethod
