@@ -42,6 +42,8 @@ LOSSES = {
     "means": (lambda X, y: cp.sum(X @ w) - y @ np.arange(M) * w[0], None),
     "apart": (lambda X, y: y @ u + cp.sum(X @ w), None),
     "by twos": (lambda X, y: y @ (TWICE @ u[: M // 2]), None),
+    "mixed": (lambda X, y: logistic(X, y) + y @ u, None),
+    "weighted": (lambda X, y: cp.sum(cp.multiply(np.arange(1.0, M + 1), cp.logistic(X @ w))), None),
     "clipped": (squares, 0.3),
     "clipped logistic": (logistic, 0.1),
 }
@@ -126,6 +128,18 @@ def test_bounds_of_a_constant_jacobian_are_reached(relation, k):
     assert twos.bound(1).value == pytest.approx(times * 0.5 * k)
     both = {1: 1.0, 2: 2.0, 3: math.sqrt(6)}[k]  # rows that meet in pairs
     assert twos.bound(2).value == pytest.approx(times * 0.5 * both)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_records_of_several_weights_add_up_to_those_of_the_heaviest(k):
+    one = facts("weighted", "replace_one", 1).sensitivity.bound(2).value / M
+    found = facts("weighted", "replace_one", k).sensitivity.bound(2)
+    assert found.value == pytest.approx(one * sum(range(M - k + 1, M + 1))) and not found.tight
+
+
+def test_what_several_rows_do_together_is_called_an_upper_bound():
+    assert facts("by twos", "replace_one", 1).sensitivity.bound(2).tight
+    assert not facts("by twos", "replace_one", 2).sensitivity.bound(2).tight
 
 
 def test_clipped_contributions_add_up():
