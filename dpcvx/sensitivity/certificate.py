@@ -390,37 +390,44 @@ class Sensitivity:
         """Per kind of record, the bound of one change: of one record, or of one person's."""
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
-        kinds = {s.adjacency.label: s for s in self.private if isinstance(s.adjacency, Rows)}
+        several = self._several
         for spec, J in zip(self.private, jacobians, strict=True):
             if isinstance(spec.adjacency, Rows) and J.nnz:
                 label = spec.adjacency.label
                 share = row_norms(J, spec, p)
                 total[label] = total.get(label, 0.0) + share
                 parts.setdefault(label, []).append(J)
-        tight = {label: len(parts[label]) == 1 for label in total}
-        for spec in self.private:
-            if isinstance(spec.adjacency, Rows):
-                # A sign keeps a row from its opposite, and rows together may not do what each does.
-                several = spec.adjacency.moved_rows(spec.shape[0]) > 1
-                if several or (spec.sign and spec.size > spec.shape[0]):
-                    tight[spec.adjacency.label] = False
+        tight = {label: len(parts[label]) == 1 and label not in several for label in total}
+        for spec in self.private:  # a sign keeps a row from its opposite
+            if isinstance(spec.adjacency, Rows) and spec.sign and spec.size > spec.shape[0]:
+                tight[spec.adjacency.label] = False
         for task in self.records:
-            adjacency = self.adjacency_of(task)
-            label, several = adjacency.label, adjacency.moved_rows(task.count) > 1
-            if label in total or several:
-                share = self.record_change(task, p, scale, where)
-                total[label] = total[label] + share if label in total else share
+            label = self.adjacency_of(task).label
+            if label in total:
+                total[label] = total[label] + self.record_change(task, p, scale, where)
+            elif label in several:
+                total[label] = self.record_change(task, p, scale, where)
             else:
                 total[label] = np.full(1, self.largest_change(task, p, scale, where))
             tight[label], parts[label] = False, []
         found: dict[str, Bound] = {}
         for label, value in total.items():
-            adjacency, rows = kinds[label].adjacency, kinds[label].shape[0]
-            assert isinstance(adjacency, Rows)
-            apart = p == 2 and adjacency.moved_rows(rows) > 1 and parts[label]
-            meet = meeting(parts[label], rows) if apart else None
-            found[label] = Bound(of_person(value, adjacency, rows, meet), tight[label])
+            if label in several:
+                adjacency, rows = several[label]
+                meet = meeting(parts[label], rows) if p == 2 and parts[label] else None
+                found[label] = Bound(of_person(value, adjacency, rows, meet), tight[label])
+            else:
+                found[label] = Bound(largest_of(value), tight[label])
         return found
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[Rows, int]]:
+        """Kinds of records of which one change moves more than one, and how many there are."""
+        return {
+            spec.adjacency.label: (spec.adjacency, spec.shape[0])
+            for spec in self.private
+            if isinstance(spec.adjacency, Rows) and spec.adjacency.moved_rows(spec.shape[0]) > 1
+        }
 
     def adjacency_of(self, task: Contributions) -> Rows:
         """What one change of these records is."""
