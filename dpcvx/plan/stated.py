@@ -39,6 +39,10 @@ UNGROUPED = (
     "Each person's data sit with one agent: in one of its private objects, or in one row of those "
     "that share a records= label."
 )
+GROUPED = (
+    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
+    "that share a records= label."
+)
 BY_PERSON = (
     "If rows are counted by person, all rows of one person have one identifier, and the guarantee "
     "is for all of them together. Each person's identifiers and the number of rows of all people "
