@@ -105,6 +105,7 @@ def _product(node: Any) -> cp.Expression | None:
     if node.size != 1 or left.size != right.size or left.size == 1:
         return None
     first, second = _entries(left), _entries(right)
+    total: Any
     if _equal(first, second):
         total = _squares(first)
     elif all(map(_holds_private, (first, second))) and not (left.variables() and right.variables()):
