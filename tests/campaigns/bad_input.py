@@ -208,6 +208,13 @@ def protected(adjacency):
     return solved(dp.Problem([agent]))
 
 
+def by_person(values):
+    rows = dp.Rows(2.0, max_rows_per_person=1)
+    x, d = cp.Variable(1, name="x"), dp.Private(values, name="d", shape=(2, 1), adjacency=rows)
+    cost = cp.Minimize(cp.sum(cp.logistic(d @ x)))
+    return solved(dp.Problem([dp.Agent(cost, [cp.abs(x) <= 1], name="a")]))
+
+
 def asserted(sensitivity):
     x, d = cp.Variable(name="x"), dp.Private(1.0, name="d", adjacency=dp.Within(0.1))
     cost = cp.Minimize(cp.square(x - d))
@@ -257,6 +264,9 @@ Case = tuple[Callable[..., object], Callable[[], dict[str, object]], Callable[[o
 CALLS: dict[str, Case] = {
     "Within": (dp.Within, lambda: {"radius": 0.1}, nothing),
     "Rows": (dp.Rows, lambda: {"max_norm": 1.0}, protected),
+    "ByPerson": (
+        dp.ByPerson, lambda: {"values": np.ones((2, 1)), "people": ["a", "b"]}, by_person,
+    ),
     "Asserted": (dp.Asserted, lambda: {"l2": 1.0}, asserted),
     "Private": (
         dp.Private, lambda: {"data": np.ones(2), "adjacency": dp.Within(0.1), "name": "d"}, of_data,

@@ -138,7 +138,7 @@ def test_names_can_be_written_down(name):
 
 def shows(thing):
     raw = f"{thing!r}{thing}".encode() + pickle.dumps(thing)
-    marks = [m for s in SECRETS for m in (b"%d" % s, struct.pack("<d", s), struct.pack(">d", s))]
+    marks = [m for s in SECRETS for m in (b"%.1f" % s, struct.pack("<d", s), struct.pack(">d", s))]
     return any(mark in raw for mark in marks)
 
 

@@ -27,7 +27,10 @@ def load(data=None, **kwargs):
 
 
 def shows(thing):
-    """Whether text or pickled bytes contain a secret, in decimal or as eight bytes."""
+    """Whether text or pickled bytes contain a secret, in decimal or as eight bytes.
+
+    With its point: cvxpy numbers its objects, and reaches whole parts of secrets in long processes.
+    """
     raw = b"".join(
         [
             repr(thing).encode(),
@@ -37,7 +40,7 @@ def shows(thing):
             pickle.dumps(thing, protocol=0),
         ]
     )
-    marks = [m for s in SECRETS for m in (b"%d" % s, struct.pack("<d", s), struct.pack(">d", s))]
+    marks = [m for s in SECRETS for m in (b"%.1f" % s, struct.pack("<d", s), struct.pack(">d", s))]
     return any(mark in raw for mark in marks)
 
 
