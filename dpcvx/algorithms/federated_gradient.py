@@ -128,15 +128,15 @@ class FederatedGradient(Algorithm[Server, Member]):
         `dpcvx.defaults.predicted`.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody, and split the noise.
-    scale : LearnScale, optional
-        Spend a part of the budget to learn how far records move gradients, and how much their
-        losses bend; clip and steps follow from that. It takes the place of ``step=``, and takes no
-        ``sharing=``.
     max_colluders : int
         With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
         knows its own noise. An agent that adds no noise counts among them.
     returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
+    scale : LearnScale, optional
+        Spend a part of the budget to learn how far records move gradients, and how much their
+        losses bend; clip and steps follow from that. It takes the place of ``step=``, and takes no
+        ``sharing=``.
 
     Raises
     ------

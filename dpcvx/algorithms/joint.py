@@ -56,6 +56,25 @@ class Joint:
         return replace(self.data, P=sp.csc_array(self.data.P + more), q=q)
 
 
+@dataclass(frozen=True, eq=False)
+class AtPoint:
+    """A question to an agent about a point of all agents.
+
+    Attributes
+    ----------
+    at : ndarray, shape (n,)
+        The agent's components of the point.
+    place : ndarray of int
+        Where they are in the vector of all agents.
+    size : int
+        The length of that vector.
+    """
+
+    at: Array
+    place: Index
+    size: int
+
+
 def joint(program: Program) -> Joint:
     """One cone program of a program whose objectives were compiled."""
     parts, places = [], places_of(program)

@@ -33,6 +33,7 @@ from ..model.normal_form import NormalForm
 from ..model.quadratic import quadratic
 from ..model.record_curvature import RecordCurvature
 from .facts import Conditions
+from .joint import AtPoint
 from .program import LocalProgram, Program, once_per_kind
 
 Array = NDArray[np.float64]
@@ -163,17 +164,11 @@ QUESTIONS = ("bends", "curvature", "reaches", "gradient")
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleQuestion:
+class ScaleQuestion(AtPoint):
     """What agents are asked while the scale is learned, and for gradients in it.
 
     Attributes
     ----------
-    at : ndarray, shape (n,)
-        Its components of the common point.
-    place : ndarray of int
-        Where they are in the vector of all agents.
-    size : int
-        The length of that vector.
     what : {"bends", "curvature", "reaches", "gradient"}
         A count of records by curvature, sums of curvatures, a count by contribution, or a gradient.
     limit : float
@@ -182,9 +177,6 @@ class ScaleQuestion:
         Of sums of curvatures; what a record in the count beside a gradient weighs.
     """
 
-    at: Array
-    place: Index
-    size: int
     what: str
     limit: float
     unit: float
@@ -284,8 +276,8 @@ class Scale:
         what, limit = self.asked(t)
         unit = 1.0
         if what in ("bends", "curvature"):
-            own = self.bends[agent]
-            limit, unit = limit * own, own / max(self.bends)
+            reach = self.bends[agent]
+            limit, unit = limit * reach, reach / max(self.bends)
         if what == "gradient":
             unit = self.weight
         return ScaleQuestion(at, place, size, what, limit, unit)
@@ -301,12 +293,12 @@ class Scale:
             low, high = (low, middle) if above else (middle + 1, high)
         if t % (_COUNTS + 1) < _COUNTS:
             return replace(self, cells=(low, high))
-        found = 2.0 ** (-max(low - 0.5, 0.0) / 2)
+        quantile = 2.0 ** (-max(low - 0.5, 0.0) / 2)
         done = replace(self, cells=(0, _CELLS))
         if t <= _COUNTS:
-            return replace(done, limit=found)
-        found = self._within(found)
-        return replace(done, first=found, multiple=found)
+            return replace(done, limit=quantile)
+        quantile = self._within(quantile)
+        return replace(done, first=quantile, multiple=quantile)
 
     def _part(self, t: int) -> float:
         """The part of the records that exceeds the limit; more where noise alone may count so many.
@@ -369,21 +361,18 @@ class Scale:
 
         far, most = free(np.arange(1.0, T0 + 1)).sum(), 1.5 / self.largest
         base, s = free(np.arange(1.0, T + 1) * T0 / T) * T0 / T, 1.0
-        found = np.minimum(most, s * base)
-        while found.sum() < far * (1 - 1e-9) and found.min() < most:
+        eta = np.minimum(most, s * base)
+        while eta.sum() < far * (1 - 1e-9) and eta.min() < most:
             s *= 1.25
-            found = np.minimum(most, s * base)
-        return float(found[t - ROUNDS - 1]) * self.brake
+            eta = np.minimum(most, s * base)
+        return float(eta[t - ROUNDS - 1]) * self.brake
 
     def said(self) -> str:
         """What was learned, for the result."""
+        tighter = ", so that tighter bounds would do" if self.multiple < 0.5 else ""
         return (
             f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
-            "bounds allow a record at the start, so that tighter bounds would do; losses bend by "
-            f"{self.mean:.3g} on average and by {self.largest:.3g} at most"
-            if self.multiple < 0.5
-            else f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what "
-            f"declared bounds allow a record at the start; losses bend by {self.mean:.3g} on "
+            f"bounds allow a record at the start{tighter}; losses bend by {self.mean:.3g} on "
             f"average and by {self.largest:.3g} at most"
         )
 
@@ -409,23 +398,12 @@ def _bends(local: LocalProgram) -> float:
     if not records_of(local) or local.clip is None:
         return 0.0
     (clip,) = local.sensitivity().clips
-    sizes: list[float] = []
-    for label in (1.0, -1.0, 0.0):
-        made_up = filled(local.form, label)
-        curved = RecordCurvature.at(local.form, made_up, clip, local.start)
-        sizes.append(curved.greatest)
-    return max(sizes) or 1.0
-
-
-def filled(form: NormalForm, label: float) -> list[Array]:
-    """Records at their bounds, all alike: features, and labels times a number."""
-    data: list[Array] = []
-    for k, spec in enumerate(form.private):
-        assert isinstance(spec.adjacency, Rows)
-        count = spec.size // spec.shape[0]
-        entry = spec.adjacency.max_norm * spec.adjacency.stretch(2, count).item() / math.sqrt(count)
-        side = {"nonneg": abs(label), "nonpos": -abs(label), None: label}[spec.sign]
-        if k in form.factors:
-            side = -1.0 if spec.sign == "nonpos" else 1.0
-        data.append(np.full(spec.size, side * entry))
-    return data
+    made_up = (local.form.filled(labels, features=1.0) for labels in (1.0, -1.0, 0.0))
+    return (
+        max(
+            RecordCurvature.at(local.form, data, clip, local.start).greatest
+            for data in made_up
+            if data is not None
+        )
+        or 1.0
+    )

@@ -21,7 +21,7 @@ from ..privacy.split_noise import require_three
 from ..sensitivity.queries.gradients import Summand
 from .base import Oracle, SecretSums
 from .facts import PublicFacts
-from .joint import size_of
+from .joint import AtPoint, size_of
 from .program import Program
 from .summed import SecretSharing, SplitSharing, delivered, divided
 
@@ -84,24 +84,15 @@ def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> Secre
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Question(AtPoint):
     """What an agent is asked first: its term of the sum.
 
     Attributes
     ----------
-    at : ndarray, shape (n,)
-        Its components of the common point.
-    place : ndarray of int
-        Where they are in the vector of all agents.
-    size : int
-        The length of that vector.
     sums : SecretSum or None
         None if the server side adds up.
     """
 
-    at: Array
-    place: Index
-    size: int
     sums: SecretSum | None
 
 

@@ -15,7 +15,6 @@ from ..algorithms.base import Algorithm
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
-from ..algorithms.learned_scale import LearnScale
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
@@ -34,7 +33,7 @@ from ..privacy.accounting import check_delta
 from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
 from .forecast import SQUARED, noise_over_signal
-from .learning import refused, with_learning
+from .learning import asked_scale, refused, with_learning
 from .margins import margin_ratio, margin_shares
 from .noisy_rounds import NoisyRounds, best_rounds
 from .response import Response
@@ -109,13 +108,13 @@ def choose(
         if noisy and request.epsilon is not None and known is not None and not known.linear:
             if given.release != "once" and _summable(known.program):
                 learned = with_learning(problem, known, _stepwise(problem, given, True))
-            drowned = learned or _drowned(problem, known, given, request)
-            request, known = drowned or (request, known)
-    elif isinstance(request.algorithm, FederatedGradient) and _asks(request):
+            stepwise = learned or _drowned(problem, known, given, request)
+            request, known = stepwise or (request, known)
+    elif asked_scale(request) is not None:
         known = known or study(problem)
         learned = with_learning(problem, known, request)
         request, known = learned or (request, known)
-    if noisy and learned is None and isinstance(request.scale, LearnScale):
+    if noisy and learned is None and asked_scale(request) is not None:
         raise refused("the problem leaves no choice of sums of gradients of records")
     request = replace(request, release=request.release or "each_step")
     settled = learned is not None or (named and request.release == "each_step")
@@ -138,12 +137,6 @@ def choose(
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
     return _filled(request), known
-
-
-def _asks(request: Selection) -> bool:
-    """Whether users ask for a scale that is learned, of a method that they name."""
-    method = request.algorithm
-    return isinstance(request.scale, LearnScale) or getattr(method, "scale", None) is not None
 
 
 def _filled(request: Selection) -> Selection:

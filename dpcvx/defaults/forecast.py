@@ -185,9 +185,7 @@ def of_steps(
     jumps : bool
         Whether slopes jump, so that the gap is a bound for data that bend nothing.
     """
-    sizes = [agent.program.n for agent in agents]
-    noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
-    most = 2 * sum(known.slope)
+    noise, most = _averaged(agents, known, steps)
     if 0 < most < math.inf and noise >= _LOUD * most:
         return (
             f"averaged over all steps and agents, the noise is {_times(noise / most)} the largest "
@@ -197,6 +195,13 @@ def of_steps(
         return f"{UNTOLD}. {_may_leave(left, jumps)}"
     reads = any(agent.sensitivity is not None and agent.sensitivity.records for agent in agents)
     return UNTOLD if reads else ""
+
+
+def _averaged(agents: Agents, known: Conditions, steps: int) -> tuple[float, float]:
+    """The noise in the sum of all agents, averaged over steps; and the most that data can do."""
+    sizes = [agent.program.n for agent in agents]
+    noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
+    return noise, 2 * sum(known.slope)
 
 
 def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
@@ -215,10 +220,8 @@ def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
     hidden = [
         agent for agent in agents if agent.sensitivity is not None and agent.noise is not None
     ]
-    together, most = len(hidden) - 1, 2 * sum(known.slope)
-    noise = math.sqrt(
-        sum(a.program.n * c**2 for a, c in zip(agents, known.noise, strict=True)) / steps
-    )
+    together = len(hidden) - 1
+    noise, most = _averaged(agents, known, steps)
     if together < _MANY or any(agent.share > 1 for agent in hidden):
         return ""
     if not noise > _AUDIBLE * most or not 0 < most < math.inf:

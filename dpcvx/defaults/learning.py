@@ -37,9 +37,6 @@ _WHY = (
     "{noise:.2g} % of the largest sum that records can have; above {loudest:.0f} % nothing is "
     "learned. scale='declared' goes by declared bounds alone"
 )
-
-
-_SHORT = "rounds={} leaves no step, as the first {} rounds learn. Raise rounds="
 # Noise of one release next to the largest sum, where there is none.
 _QUIET = 1e-3
 
@@ -53,7 +50,7 @@ class Learned(NamedTuple):
     """A request and a problem for a scale that is learned."""
 
     request: Selection
-    known: Study
+    study: Study
 
 
 def refused(reason: str) -> PrivacyError:
@@ -64,7 +61,13 @@ def refused(reason: str) -> PrivacyError:
     )
 
 
-def with_learning(problem: Declaration, known: Study, request: Selection) -> Learned | None:
+def asked_scale(request: Selection) -> LearnScale | None:
+    """What users ask to be learned, of the plan or of a method; None where they leave it open."""
+    scale = getattr(request.algorithm, "scale", None) or request.scale
+    return scale if isinstance(scale, LearnScale) else None
+
+
+def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
     """The request and the problem for a scale that is learned; None where it is not.
 
     By default it is not where noise is louder than a scale, where slopes jump, and where users
@@ -73,7 +76,7 @@ def with_learning(problem: Declaration, known: Study, request: Selection) -> Lea
     Parameters
     ----------
     problem : Declaration
-    known : Study
+    study : Study
     request : Selection
         With a method and a budget.
 
@@ -85,36 +88,38 @@ def with_learning(problem: Declaration, known: Study, request: Selection) -> Lea
     method = request.algorithm
     if not isinstance(method, FederatedGradient) or request.scale == "declared":
         return None
-    asked = method.scale or (request.scale if isinstance(request.scale, LearnScale) else None)
-    if asked is None and method != FederatedGradient():
+    asked = asked_scale(request)
+    if asked is None and (method != FederatedGradient() or not _smooth(study)):
         return None
-    found = _learned(problem, known, request, method, asked or LearnScale())
-    if asked is not None:
-        if isinstance(found, str):
-            raise refused(found)
-        return found
-    if isinstance(found, str) or not _smooth(known):
-        return None
-    chosen = found.request.algorithm
-    assert isinstance(chosen, FederatedGradient)
-    scale = chosen.scale
-    assert scale is not None and scale.noise is not None
-    if scale.noise > LOUDEST:
-        return None
-    words = {"share": 100 * scale.share, "noise": 100 * scale.noise, "loudest": 100 * LOUDEST}
-    return Learned(found.request.chosen("scale", _WHY.format(**words)), found.known)
-
-
-def _learned(
-    problem: Declaration,
-    known: Study,
-    request: Selection,
-    method: FederatedGradient,
-    scale: LearnScale,
-) -> Learned | str:
-    """With the numbers of a scale that is learned; or why it is not possible."""
+    scale = asked or LearnScale()
     if request.mechanism is None:
-        return _exactly(known, request, method, scale)
+        prepared = _quiet(study, request, scale)
+    else:
+        prepared = _noisy(problem, study, request, scale)
+    if isinstance(prepared, str):
+        if asked is not None:
+            raise refused(prepared)
+        return None
+    scale, reaching = prepared
+    assert scale.noise is not None
+    if asked is None and scale.noise > LOUDEST:
+        return None
+    if scale.most is None and request.mechanism is not None:
+        scale = _in_range(problem, study, request, reaching, scale)
+    rounds, algorithm = request.rounds or scale.rounds, replace(method, scale=scale)
+    request = replace(request, algorithm=algorithm, rounds=rounds)
+    if request.chooses_noise:
+        request = replace(request, mechanism="gaussian")
+    if asked is None:
+        words = {"share": 100 * scale.share, "noise": 100 * scale.noise, "loudest": 100 * LOUDEST}
+        request = request.chosen("scale", _WHY.format(**words))
+    return Learned(request, reaching)
+
+
+def _noisy(
+    problem: Declaration, study: Study, request: Selection, scale: LearnScale
+) -> tuple[LearnScale, Study] | str:
+    """The scale with the noise of one release, and the problem with clips; or an obstacle."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -123,61 +128,53 @@ def _learned(
         return "it divides a budget of Gaussian noise. Give epsilon=, and delta= above 0"
     if request.observer != "everyone" or request.release == "once":
         return "it needs noise in every step. Leave observer= and release= out"
-    reaching = _looked_at(known)
+    reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching
-    if scale.most is None:
-        scale = _in_range(problem, known, request, reaching, scale)
-    program, T = reaching.program, 0
-    for _ in range(2):  # how many rounds there are follows from the noise of one
-        steps = replace(method, scale=scale)
-        T, needs = request.rounds or scale.rounds, steps.requirements
-        if T <= len(scale.parts):
-            return _SHORT.format(T, len(scale.parts))
-        agents = agents_of(problem, program, reaching.sensitivities, needs)
-        noises = asked_of(problem, noise, request.epsilon)
-        noisy = calibrated(agents, noises, needs, T, T, request.delta, False)
-        public = conditions(program, noisy, T, noisy_steps=True)
-        scale = replace(scale, noise=_rounded(scale.resolved(public, program).noise))
-    steps = replace(method, scale=scale)
-    return Learned(replace(request, algorithm=steps, rounds=T, mechanism=noise), reaching)
+    # The noise of one release with the whole budget is the same for any number of rounds.
+    rounds, needs = request.rounds or scale.rounds, FederatedGradient(scale=scale).requirements
+    agents = agents_of(problem, reaching.program, reaching.sensitivities, needs)
+    noises = asked_of(problem, noise, request.epsilon)
+    noisy = calibrated(agents, noises, needs, rounds, rounds, request.delta, False)
+    public = conditions(reaching.program, noisy, rounds, noisy_steps=True)
+    resolved = scale.resolved(public, reaching.program)
+    assert resolved.noise is not None
+    return replace(scale, noise=_rounded(resolved.noise)), reaching
 
 
-def _exactly(
-    known: Study, request: Selection, method: FederatedGradient, scale: LearnScale
-) -> Learned | str:
+def _quiet(study: Study, request: Selection, scale: LearnScale) -> tuple[LearnScale, Study] | str:
     """The same where noise is off: what is learned is exact, and so are the steps."""
-    reaching = _looked_at(known)
+    reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching
-    scale = replace(scale, noise=_QUIET if scale.noise is None else scale.noise)
-    rounds = request.rounds or scale.rounds
-    if rounds <= len(scale.parts):
-        return _SHORT.format(rounds, len(scale.parts))
-    steps = replace(method, scale=scale)
-    return Learned(replace(request, algorithm=steps, rounds=rounds), reaching)
+    return replace(scale, noise=_QUIET if scale.noise is None else scale.noise), reaching
 
 
-def _looked_at(known: Study) -> Study | str:
-    """The problem with clips that reach as far as declared bounds; or what is in the way."""
-    agents = known.program.agents
-    reason = next(filter(None, once_per_kind(agents, partial(_obstacle, known))), "")
-    reaching = None if reason else _reaching(known)
-    return reaching or reason or _NO_LOSS.format(agents[0].name)
+def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
+    """The problem with clips that reach as far as declared bounds; or an obstacle."""
+    agents, learning = study.program.agents, len(scale.parts)
+    obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
+    if not obstacle and request.rounds is not None and request.rounds <= learning:
+        obstacle = (
+            f"rounds={request.rounds} leaves no step, as the first {learning} rounds learn. Raise "
+            "rounds="
+        )
+    reaching = None if obstacle else _reaching(study)
+    return reaching or obstacle or _NO_LOSS.format(agents[0].name)
 
 
-def _obstacle(known: Study, local: LocalProgram) -> str:
+def _obstacle(study: Study, local: LocalProgram) -> str:
     """Why no scale is learned of an agent's records; empty if it can be, or nothing is private."""
-    own, name = known.sensitivities[local.name], local.name
-    if own is None and not local.form.private:
-        return ""
-    alone = own is not None and own.weights is None and own.asserted is None
-    if own is None or not alone or len(own.records) != 1 or local.limits:
+    sensitivity, name = study.sensitivities[local.name], local.name
+    if sensitivity is None:
+        return _NO_LOSS.format(name) if local.form.private else ""
+    claimed = sensitivity.weights is not None or sensitivity.asserted is not None
+    if claimed or len(sensitivity.records) != 1 or local.limits:
         return _NO_LOSS.format(name)
     reached = [atom for atom in local.form.atoms if all(map(bool, local.form.reach(atom)))]
     if all(atom.rule.product is not None for atom in reached):
         return f"the losses of agent '{name}' are linear in its variables, and have no curvature"
-    if local.n != size_of(known.program):
+    if local.n != size_of(study.program):
         return f"agent '{name}' holds some of the variables only. Let all agents hold all of them"
     if local.n > _WIDEST or _scores(local.form) * local.n > _LARGEST:
         return (
@@ -193,11 +190,11 @@ def _scores(form: NormalForm) -> int:
     return max((math.prod(atom.shape) for atom in products), default=0)
 
 
-def _smooth(known: Study) -> bool:
+def _smooth(study: Study) -> bool:
     """Whether losses of records are smooth, and agents have no clips of their own."""
     return all(
         once_per_kind(
-            known.program.agents, lambda local: local.clip is None and _is_smooth(local.form)
+            study.program.agents, lambda local: local.clip is None and _is_smooth(local.form)
         )
     )
 
@@ -217,60 +214,58 @@ def _is_smooth(form: NormalForm) -> bool:
     )
 
 
-def _reaching(known: Study) -> Study | None:
+def _reaching(study: Study) -> Study | None:
     """The problem with clips at what declared bounds allow at the start; None if there is none."""
 
     def reach(local: LocalProgram) -> float | None:
-        own = known.sensitivities[local.name]
-        if own is None or not own.records:
+        sensitivity = study.sensitivities[local.name]
+        if sensitivity is None:
             return None
         if local.clip is not None:
             return local.clip
+        (records,) = sensitivity.records
         try:
-            for task in own.records:
-                task.clipping(1.0)
-            found = max(task.largest(2, Extent.at(local.start)) for task in own.records)
-            return _rounded(found)
+            records.clipping(1.0)
+            return _rounded(records.largest(2, Extent.at(local.start)))
         except Unbounded:
             return math.nan
 
-    clips = once_per_kind(known.program.agents, reach)
+    clips = once_per_kind(study.program.agents, reach)
     if not all(clip is None or 0 < clip < math.inf for clip in clips):
         return None
-    found = known.clipped(clips)
-    alone = (own is None or own.clips_alone for own in found.sensitivities.values())
-    return found if all(alone) else None
+    reaching = study.clipped(clips)
+    derived = filter(None, reaching.sensitivities.values())
+    return reaching if all(sensitivity.clips_alone for sensitivity in derived) else None
 
 
 def _in_range(
-    problem: Declaration, known: Study, request: Selection, reaching: Study, scale: LearnScale
+    problem: Declaration, study: Study, request: Selection, reaching: Study, scale: LearnScale
 ) -> LearnScale:
     """With the largest clip, and the smallest, as multiples of these.
 
     Where slopes of losses are bounded at all scores, the largest is the clip of declared steps, if
-    these have one.
-    Beside penalties, the smallest leaves records the stronger pull.
+    these have one. Beside penalties, the smallest leaves records the stronger pull.
     """
-    program = known.program
-    agents = agents_of(problem, program, known.sensitivities, FederatedGradient().requirements)
+    program, declared = study.program, FederatedGradient()
+    agents = agents_of(problem, program, study.sensitivities, declared.requirements)
     distance = landscape(program, conditions(program, agents, 1, noisy_steps=False)).distance
     lengths = [local.clip for local in reaching.program.agents]
-    scale = replace(scale, least=_rounded(beside_penalties(known, lengths, distance)))
-    plain = replace(request, algorithm=FederatedGradient(), rounds=None)
-    steps = best_rounds(problem, known, plain)
-    hides = steps is not None and steps.hides_clips
-    declared = with_clips(known, distance) if hides else None
-    if declared is None:
+    scale = replace(scale, least=_rounded(beside_penalties(study, lengths, distance)))
+    steps = best_rounds(problem, study, replace(request, algorithm=declared, rounds=None))
+    clipped = None if steps is None or not steps.hides_clips else with_clips(study, distance)
+    if clipped is None:
         return scale
-    found = math.inf
-    for local, clip in zip(declared.known.program.agents, lengths, strict=True):
-        own = known.sensitivities[local.name]
-        if own is not None and local.clip and clip and not grows(local, own):
-            found = min(found, local.clip / clip)
-    return replace(scale, most=_rounded(found)) if found < math.inf else scale
+    ratios = [
+        local.clip / length
+        for local, length in zip(clipped.known.program.agents, lengths, strict=True)
+        if (sensitivity := study.sensitivities[local.name]) is not None
+        and local.clip
+        and length
+        and not grows(local, sensitivity)
+    ]
+    return replace(scale, most=_rounded(min(ratios))) if ratios else scale
 
 
-def _rounded(number: float | None) -> float:
+def _rounded(number: float) -> float:
     """To three digits: fingerprints name it, and processors round its last digits differently."""
-    assert number is not None
     return float(f"{number:.3g}")

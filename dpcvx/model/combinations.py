@@ -57,16 +57,16 @@ def image(
 
 def tidy(M: Matrix) -> Matrix:
     """Return a matrix as the identity, if it is one, or as `compact` does."""
-    one = isinstance(M, np.ndarray) and M.shape == (1, 1) and M[0, 0] == 1
-    return Identity(M.shape[0]) if one or _is_identity(M) else compact(M)
+    unit = isinstance(M, np.ndarray) and M.shape == (1, 1) and M[0, 0] == 1
+    return Identity(M.shape[0]) if unit or _is_identity(M) else compact(M)
 
 
 def _is_identity(F: Matrix) -> bool:
     """Return whether products with a matrix change nothing."""
     if not sp.issparse(F) or F.shape[0] != F.shape[1]:
         return False
-    rows, own = csr(F), np.arange(F.shape[0])
-    if rows.nnz != own.size:
+    rows, diagonal = csr(F), np.arange(F.shape[0])
+    if rows.nnz != diagonal.size:
         return False
-    placed = np.array_equal(rows.indptr[:-1], own) and np.array_equal(rows.indices, own)
+    placed = np.array_equal(rows.indptr[:-1], diagonal) and np.array_equal(rows.indices, diagonal)
     return placed and bool(np.all(rows.data == 1))

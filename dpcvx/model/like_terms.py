@@ -90,9 +90,9 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
         terms: list[tuple[int, Matrix]] = []
         for j, M in u.terms:
             entries = form.atoms[j].rule.product == "entry" and uses[j] == 1
-            found = _summed_product(form, form.atoms[j], csr(M)) if entries else None
-            if found is not None:
-                atoms[j], M = found
+            product = _summed_product(form, form.atoms[j], csr(M)) if entries else None
+            if product is not None:
+                atoms[j], M = product
             terms.append((j, M))
         return replace(u, terms=tuple(terms))
 
@@ -100,8 +100,8 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
     args = {j: tuple(map(moved, atom.args)) for j, atom in enumerate(form.atoms)}
     same = (atoms[j] is form.atoms[j] for j in args)
     pairs = zip(atoms, args.values(), same, strict=True)
-    kept = tuple(replace(atom, args=own) if still else atom for atom, own, still in pairs)
-    return replace(form, atoms=kept, root=root)
+    atoms_now = tuple(replace(atom, args=new) if still else atom for atom, new, still in pairs)
+    return replace(form, atoms=atoms_now, root=root)
 
 
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
@@ -137,8 +137,8 @@ def _beside(form: NormalForm) -> NormalForm:
 
     ``X1 @ u + X2 @ v`` is ``[X1, X2] @ [u, v]``.
     """
-    found = ((j, _as_product(form, atom)) for j, atom in enumerate(form.atoms))
-    products = {j: atom for j, atom in found if atom is not None}
+    candidates = ((j, _as_product(form, atom)) for j, atom in enumerate(form.atoms))
+    products = {j: atom for j, atom in candidates if atom is not None}
     if len(products) < 2:
         return form
     uses, atoms = _uses(form), list(form.atoms)
@@ -151,21 +151,21 @@ def _beside(form: NormalForm) -> NormalForm:
                 inner = right.shape[0]
                 shape = left.h.size // inner, right.shape[1:], len(left.shape)
                 part = csr(M)
-                own = part.indptr.tobytes(), part.indices.tobytes(), part.data.tobytes()
-                groups.setdefault((left.G[0][0], *shape, *own), []).append(j)
+                entries = part.indptr.tobytes(), part.indices.tobytes(), part.data.tobytes()
+                groups.setdefault((left.G[0][0], *shape, *entries), []).append(j)
         gone = set[int]()
         for group in groups.values():
-            found = _side_by_side([products[j] for j in group]) if len(group) > 1 else None
-            if found is not None:
-                atoms[group[0]] = found
+            joint = _side_by_side([products[j] for j in group]) if len(group) > 1 else None
+            if joint is not None:
+                atoms[group[0]] = joint
                 gone |= set(group[1:])
         return replace(u, terms=tuple((j, M) for j, M in u.terms if j not in gone))
 
     root = joined(form.root)
     moved = {j: tuple(map(joined, atom.args)) for j, atom in enumerate(form.atoms)}
     # Products read no atoms, so that their arguments stay.
-    kept = (a if j in products else replace(a, args=moved[j]) for j, a in enumerate(atoms))
-    return replace(form, atoms=tuple(kept), root=root)
+    rest = (a if j in products else replace(a, args=moved[j]) for j, a in enumerate(atoms))
+    return replace(form, atoms=tuple(rest), root=root)
 
 
 def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
@@ -201,9 +201,9 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
     """One product of the columns of all; None where they read the same entries."""
     lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
     read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
-    if np.unique(np.concatenate(read)).size < sum(own.size for own in read):
+    if np.unique(np.concatenate(read)).size < sum(columns.size for columns in read):
         return None
-    order = np.argsort([own[0] if own.size else 0 for own in read], kind="stable")
+    order = np.argsort([columns[0] if columns.size else 0 for columns in read], kind="stable")
     inner = [u.shape[0] for u in rights]
     rows, across = lefts[0].h.size // inner[0], rights[0].h.size // inner[0]
     G = sp.csr_array(sp.vstack([csr(lefts[k].G[0][1]) for k in order]))
@@ -212,13 +212,13 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
     left = Combination(shape, None, ((lefts[0].G[0][0], tidy(G)),), zeros(rows * width))
     # Column-major: column c of all, one upon the other.
     starts = np.cumsum([0, *(inner[k] for k in order)])
-    place = np.concatenate(
+    positions = np.concatenate(
         [
             (start + np.arange(inner[k]) + width * np.arange(across)[:, np.newaxis]).ravel()
             for k, start in zip(order, starts, strict=False)
         ]
     )
-    back = np.argsort(place)
+    back = np.argsort(positions)
     F = sp.csr_array(sp.csr_array(sp.vstack([csr(rights[k].F) for k in order]))[back])
     h = np.concatenate([rights[k].h for k in order])[back]
     right = Combination((width, *rights[0].shape[1:]), None, (), h if h.any() else zeros(h.size))
@@ -234,17 +234,19 @@ def _used(form: NormalForm) -> NormalForm:
             read |= {i for u in form.atoms[j].args for i, _ in u.terms}
     if len(reached) == len(form.atoms):
         return form
-    place = {j: k for k, j in enumerate(sorted(reached))}
+    number = {j: k for k, j in enumerate(sorted(reached))}
 
     def moved(u: Combination) -> Combination:
-        return replace(u, terms=tuple((place[j], M) for j, M in u.terms))
+        return replace(u, terms=tuple((number[j], M) for j, M in u.terms))
 
-    atoms = [form.atoms[j] for j in place]
-    kept = tuple(replace(atom, args=tuple(map(moved, atom.args))) for atom in atoms)
-    return replace(form, atoms=kept, root=moved(form.root))
+    atoms = [form.atoms[j] for j in number]
+    used = tuple(replace(atom, args=tuple(map(moved, atom.args))) for atom in atoms)
+    return replace(form, atoms=used, root=moved(form.root))
 
 
 class _Gathering:
+    """Atoms level by level, those of one rule stacked where they read different entries."""
+
     def __init__(self, form: NormalForm) -> None:
         self._old = form
         self._atoms: list[Atom] = []
@@ -367,9 +369,11 @@ class _Gathering:
     def _stack(self, parts: Sequence[_Part]) -> None:
         first, counts = parts[0], [part.stacked[0].rows for part in parts]
         starts = np.cumsum([0, *counts])
-        count, place = int(starts[-1]), _order(parts)
+        count, positions = int(starts[-1]), _order(parts)
         stacked = [
-            _joined([part.stacked[k] for part in parts], starts, place, first.rule.rows == "entry")
+            _joined(
+                [part.stacked[k] for part in parts], starts, positions, first.rule.rows == "entry"
+            )
             for k in range(len(first.stacked))
         ]
         shape = (count,)
@@ -380,8 +384,8 @@ class _Gathering:
         index = len(self._atoms)
         self._add(Atom(first.rule, first.data, tuple(stacked), shape))
         for part, start, rows in zip(parts, starts, counts, strict=False):
-            own = place[start : start + rows]
-            where = (own + count * np.arange(part.columns)[:, np.newaxis]).ravel()
+            here = positions[start : start + rows]
+            where = (here + count * np.arange(part.columns)[:, np.newaxis]).ravel()
             self._place[part.atom] = index, where, part.weight
         if all(part.atom in self._outer for part in parts):
             self._sums.add(index)
@@ -395,8 +399,8 @@ class _Gathering:
         name, data, last = total
         numbers = [Combination((), None, (), np.array([value])) for value in last]
         self._atoms[j] = Atom(rule_named(name), data, (*atom.args, *numbers), ())
-        own = tidy(sp.csr_array([[weight[0]]]))
-        return replace(root, terms=tuple((i, own if i == j else M) for i, M in root.terms))
+        number = tidy(sp.csr_array([[weight[0]]]))
+        return replace(root, terms=tuple((i, number if i == j else M) for i, M in root.terms))
 
 
 def _size(atom: Atom) -> int:
@@ -439,13 +443,13 @@ def _turned(u: Combination) -> Combination:
 def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
     """Row, column of the matrix that the combination is, column of M, and value of the entries."""
     part = csr(M).tocoo()
-    kept = part.data != 0
-    place, columns, values = part.row[kept], part.col[kept], part.data[kept]
+    filled = part.data != 0
+    position, columns, values = part.row[filled], part.col[filled], part.data[filled]
     if rows.u.h.size < rows.rows * rows.width:  # a number that is repeated
         copies = rows.rows
-        own = np.repeat(np.arange(copies), place.size)
-        return own, 0 * own, np.tile(columns, copies), np.tile(values, copies)
-    return place % rows.rows, place // rows.rows, columns, values
+        copy = np.repeat(np.arange(copies), position.size)
+        return copy, 0 * copy, np.tile(columns, copies), np.tile(values, copies)
+    return position % rows.rows, position // rows.rows, columns, values
 
 
 def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
@@ -476,41 +480,41 @@ def _order(parts: Sequence[_Part]) -> Index:
     """The place of each row: in the order of the entries that rows read first."""
     keys: list[Index] = []
     for part in parts:
-        own = next(rows for rows in part.stacked if _sources(rows.u))
-        key = np.full(own.rows, np.iinfo(np.intp).max)
-        place, _, columns, _ = _entries(own, _sources(own.u)[0][1])
-        np.minimum.at(key, place, columns)
+        read = next(rows for rows in part.stacked if _sources(rows.u))
+        key = np.full(read.rows, np.iinfo(np.intp).max)
+        position, _, columns, _ = _entries(read, _sources(read.u)[0][1])
+        np.minimum.at(key, position, columns)
         keys.append(key)
     order = np.argsort(np.concatenate(keys), kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return place
+    position = np.empty_like(order)
+    position[order] = np.arange(order.size)
+    return position
 
 
-def _joined(each: Sequence[_Rows], starts: Index, place: Index, flat: bool) -> Combination:
+def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
     """Combinations with the rows of one upon those of the other, in their places."""
-    count, width = place.size, each[0].width
+    count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
     sizes: dict[Hashable, int] = {}
     h = np.zeros((count, width))
     for rows, start in zip(each, starts, strict=False):
-        u, own = rows.u, place[start : start + rows.rows]
+        u, here = rows.u, positions[start : start + rows.rows]
         if has_entries(u.h):
             whole = u.h.size == rows.rows * width
-            h[own] = u.h.reshape((rows.rows, width), order="F") if whole else u.h
+            h[here] = u.h.reshape((rows.rows, width), order="F") if whole else u.h
         for source, M in [*([] if u.F is None else [("x", u.F)]), *_sources(u)]:
             row, column, columns, values = _entries(rows, M)
-            parts.setdefault(source, []).append((own[row] + count * column, columns, values))
+            parts.setdefault(source, []).append((here[row] + count * column, columns, values))
             sizes[source] = M.shape[1]
-    found = {key: _matrix(part, (count * width, sizes[key])) for key, part in parts.items()}
+    matrices = {key: _matrix(part, (count * width, sizes[key])) for key, part in parts.items()}
     constant = h.ravel(order="F") if h.any() else zeros(count * width)
     shape = (count,) if flat else (count, width)
-    if flat and not found and (constant == constant[0]).all():
+    if flat and not matrices and (constant == constant[0]).all():
         return Combination((), None, (), np.array([constant[0]]))
-    pairs = [(key, M) for key, M in found.items() if isinstance(key, tuple)]
+    pairs = [(key, M) for key, M in matrices.items() if isinstance(key, tuple)]
     return Combination(
         shape,
-        csr(found["x"]) if "x" in found else None,
+        csr(matrices["x"]) if "x" in matrices else None,
         tuple((key[1], M) for key, M in pairs if key[0] == "data"),
         constant,
         tuple((key[1], M) for key, M in pairs if key[0] == "atom"),

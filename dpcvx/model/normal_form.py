@@ -306,18 +306,32 @@ class NormalForm:
         sign : float
             Of the entries, where none is declared: 1 or -1.
         """
+        data = self.filled(sign, features=0.0)
+        return None if data is None else self.bind(data)
+
+    def filled(self, labels: float, features: float) -> list[Array] | None:
+        """Records that fill their bounds alike, times a number each; None with other data.
+
+        Features are multiplied with matrices, and all else are labels.
+
+        Parameters
+        ----------
+        labels, features : float
+            Of the magnitudes alone, where a sign is declared.
+        """
         matrices = [u for a in self.atoms if a.rule.product == "matrix" for u in a.args]
-        features = {k for u in matrices for k, _ in u.G}
+        multiplied = {k for u in matrices for k, _ in u.G}
         data: list[Array] = []
         for k, spec in enumerate(self.private):
             if not isinstance(spec.adjacency, Rows):
                 return None
             count = spec.size // spec.shape[0]
             length = spec.adjacency.max_norm * spec.adjacency.stretch(2, count).item()
-            side = {"nonneg": 1.0, "nonpos": -1.0, None: sign}[spec.sign]
-            entry = 0.0 if k in features else side * length / math.sqrt(count)
+            number = features if k in multiplied else labels
+            side = {"nonneg": abs(number), "nonpos": -abs(number), None: number}[spec.sign]
+            entry = side * length / math.sqrt(count) if number else 0.0
             data.append(np.broadcast_to(entry, spec.size))
-        return self.bind(data)
+        return data
 
     def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
         """The same of data with other names; what is derived of one form is known of both.

@@ -95,6 +95,6 @@ def first_rows(codes: Codes, most: int) -> NDArray[np.bool_]:
     order = np.argsort(codes, kind="stable")
     sorted_codes = codes[order]
     starts = np.searchsorted(sorted_codes, sorted_codes)
-    kept = np.empty(codes.size, dtype=bool)
-    kept[order] = np.arange(codes.size) - starts < most
-    return kept
+    among = np.empty(codes.size, dtype=bool)
+    among[order] = np.arange(codes.size) - starts < most
+    return among

@@ -115,9 +115,9 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
 
     def scores(at: Array) -> Array:
         values = [UNREAD] * len(steps)
-        inputs = forward(steps, at, values, range(len(steps)), limit)
-        found = values[j] if k is None else inputs[j][k]
-        return found if found.ndim == 1 else np.asarray(found).T.reshape(-1)
+        inputs = forward(steps[: j + 1], at, values, range(j + 1), limit)
+        taken = values[j] if k is None else inputs[j][k]
+        return taken if taken.ndim == 1 else np.asarray(taken).T.reshape(-1)
 
     def slopes(shift: Array) -> Array:
         values, seen = [UNREAD] * len(steps), list[Array]()
@@ -130,11 +130,12 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
             arguments[k] = arguments[k] + steps[j].rule.layouts[k](shift)
             values[j] = steps[j].rule.forward(arguments, steps[j].rule.data)
             after = [arguments, *forward(steps[j + 1 :], x, values, range(len(steps)), limit)]
-        watched = _watched(steps, j, k, clipped)
-        backward(
-            watched, [*before, *after], values, np.zeros(form.n), [*cotangents], limit,
-            lambda _, g: seen.append(g),
-        )  # fmt: skip
+        watched, inputs = _watched(steps, j, k, clipped), [*before, *after]
+
+        def look(_: Clipped, g: Array) -> None:
+            seen.append(g)
+
+        backward(watched, inputs, values, np.zeros(form.n), [*cotangents], limit, look)
         return clipped.rows(seen[0]) if seen else np.zeros((0, 0))
 
     origin = scores(np.zeros(form.n))
@@ -152,9 +153,9 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
 
 def _watched(steps: Sequence[Step], j: int, k: int | None, clip: Clipped) -> list[Step]:
     """Return the steps with a clip at one place."""
-    found = [*steps]
-    found[j] = Step(j, steps[j].rule, steps[j].arguments, {k: clip})
-    return found
+    watched = [*steps]
+    watched[j] = Step(j, steps[j].rule, steps[j].arguments, {k: clip})
+    return watched
 
 
 def _numbers(v: Array) -> Array:

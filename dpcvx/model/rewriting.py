@@ -117,9 +117,9 @@ def _factor(u: Combination) -> float:
 
 def _entries(atom: Atom, make: Make) -> Combination | None:
     """A product entry by entry with the data first."""
-    one, other = atom.args
-    if is_data(other) and not is_data(one):
-        return make(atom.rule, atom.data, (other, one), atom.shape)
+    first, other = atom.args
+    if is_data(other) and not is_data(first):
+        return make(atom.rule, atom.data, (other, first), atom.shape)
     return None
 
 
@@ -134,8 +134,8 @@ def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | Non
     rule, column, rest = pair
     value = right if rest is None else make(atom.rule, atom.data, (rest, right), atom.shape)
     if len(left.shape) == 2:
-        own = (rows,) if len(right.shape) == 1 else (rows, 1)
-        column = picked(column, np.arange(rows), own)
+        flat = (rows,) if len(right.shape) == 1 else (rows, 1)
+        column = picked(column, np.arange(rows), flat)
     return make(rule, (), (column, value), atom.shape)
 
 
@@ -215,20 +215,20 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
     F = csr(right.F)
     moving = np.zeros(inner, dtype=bool)
     moving[np.repeat(np.arange(F.shape[0]), np.diff(F.indptr))[F.data != 0] % inner] = True
-    kept = private & moving
-    if kept.all() or not kept.any():
+    split = private & moving
+    if split.all() or not split.any():
         return None
-    own = np.flatnonzero(kept)
+    columns = np.flatnonzero(split)
     across = right.h.size // inner
     A = picked(
         left,
-        (np.arange(rows) + rows * own[:, np.newaxis]).ravel(),
-        (rows, own.size) if len(left.shape) == 2 else (own.size,),
+        (np.arange(rows) + rows * columns[:, np.newaxis]).ravel(),
+        (rows, columns.size) if len(left.shape) == 2 else (columns.size,),
     )
     B = picked(
         right,
-        (own + inner * np.arange(across)[:, np.newaxis]).ravel(),
-        (own.size, *right.shape[1:]),
+        (columns + inner * np.arange(across)[:, np.newaxis]).ravel(),
+        (columns.size, *right.shape[1:]),
     )
     pieces = [make(atom.rule, atom.data, (A, B), atom.shape)]
     shapes = [left.shape, right.shape]
@@ -238,7 +238,7 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
         M = without_zeros(atom.rule.linear_map(0, fixed, shapes))
         pieces.append(image(atom.shape, zeros(M.shape[0]), [(M, left)]))
     public = left.h.reshape((rows, inner), order="F").copy()
-    public[:, kept | ~moving] = 0
+    public[:, split | ~moving] = 0
     if public.any():
         C = public if len(left.shape) == 2 else public[0]
         M = without_zeros(atom.rule.linear_map(1, C, shapes))

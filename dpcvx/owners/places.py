@@ -10,6 +10,7 @@ from ..algorithms.consensus import Broadcast
 from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient, Moved
+from ..algorithms.joint import AtPoint
 from ..algorithms.learned_scale import QUESTIONS, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.on_networks import Inbox
@@ -107,7 +108,7 @@ def _question(message: Question, n: int, parties: int) -> bool:
     return _in_whole(message, n) and (message.sums is None or _sum(message.sums, parties))
 
 
-def _in_whole(message: Question | ScaleQuestion, n: int) -> bool:
+def _in_whole(message: AtPoint, n: int) -> bool:
     """Whether a question names as many places in the vector of all agents as there are numbers."""
     place = message.place
     if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= MOST_SUMMED:

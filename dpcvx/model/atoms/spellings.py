@@ -40,24 +40,24 @@ def plain(expression: cp.Expression) -> cp.Expression:
         The same object if nothing is spelled otherwise.
     """
     # With the node itself, so that no other takes its place in memory.
-    known: dict[int, tuple[Any, Any]] = {}
+    seen: dict[int, tuple[Any, Any]] = {}
 
     def visit(node: Any) -> Any:
         if not node.args:
             return node
-        if id(node) not in known:
+        if id(node) not in seen:
             args = [visit(arg) for arg in node.args]
             same = all(a is b for a, b in zip(args, node.args, strict=True))
-            known[id(node)] = node, _rewritten(node if same else node.copy(args))
-        return known[id(node)][1]
+            seen[id(node)] = node, _rewritten(node if same else node.copy(args))
+        return seen[id(node)][1]
 
     return visit(expression)
 
 
 def _rewritten(node: Any) -> Any:
     rule = _RULES.get(type(node).__name__.removesuffix("Approx"))
-    found = None if rule is None else rule(node)
-    return node if found is None or not node.variables() else found
+    plain_form = None if rule is None else rule(node)
+    return node if plain_form is None or not node.variables() else plain_form
 
 
 def _is(node: Any, name: str) -> bool:
@@ -80,9 +80,8 @@ def _square(node: Any) -> Any:
         return cp.sum(cp.power(cp.abs(_entries(inner.args[0])), inner.p)) if same else None
     if _is(inner, "abs"):
         return cp.square(inner.args[0])
-    single = inner.ndim == 0 and [u.size for u in inner.args] == [
-        1
-    ]  # whose norms are all the magnitude
+    # All norms of one number are its magnitude.
+    single = inner.ndim == 0 and [u.size for u in inner.args] == [1]
     if single and any(_is(inner, kind) for kind in ("Pnorm", "norm1", "norm_inf")):
         return _squares(inner.args[0])
     if _is(inner, "Pnorm") and inner.p == 2:
