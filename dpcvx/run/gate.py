@@ -428,7 +428,7 @@ def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
         if not isinstance(spec.adjacency, Rows) or spec.adjacency.row_limit is None:
             continue
         other, its = first.setdefault(spec.adjacency.label, (spec, source))
-        if not np.array_equal(_known(source), _known(its)):
+        if not np.array_equal(_people(source), _people(its)):
             del values
             raise DataError(
                 f"Private '{other.name}' and '{spec.name}' hold parts of the same rows, and their "
@@ -438,7 +438,7 @@ def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
     return values
 
 
-def _known(source: Sealed) -> Index:
+def _people(source: Sealed) -> Index:
     people = people_of(source)
     assert people is not None  # the values fit a declaration that needs them
     return people

@@ -36,7 +36,7 @@ def convergence(history: History, title: str, ax: Axes | None = None) -> Figure:
     for values, label in shown or lines:  # agents that hear of one point never disagree
         axes.plot(history.rounds, values, label=label)
     if shown:
-        axes.set_yscale("log")
+        axes.set_yscale("log", nonpositive="mask")  # nothing moves while a scale is learned
     axes.set(xlabel="round", ylabel="residual of released values")
     axes.set_title(_wrapped(title, axes))
     axes.legend()

@@ -58,6 +58,8 @@ class Watch:
         self.begun = False
         self._plan, self._reporter = plan, reporter
         self._tolerance, self._iterates = tolerance, iterates
+        # While a scale is learned, nothing moves, and that is no convergence.
+        self._learning = len(plan.algorithm.requirements.first)
         self._last: Round | None = None
         self._growth = Growth()
         self._largest = Largest()
@@ -89,7 +91,7 @@ class Watch:
         self._growth = of_residuals(self._growth, t, residuals)
         self._diverged |= self._growth.diverged
         self._largest = self._largest.after(residuals)
-        if not self._diverged and self._tolerance is not None:
+        if not self._diverged and self._tolerance is not None and t > self._learning:
             self._converged = _below(residuals, self._tolerance)
         return self._diverged or self._converged
 

@@ -184,3 +184,5 @@ def test_a_scale_is_learned_exactly_where_noise_is_off():
         assert not plan.noisy and learns(plan)
         found = plan.run(verbose=False).solution
         assert dp.not_private.objective(problem, found) - optimum < 0.05
+    ended = plan.run(tolerance=0.05, verbose=False)  # nothing moves in the first 13 rounds
+    assert ended.status is dp.Status.CONVERGED and 13 < ended.rounds < plan.rounds
