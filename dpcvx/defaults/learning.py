@@ -101,8 +101,9 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
             raise refused(prepared)
         return None
     scale, reaching = prepared
-    assert scale.noise is not None
-    if asked is None and scale.noise > LOUDEST:
+    p = scale.noise
+    assert p is not None
+    if asked is None and p > LOUDEST:
         return None
     if scale.most is None and request.mechanism is not None:
         scale = _in_range(problem, study, request, reaching, scale)
@@ -111,7 +112,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
     if asked is None:
-        words = {"share": 100 * scale.share, "noise": 100 * scale.noise, "loudest": 100 * LOUDEST}
+        words = {"share": 100 * scale.share, "noise": 100 * p, "loudest": 100 * LOUDEST}
         request = request.chosen("scale", _WHY.format(**words))
     return Learned(request, reaching)
 
