@@ -22,20 +22,12 @@ from .model import (
     zone_model,
 )
 from .provenance import network_digest
-from .report import (
-    Outcome,
-    Relaxation,
-    angle_mismatch,
-    assess,
-    imbalance,
-    relaxation,
-    thermal_loading,
-    violations,
-)
+from .relaxed import Relaxation, angle_mismatch, relaxation
+from .report import Outcome, assess, imbalance, thermal_loading, violations
 from .solution import Central, State, central, network_state
 from .study import PowerFlow, flat_start, power_flow
 from .tables import Table, result_tables, voltage_angles, write_tables
-from .writer import write_set_points
+from .writer import net_with_set_points, write_set_points
 from .zones import Zones, read_zones
 
 __all__ = [
@@ -65,6 +57,7 @@ __all__ = [
     "imbalance",
     "limits_in_the_way",
     "measure",
+    "net_with_set_points",
     "network_digest",
     "network_state",
     "newton",

@@ -21,7 +21,8 @@ from scipy.sparse.linalg import splu
 import dpcvx as dp
 
 from .case import Case
-from .physics import incidence
+from .physics import incidence, susceptances
+from .relaxed import Relaxation, relaxation
 from .solution import State, network_state
 from .study import PowerFlow
 
@@ -160,6 +161,7 @@ def newton(
     free_size = np.setdiff1d(np.flatnonzero(~held), slack)
     maps = _admittances(case)
     angle, size = np.zeros(count), np.maximum(magnitude, _LEAST_VOLTAGE)
+    angle[free_angle] = _first_angles(case, injected.real, free_angle)
 
     def missing(voltage: Complexes) -> Floats:
         away = voltage * np.conj(maps.bus @ voltage) - injected
@@ -194,6 +196,19 @@ def newton(
         mismatch=_worst(error),
         steps=steps,
     )
+
+
+def _first_angles(case: Case, injected: Floats, free: Ints) -> Floats:
+    """Angles of the direct-current approximation; 0 where it has none."""
+    branch, count = case.branch, len(case.bus.id)
+    ends = incidence(branch.from_bus, count) - incidence(branch.to_bus, count)
+    across = sp.diags_array(susceptances(case))
+    moved = injected + ends @ (across @ branch.shift)
+    try:
+        angles = splu(sp.csc_array((ends @ across @ ends.T)[free][:, free])).solve(moved[free])
+    except RuntimeError:  # singular
+        return np.zeros(len(free))
+    return np.where(np.abs(angles) < np.pi, angles, 0.0)
 
 
 def _jacobian(
@@ -252,6 +267,8 @@ class AcCheck:
         By how much at most, in MVAr.
     losses, expected : float
         Losses of branches in MW, of the AC power flow and of the point.
+    relaxation : Relaxation
+        Cone slack and loop closure of the point itself.
     """
 
     loads: Loads
@@ -266,6 +283,7 @@ class AcCheck:
     reactive_power: float
     losses: float
     expected: float
+    relaxation: Relaxation
 
     @property
     def within(self) -> bool:
@@ -306,6 +324,8 @@ class AcCheck:
             ("voltages", _most(self.voltages, f"{self.voltage:.4f} p.u.")),
             ("reactive power", _most(self.reactive, f"{self.reactive_power:.2f} MVAr")),
             ("losses", f"{self.losses:.2f} MW; in the relaxation {self.expected:.2f} MW"),
+            ("cone slack", self.relaxation.slack),
+            ("loop closure", self.relaxation.closure),
         ]
         return "\n".join([head, *(f"  {name:<16}{text}" for name, text in rows if text)])
 
@@ -440,6 +460,7 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
         reactive_power=base * float(np.max(reactive, initial=0.0)),
         losses=base * float(np.sum(flow.start.real + flow.end.real)),
         expected=base * float(np.sum(state.pf + state.pt)),
+        relaxation=relaxation(case, state),
     )
 
 

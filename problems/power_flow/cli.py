@@ -25,13 +25,8 @@ from .measured import Run, as_json, breaks, gaps, measure, optimum
 from .options import parser
 from .planning import plan_of, study_of
 from .provenance import provenance
-from .report import (
-    BOUND,
-    objective_unit,
-    relaxation,
-    table,
-    violations,
-)
+from .relaxed import relaxation
+from .report import BOUND, objective_unit, table, violations
 from .solution import State, central
 from .study import PowerFlow, power_flow
 from .sweep import Setting, summary, sweep

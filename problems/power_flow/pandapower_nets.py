@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
@@ -44,6 +45,11 @@ _REFUSED = {
 }
 # Tables of what may have a cost, and whether its power is consumption.
 _PRICED = {"ext_grid": False, "gen": False, "sgen": False, "load": True, "storage": True}
+# What pandapower calls those of them that its optimal power flow controls.
+_KINDS = {
+    table: f"{table}_controllable" if table in ("sgen", "load", "storage") else table
+    for table in _PRICED
+}
 _COSTS = ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")
 # Tables of what takes or gives power at a bus.
 _AT_BUSES = ("load", "gen", "sgen", "storage", "motor", "ward", "shunt")
@@ -73,6 +79,26 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     CaseError
         pandapower is not installed, or the net has what the model cannot represent.
     """
+    scratch, ppc, name, notes = _converted(net)
+    # Its branches are complex, with imaginary parts 0.
+    fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
+    bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
+    _free_slack(bus, scratch)
+    _iron_losses(bus, branch, ppc, name)
+    branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
+    branch[_without_limit(scratch, len(branch)), 5] = 0
+    if len(scratch["poly_cost"]):
+        fields["gencost"], unpriced = _costs(scratch, len(gen), name)
+        notes += unpriced
+    ids = _bus_numbers(scratch, len(bus))
+    bus[:, 0] = ids
+    gen[:, 0] = ids[gen[:, 0].astype(int)]
+    branch[:, :2] = ids[branch[:, :2].astype(int)]
+    return {**fields, "baseMVA": ppc["baseMVA"]}, name, tuple(notes)
+
+
+def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, list[str]]:
+    """A copy of the net with pandapower's lookups, its matrices, its name, and notes."""
     name = str(net.get("name") or "pandapower net")
     try:
         importlib.import_module("pandapower")  # its submodules may be there without it
@@ -97,21 +123,48 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
             f"({type(error).__name__}); its log says which columns are missing. Fill them in, then "
             "try again."
         ) from None
-    # Its branches are complex, with imaginary parts 0.
-    fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
-    bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
-    _free_slack(bus, scratch)
-    _iron_losses(bus, branch, ppc, name)
-    branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
-    branch[_without_limit(scratch, len(branch)), 5] = 0
-    if len(scratch["poly_cost"]):
-        fields["gencost"], unpriced = _costs(scratch, len(gen), name)
-        notes += unpriced
-    ids = _bus_numbers(scratch, len(bus))
-    bus[:, 0] = ids
-    gen[:, 0] = ids[gen[:, 0].astype(int)]
-    branch[:, :2] = ids[branch[:, :2].astype(int)]
-    return {**fields, "baseMVA": ppc["baseMVA"]}, name, tuple(notes)
+    return scratch, ppc, name, notes
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the elements of a net are in the case that was read from it.
+
+    Attributes
+    ----------
+    bus : dict of int
+        Index of every bus in service to the id of the case's bus; those that closed switches join
+        have one.
+    gen : dict of int
+        Table and index of every element that can be controlled, or fixes a voltage, to its row
+        among the case's generators, from 1.
+    """
+
+    bus: dict[int, int]
+    gen: dict[tuple[str, int], int]
+
+
+def places(net: Mapping[str, Any]) -> Places:
+    """Return where the elements of a pandapower net are in ``read_case(net)``.
+
+    Parameters
+    ----------
+    net : pandapowerNet
+    """
+    scratch, ppc, _, _ = _converted(net)
+    ids, lookups = _bus_numbers(scratch, len(ppc["bus"])), scratch["_pd2ppc_lookups"]
+    buses = {
+        int(index): int(ids[lookups["bus"][index]])
+        for index in _in_service(net, "bus")
+        if 0 <= lookups["bus"][index] < len(ids)
+    }
+    rows = {
+        (table, element): int(lookups[kind][element]) + 1
+        for table, kind in _KINDS.items()
+        for element in _controlled(scratch, table)
+        if element in net[table].index
+    }
+    return Places(buses, rows)
 
 
 def check_elements(net: Mapping[str, Any], name: str) -> None:
@@ -386,14 +439,12 @@ def _costs(net: Any, count: int, name: str) -> tuple[Floats, tuple[str, ...]]:
     costs = net["poly_cost"].set_index(["et", "element"])
     notes = []
     for table, consumes in _PRICED.items():
-        kind = f"{table}_controllable" if table in ("sgen", "load", "storage") else table
-        used = net["_is_elements"].get(kind)
-        elements = [] if used is None or not len(net[table]) else net[table].index[used].tolist()
+        elements = _controlled(net, table)
         free = [element for element in elements if (table, element) not in costs.index]
         for element in elements:
             if element not in free:
                 c2, c1, c0 = costs.loc[(table, element), list(_COSTS)].to_numpy(np.float64)
-                row = net["_pd2ppc_lookups"][kind][element]
+                row = net["_pd2ppc_lookups"][_KINDS[table]][element]
                 gencost[row, 4:] = c2, -c1 if consumes else c1, c0
         if free:
             notes.append(
@@ -401,6 +452,12 @@ def _costs(net: Any, count: int, name: str) -> tuple[Floats, tuple[str, ...]]:
                 "costs nothing, as in pandapower's own optimal power flow."
             )
     return gencost, tuple(notes)
+
+
+def _controlled(net: Any, table: str) -> list[int]:
+    """Indices of the elements that the conversion made generators."""
+    used = net["_is_elements"].get(_KINDS[table])
+    return [] if used is None or not len(net[table]) else net[table].index[used].tolist()
 
 
 def _free_slack(bus: Floats, net: Any) -> None:

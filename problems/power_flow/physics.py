@@ -103,6 +103,28 @@ def incidence(positions: Ints, count: int) -> sp.csr_array:
     return sp.csr_array(_rows(np.ones(len(positions)), positions, count).T)
 
 
+def susceptances(case: Case) -> Floats:
+    """Active power by angle across each branch, in the direct-current approximation.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    ndarray, shape (branches,)
+        ``1 / (x tap)`` in per unit per radian, as in MATPOWER's ``makeBdc``.
+    """
+    return 1 / (_reactance(case) * case.branch.tap)
+
+
+def _reactance(case: Case) -> Floats:
+    """Reactances, of at least a thousandth of the impedance: a cable may have none."""
+    branch = case.branch
+    least = 1e-3 * np.hypot(branch.r, branch.x)
+    return np.where(np.abs(branch.x) < least, least, branch.x)
+
+
 def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None) -> Floats:
     """Flows on branches for power injected at one bus and taken out at the first one.
 

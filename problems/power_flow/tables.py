@@ -16,16 +16,8 @@ from numpy.typing import NDArray
 from dpcvx.errors import ModelError
 
 from .case import Case
-from .report import (
-    CLOSED,
-    TIGHT,
-    angle_mismatch,
-    cone_slack,
-    generator_costs,
-    imbalance,
-    relaxation,
-    thermal_loading,
-)
+from .relaxed import CLOSED, TIGHT, angle_mismatch, cone_slack, relaxation
+from .report import generator_costs, imbalance, thermal_loading
 from .solution import State
 
 Floats = NDArray[np.float64]
@@ -182,7 +174,7 @@ def result_tables(
     buses, branches, generators : Table
         Voltage angles are there only where the point has them, see `voltage_angles`. In text and in
         LaTeX every table says how far the point is from an AC power flow, see
-        `report.relaxation`; the table of branches has that by branch.
+        `relaxed.relaxation`; the table of branches has that by branch.
     """
     note = str(relaxation(case, state))
     return (

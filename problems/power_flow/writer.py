@@ -1,23 +1,41 @@
-"""Set points written back to a MATPOWER file."""
+"""Set points written back to a MATPOWER file or a pandapower net."""
 
 from __future__ import annotations
 
+import copy
+import importlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .ac import checked, served_loads
 from .case import Case
+from .errors import CaseError
 from .extensions import joined
 from .matpower import COLUMNS, Tables
+from .pandapower_nets import places
 from .solution import State
 from .sources import Source, tables
 
 Floats = NDArray[np.float64]
 
 _PV, _REFERENCE, _ISOLATED = 2, 3, 4
+# Tables of a pandapower net whose power counts as load, if it is not controlled, and their columns.
+_FIXED = {
+    "load": ("p_mw", "q_mvar"),
+    "sgen": ("p_mw", "q_mvar"),
+    "storage": ("p_mw", "q_mvar"),
+    "ward": ("ps_mw", "qs_mvar"),
+    "xward": ("ps_mw", "qs_mvar"),
+}
+_PHASES = ("motor", "asymmetric_load", "asymmetric_sgen")
+_CONSUME = ("load", "storage")
+# In per unit: less is the accuracy of the solver.
+_SERVED = 1e-6
 
 
 def write_set_points(
@@ -81,6 +99,74 @@ def set_points(source: Tables, case: Case, state: State, load: Floats | None = N
     if stores.any():
         storage[gen.row[stores] - 1, 1:3] = -power[stores]
     return replace(source, bus=bus, gen=machines, dcline=dcline, storage=storage)
+
+
+def net_with_set_points(
+    net: Mapping[str, Any], case: Case, state: State, load: Floats | None = None
+) -> Any:
+    """Return a copy of a pandapower net with the set points of a point.
+
+    Generators and external grids get the active power and the voltages of the point; static
+    generators, loads and storage that can be controlled get its active and reactive power. In
+    ``pandapower.runpp`` external grids take up what the losses come to.
+
+    Parameters
+    ----------
+    net : pandapowerNet
+        What `case` was read from; not changed.
+    case : Case
+    state : State
+    load : ndarray, shape (buses, 2), optional
+        Loads of the copy, in per unit. If omitted, those that the point serves: of released values
+        these are released too. The true loads in a net are not private.
+
+    Returns
+    -------
+    pandapowerNet
+        All that takes fixed power at a bus has become one load there.
+
+    Raises
+    ------
+    CaseError
+        `case` is of another net, or a load is at the star point of a transformer.
+    """
+    where, demand = places(net), served_loads(case, state) if load is None else load
+    written, base, size = copy.deepcopy(net), case.base_mva, np.sqrt(np.maximum(state.w, 0.0))
+    at = {int(row): position for position, row in enumerate(case.gen.row)}
+    if not set(where.gen.values()) <= set(at) or not set(where.bus.values()) <= set(case.bus.id):
+        raise CaseError(
+            f"{case.name} was read from another net: the elements of this one are not in it. Pass "
+            "the net that read_case got."
+        )
+    for (name, element), row in where.gen.items():
+        table, position = written[name], at[row]
+        power = base * np.array([state.pg[position], state.qg[position]])
+        if name in ("gen", "ext_grid"):
+            table.loc[element, "vm_pu"] = size[case.gen.bus[position]]
+        if name == "gen":
+            table.loc[element, ["p_mw", "scaling"]] = [power[0], 1.0]
+        elif name != "ext_grid":
+            signed = -power if name in _CONSUME else power
+            table.loc[element, ["p_mw", "q_mvar", "scaling"]] = [*signed, 1.0]
+    for name, columns in _FIXED.items():
+        if name in written and len(written[name]):
+            fixed = [row for row in written[name].index if (name, row) not in where.gen]
+            written[name].loc[fixed, list(columns)] = 0.0
+    for name in _PHASES:
+        if name in written and len(written[name]):
+            written[name]["in_service"] = False
+    heads = {number: index for index, number in sorted(where.bus.items(), reverse=True)}
+    create = importlib.import_module("pandapower").create_load
+    for number, (active, reactive) in zip(case.bus.id.tolist(), demand.tolist(), strict=True):
+        if max(abs(active), abs(reactive)) <= _SERVED:
+            continue
+        if number not in heads:
+            raise CaseError(
+                f"{case.name}: the point serves power at the star point of a transformer, where a "
+                "net has no elements. Pass load= with the loads to write."
+            )
+        create(written, heads[number], base * active, base * reactive, controllable=False)
+    return written
 
 
 def matpower_text(case: Tables, name: str) -> str:

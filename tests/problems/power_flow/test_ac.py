@@ -11,13 +11,15 @@ import dpcvx as dp
 from problems.power_flow.ac import ac_check, checked, newton, served_loads, slack_buses
 from problems.power_flow.case import read_case
 from problems.power_flow.physics import incidence
-from problems.power_flow.report import assess, relaxation, table
+from problems.power_flow.relaxed import relaxation
+from problems.power_flow.report import assess, table
 from problems.power_flow.solution import central, network_state
 from problems.power_flow.study import power_flow
+from tests.problems.power_flow.pandapower_flow import compare
 
 NETWORKS = (
     "case4gs case5 case6ww case9 case14 case24_ieee_rts case30 case_ieee30 case33bw case39 case57 "
-    "case118"
+    "case118 example_multivoltage simple_mv_open_ring_net"
 ).split()
 
 
@@ -25,35 +27,10 @@ NETWORKS = (
 @pytest.mark.parametrize("name", NETWORKS)
 def test_voltages_are_those_of_pandapower(name: str):
     networks = pytest.importorskip("pandapower.networks")
-    import pandapower
-
-    net = getattr(networks, name)()
-    for table_name in ("load", "sgen"):
-        net[table_name]["controllable"] = False
-    pandapower.runpp(net, trafo_model="pi", tolerance_mva=1e-10, numba=False)
-    case = read_case(net)
-    count = len(case.bus.id)
-    place = {int(bus) - 1: at for at, bus in enumerate(case.bus.id)}
-    made, magnitude = -(case.load[:, 0] + 1j * case.load[:, 1]), np.ones(count)
-    held = np.zeros(count, dtype=bool)
-    for elements in (net.gen, net.ext_grid):
-        for bus, size in zip(elements.bus, elements.vm_pu, strict=True):
-            magnitude[place[bus]], held[place[bus]] = size, True
-    for bus, power in zip(net.gen.bus, net.gen.p_mw, strict=True):
-        made[place[bus]] += power / case.base_mva
-    slack = np.array([place[bus] for bus in net.ext_grid.bus])
-    flow = newton(case, made, magnitude, held, slack)
-    assert flow.converged
-    at = case.bus.id - 1
-    np.testing.assert_allclose(np.abs(flow.voltage), net.res_bus.vm_pu[at], rtol=0, atol=1e-8)
-    angle = np.degrees(np.angle(flow.voltage))
-    away = angle - net.res_bus.va_degree[at].to_numpy()
-    assert np.ptp(away) < 1e-6
-    np.testing.assert_allclose(
-        case.base_mva * (flow.injected[slack] - made[slack]).real,
-        net.res_ext_grid.p_mw,
-        atol=1e-6,
-    )
+    compared = compare(getattr(networks, name)())
+    assert compared is not None and compared.converged
+    assert compared.magnitude < 1e-8
+    assert compared.angle < 1e-6 and compared.slack < 1e-6
 
 
 def test_a_solution_of_the_equations_is_found_again():
@@ -87,6 +64,37 @@ def test_every_part_has_a_slack_bus_with_generation():
     parts = replace(case, branch=replace(case.branch, **apart))
     slack = case.bus.id[slack_buses(parts)].tolist()
     assert len(slack) == 2 and 1 in slack and set(slack) <= set(case.bus.id[case.gen.bus].tolist())
+
+
+@pytest.mark.parametrize("shift", [60, -150])
+def test_phase_shifters_do_not_lead_newton_astray(shift):
+    buses = np.zeros((3, 13))
+    buses[:, [0, 1, 7, 9, 11, 12]] = [
+        [1, 3, 1, 110, 1.1, 0.9],
+        *([k, 1, 1, 110, 1.1, 0.9] for k in (2, 3)),
+    ]
+    buses[1:, 2:4] = 50, 10
+    branches = np.zeros((2, 13))
+    branches[:, :4] = [[1, 2, 0.001, 0.05], [2, 3, 0.001, 0.05]]
+    branches[:, 10], branches[0, 9] = 1, shift
+    gen = [[1, 0, 0, 1e3, -1e3, 1, 100, 1, 1e3, 0]]
+    shifted, straight = (
+        read_case(
+            {
+                "baseMVA": 100,
+                "bus": buses,
+                "gen": gen,
+                "branch": lines,
+                "gencost": [[2, 0, 0, 1, 0]],
+            }
+        )
+        for lines in (branches, branches * (np.arange(13) != 9))
+    )
+    made = -(straight.load @ [1, 1j])
+    flows = [newton(case, made, np.ones(3)) for case in (shifted, straight)]
+    assert all(flow.converged for flow in flows)
+    turned = flows[0].voltage[1:] * np.exp(1j * np.radians(shift))
+    np.testing.assert_allclose(turned, flows[1].voltage[1:], atol=1e-9)
 
 
 def test_loads_beyond_all_power_have_no_flow():
@@ -146,6 +154,9 @@ def test_a_private_run_is_checked_without_its_loads(private_run, monkeypatch):
     check = ac_check(study, result)
     assert check.loads == "served" and "(not private)" not in str(check) + check.short
     state = network_state(study.case, study.zones, study.variables)
+    assert check.relaxation == relaxation(study.case, state)
+    last = [line.split()[:2] for line in str(check).splitlines()[-2:]]
+    assert last == [["cone", "slack"], ["loop", "closure"]]
     # The same with a network whose loads are unknown.
     unknown = replace(study.case.bus, pd=np.full(14, np.nan), qd=np.full(14, np.nan))
     blind = replace(study, case=replace(study.case, bus=unknown))

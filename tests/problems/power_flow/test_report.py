@@ -8,13 +8,11 @@ import pytest
 
 from problems.power_flow.case import Case, read_case
 from problems.power_flow.physics import flow_maps
+from problems.power_flow.relaxed import angle_mismatch, cone_slack, relaxation
 from problems.power_flow.report import (
     after_recourse,
-    angle_mismatch,
     assess,
-    cone_slack,
     imbalance,
-    relaxation,
     table,
     thermal_loading,
     violations,

@@ -1,6 +1,8 @@
 """Set points that are written are read again, and are the power flow that was checked."""
 
+import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,12 @@ import pytest
 from problems.power_flow.ac import checked, newton, served_loads
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
+from problems.power_flow.errors import CaseError
 from problems.power_flow.matpower import COLUMNS, parse
 from problems.power_flow.physics import incidence
 from problems.power_flow.solution import central
 from problems.power_flow.sources import BUNDLED, CASES
-from problems.power_flow.writer import matpower_text, write_set_points
+from problems.power_flow.writer import matpower_text, net_with_set_points, write_set_points
 from tests.problems.power_flow.networks import AWKWARD
 from tests.problems.power_flow.test_branch_flow import MORE, text_with
 
@@ -98,3 +101,74 @@ def test_the_command_writes_loads_that_follow_from_released_values(tmp_path: Pat
     assert np.abs(written - true).max() > 1e-3  # those with noise
     assert main(["--case", "3", "--set-points", str(tmp_path)]) == 2
     assert re.search("--set-points .* is no file in an existing folder", capsys.readouterr().err)
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandapower and pandas
+class TestNets:
+    """Set points in pandapower nets."""
+
+    @pytest.fixture
+    def net(self):
+        networks = pytest.importorskip("pandapower.networks")
+        import pandapower as pp
+
+        net = networks.case9()
+        limits = dict(min_p_mw=0, max_p_mw=20, min_q_mvar=-5, max_q_mvar=5, controllable=True)
+        pp.create_sgen(net, 5, p_mw=3, scaling=2.0, **limits)
+        pp.create_load(net, 4, p_mw=10, q_mvar=1, **limits)
+        pp.create_storage(net, 3, p_mw=2, max_e_mwh=5, **limits)
+        pp.create_sgen(net, 7, p_mw=4, q_mvar=1)
+        pp.create_ward(net, 7, ps_mw=3, qs_mvar=1, pz_mw=2, qz_mvar=-3)
+        pp.create_motor(net, 6, pn_mech_mw=1, cos_phi=0.9)
+        other = pp.create_bus(net, 345.0)
+        pp.create_switch(net, 8, other, "b", closed=True)
+        pp.create_load(net, other, p_mw=7, q_mvar=2)
+        return net
+
+    @pytest.mark.parametrize("true", [True, False])
+    def test_pandapower_finds_the_power_flow_of_the_set_points(self, net, true):
+        import pandapower as pp
+        from pandapower.toolbox import nets_equal
+
+        case = read_case(net)
+        state = central(case, "cost").state
+        load = 1.01 * case.load if true else served_loads(case, state)
+        before = copy.deepcopy(net)
+        written = net_with_set_points(net, case, state, load if true else None)
+        assert nets_equal(net, before)
+        assert not {90.0, 7.0} & {*written.load.p_mw}  # loads of the net itself
+        pp.runpp(written, tolerance_mva=1e-10, numba=False)
+        held = np.zeros(9, dtype=bool)
+        held[[*net.gen.bus, *net.ext_grid.bus]] = True
+        made = incidence(case.gen.bus, 9) @ (state.pg + 1j * state.qg)
+        flow = newton(case, made - load @ [1, 1j], np.sqrt(state.w), held, np.array([0]))
+        assert flow.converged
+        voltage = written.res_bus.vm_pu[:9]
+        np.testing.assert_allclose(np.abs(flow.voltage), voltage, atol=1e-8)
+        assert written.res_bus.vm_pu[9] == voltage[8]
+        power = case.base_mva * (flow.injected + load @ [1, 1j]).real[0]
+        assert written.res_ext_grid.p_mw[0] == pytest.approx(power, abs=1e-6)
+        assert written.res_sgen.p_mw[0] == pytest.approx(100 * state.pg[3], abs=1e-6)
+
+    def test_a_case_of_another_net_is_refused(self, net):
+        case = read_case(14)
+        state = central(case, "cost").state
+        with pytest.raises(CaseError, match="was read from another net"):
+            net_with_set_points(
+                net, replace(case, gen=replace(case.gen, row=case.gen.row + 9)), state
+            )
+
+    def test_loads_at_star_points_are_refused(self, net):
+        import pandapower as pp
+
+        low = pp.create_bus(net, 20.0), pp.create_bus(net, 10.0)
+        pp.create_transformer3w_from_parameters(
+            net, 8, *low, 345, 20, 10, 100, 100, 100, 10, 10, 10, 0.3, 0.3, 0.3, 0, 0
+        )
+        case = read_case(net)
+        state = central(case, "cost").state
+        assert len(net_with_set_points(net, case, state).load) > 2
+        load = case.load.copy()
+        load[~np.isin(case.bus.id - 1, net.bus.index)] = 0.1
+        with pytest.raises(CaseError, match="serves power at the star point"):
+            net_with_set_points(net, case, state, load)
