@@ -63,7 +63,7 @@ def _trial(path: Path, tally: Tally) -> tuple[str, str | None]:
         solved = central(case, "cost")
     except dp.SolverError:
         solved = None
-    second = optimum(path.read_text(encoding="utf-8", errors="replace"))
+    second, status = optimum(path.read_text(encoding="utf-8", errors="replace"))
     if solved is None or second is None:
         ours, theirs = solved is None, second is None
         fault = None if ours == theirs else f"{path.name}: infeasible for one formulation only"
@@ -71,7 +71,7 @@ def _trial(path: Path, tally: Tally) -> tuple[str, str | None]:
     # Branches that switches join are parallel for the reader, which bounds the optimum closer.
     joined = any("closed switches" in note for note in case.notes)
     away = (solved.value - second) / max(1.0, abs(second))
-    accuracy = ACCURACY if solved.status == "optimal" else INACCURATE
+    accuracy = ACCURACY if solved.status == status == "optimal" else INACCURATE
     if -accuracy < away and (away < accuracy or joined):
         return "agrees", None
     return "DIFFERS", f"{path.name}: {solved.value:.8g} against {second:.8g}"

@@ -8,6 +8,7 @@ impedance, its squared current, and the squared voltage before it, ``|v - conj(z
 """
 
 import re
+import warnings
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -19,8 +20,8 @@ _FIELDS = "bus gen branch gencost dcline dclinecost storage switch branch_curren
 _ATTEMPTS = ({}, {"equilibrate_max_iter": 30}, {"max_step_fraction": 0.95})
 
 
-def optimum(text: str) -> float | None:
-    """The least cost in $/h; None if the solver finds none."""
+def optimum(text: str) -> tuple[float | None, str]:
+    """The least cost in $/h, None if the solver finds none; and the solver's status."""
     case = _read(text)
     model = SimpleNamespace(objective=[], constraints=[])
     bus = case.bus[case.bus[:, 1] != 4]
@@ -40,14 +41,19 @@ def optimum(text: str) -> float | None:
     total = cp.sum(cp.hstack([cp.reshape(cost, (1,), order="C") for cost in model.objective]))
     scale = max(1.0, np.abs(case.gencost[:, 4:]).max()) if len(case.gencost) else 1.0
     problem = cp.Problem(cp.Minimize(total / scale), model.constraints)
+    status = "failed"
     for settings in _ATTEMPTS:
         try:
-            problem.solve(cp.CLARABEL, **settings)
+            with warnings.catch_warnings():
+                # The caller gets the status instead.
+                warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+                problem.solve(cp.CLARABEL, **settings)
         except cp.SolverError:
             continue
-        if problem.status == cp.OPTIMAL:
+        status = str(problem.status)
+        if status == cp.OPTIMAL:
             break
-    return scale * float(problem.value) if problem.status.startswith("optimal") else None
+    return (scale * float(problem.value) if status.startswith("optimal") else None), status
 
 
 def _read(text: str) -> SimpleNamespace:
