@@ -22,6 +22,7 @@ from .model import (
     zone_model,
 )
 from .provenance import network_digest
+from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
 from .report import Outcome, assess, imbalance, thermal_loading, violations
 from .solution import Central, State, central, network_state
@@ -39,6 +40,7 @@ __all__ = [
     "Flow",
     "Outcome",
     "PowerFlow",
+    "Recovery",
     "Relaxation",
     "Run",
     "State",
@@ -46,6 +48,8 @@ __all__ = [
     "Variables",
     "Zones",
     "ac_check",
+    "ac_optimum",
+    "ac_recover",
     "adjacency",
     "angle_mismatch",
     "assess",

@@ -381,6 +381,13 @@ def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = Non
     dp.ModelError
         `loads` is something else, or the run has no point.
     """
+    return checked(study.case, *loads_of(study, result, loads))
+
+
+def loads_of(
+    study: PowerFlow, result: dp.Result, loads: ModuleType | None
+) -> tuple[State, Floats, Loads]:
+    """Return the point of a run, and the loads at which it is checked; see `ac_check`."""
     if loads is not None and loads is not dp.not_private:
         raise dp.ModelError(
             "loads= takes dp.not_private alone, for the true loads. Leave it out to check at loads "
@@ -392,10 +399,10 @@ def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = Non
         )
     case, state = study.case, network_state(study.case, study.zones, study.variables)
     if loads is not None:
-        return checked(case, state, study.load_scale * case.load, "true")
+        return state, study.load_scale * case.load, "true"
     if any(agent.private for agent in study.problem.agents):
-        return checked(case, state, served_loads(case, state), "served")
-    return checked(case, state, study.load_scale * case.load, "public")
+        return state, served_loads(case, state), "served"
+    return state, study.load_scale * case.load, "public"
 
 
 def served_loads(case: Case, state: State) -> Floats:

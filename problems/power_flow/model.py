@@ -251,9 +251,28 @@ def zone_constraints(
     zone : int
         Index of the zone in ``zones.names``.
     """
+    return _limits(case, zones, variables, zone, relaxed=True)
+
+
+def zone_limits(case: Case, zones: Zones, variables: Variables, zone: int) -> list[cp.Constraint]:
+    """All constraints in `zone_constraints` but the cones of the relaxation.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``.
+    """
+    return _limits(case, zones, variables, zone, relaxed=False)
+
+
+def _limits(
+    case: Case, zones: Zones, variables: Variables, zone: int, *, relaxed: bool
+) -> list[cp.Constraint]:
     generators = _generators(case, zones, zone)
     return [
-        *_voltage_constraints(case, zones, variables, zone),
+        *_voltage_constraints(case, zones, variables, zone, relaxed),
         *_branch_constraints(case, zones, variables, zone),
         *_bounded(variables.pg, generators, case.gen.pmin, case.gen.pmax),
         *_bounded(variables.qg, generators, case.gen.qmin, case.gen.qmax),
@@ -292,9 +311,9 @@ def _link_constraints(case: Case, variables: Variables, generators: Ints) -> lis
 
 
 def _voltage_constraints(
-    case: Case, zones: Zones, variables: Variables, zone: int
+    case: Case, zones: Zones, variables: Variables, zone: int, relaxed: bool
 ) -> list[cp.Constraint]:
-    """Bounds on w, angle limits and the cone of every pair the zone sees."""
+    """Bounds on w, angle limits and, if `relaxed`, the cone of every pair the zone sees."""
     buses, pairs = _seen(case, zones, zone)
     constraints = _bounded(variables.w, buses, case.bus.vmin**2, case.bus.vmax**2)
     if len(pairs):
@@ -304,8 +323,10 @@ def _voltage_constraints(
         constraints += [
             cp.multiply(np.tan(case.pairs.angmin[pairs]), wr) <= wi,
             wi <= cp.multiply(np.tan(case.pairs.angmax[pairs]), wr),
-            _cone(first, second, wr, wi, np.sqrt(cone_scale(case)[pairs])),
         ]
+        if relaxed:
+            root = np.sqrt(cone_scale(case)[pairs])
+            constraints.append(_cone(first, second, wr, wi, root))
     return constraints
 
 

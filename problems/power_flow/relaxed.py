@@ -47,8 +47,7 @@ def angle_mismatch(case: Case, state: State) -> Floats:
     """Angles across the pairs beyond those of the bus angles that fit them best.
 
     Every pair implies an angle ``atan2(wi, wr)`` between its buses. Around the loops of an AC power
-    flow these add up to 0, so that angles of the buses exist; elsewhere they do not. Fitted are
-    bus angles, by least squares over the pairs.
+    flow these add up to 0, so that angles of the buses exist; elsewhere they do not.
 
     Parameters
     ----------
@@ -60,18 +59,35 @@ def angle_mismatch(case: Case, state: State) -> Floats:
     ndarray, shape (pairs,)
         In degrees; 0 for every pair if and only if the angles close around every loop.
     """
+    angles = bus_angles(case, state)
+    across = np.degrees(np.arctan2(state.wi, state.wr))
+    return across - (angles[case.pairs.first] - angles[case.pairs.second])
+
+
+def bus_angles(case: Case, state: State) -> Floats:
+    """Angles of the buses that fit those across the pairs best, by least squares.
+
+    Parameters
+    ----------
+    case : Case
+    state : State
+
+    Returns
+    -------
+    ndarray, shape (buses,)
+        In degrees; 0 for one bus of every connected part.
+    """
     pairs, count = case.pairs, len(case.bus.id)
     across = np.degrees(np.arctan2(state.wi, state.wr))
+    angles = np.zeros(count)
     if not len(across):
-        return across
+        return angles
     ends = (incidence(pairs.first, count) - incidence(pairs.second, count)).T
     links = sp.csc_array(ends.T @ ends)
     _, part = connected_components(links, directed=False)
-    # One bus of every connected part has angle 0.
     free = np.setdiff1d(np.arange(count), np.unique(part, return_index=True)[1])
-    angles = np.zeros(count)
     angles[free] = splu(sp.csc_array(links[free][:, free])).solve((ends.T @ across)[free])
-    return across - ends @ angles
+    return angles
 
 
 @dataclass(frozen=True)
