@@ -38,12 +38,11 @@ from .errors import (
     SolverError,
     WorkerLostError,
 )
-from .model.adjacency import Rows, Within
+from .model.adjacency import ByPerson, Rows, Within
 from .model.agent import Agent
-from .model.asserted import Asserted
-from .model.people import ByPerson
 from .model.prior import Prior
 from .model.private import Private
+from .model.spec import Asserted
 from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
 from .privacy.mechanism import Gaussian, Laplace

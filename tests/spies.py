@@ -13,8 +13,8 @@ from dpcvx.run.part import gate_of, worker_of
 INSIDES = {
     # Sizes from which on something else is computed.
     "largest Kronecker product": "model.collapse._KRON_LIMIT",
-    "largest dense eigenvalue problem": "model.eigenvalues._DENSE_ORDER",
-    "eigenvalue problems at a time": "model.eigenvalues._BATCH",
+    "largest dense eigenvalue problem": "model.matrices._DENSE_ORDER",
+    "eigenvalue problems at a time": "model.matrices._BATCH",
     "steps of splitting": "solvers.splitting._STEPS",
     "steps of splitting without a look": "solvers.splitting._SKIPPED",
     "signs that are enumerated": "sensitivity.norms._ENUMERATE",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._arguments import Kind
 from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
-from ..model.eigenvalues import SLACK, round_down
+from ..model.matrices import SLACK, round_down
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..model.canonical import ConeData
 from ..model.coupling import Eliminated, eliminate
-from ..model.eigenvalues import SLACK, round_down
+from ..model.matrices import SLACK, round_down
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
 from ..solvers.steps import Contraction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from ..model.eigenvalues import spectral_norm
+from ..model.matrices import spectral_norm
 from ..model.quadratic import quadratic
 from .facts import StepRule
 from .program import Program

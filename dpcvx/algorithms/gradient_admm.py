@@ -28,7 +28,7 @@ from .._arguments import FLAG, POSITIVE, choice, one_of, optional
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.curvature import convex, smoothness, strong_convexity
-from ..model.eigenvalues import SLACK, round_down
+from ..model.matrices import SLACK, round_down
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
 from ..privacy.two_block import TwoBlock, step_interval
 from ..sensitivity.queries.gradients import GradientStep

@@ -28,7 +28,7 @@ from .._arguments import POSITIVE, check_fields, count, number, optional
 from ..guard import frameless
 from ..model.adjacency import Rows
 from ..model.curvature import strong_convexity
-from ..model.eigenvalues import spectral_norm
+from ..model.matrices import spectral_norm
 from ..model.normal_form import NormalForm
 from ..model.quadratic import quadratic
 from ..model.record_curvature import RecordCurvature

@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, UnsolvableError
 from ..guard import understood
-from ..model.agent import Agent, not_dcp
+from ..model.agent import Agent, Model, not_dcp
 from ..model.canonical import ConeData, cone_data, public_copy
-from ..model.collapse import normal_form
+from ..model.collapse import normal_form, parts_of
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
 from ..model.private_constraints import PrivateConstraint, private_constraint
-from ..model.public_terms import parts_of
-from ..model.written import Model
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import Blocks, blocks_of, empty_set

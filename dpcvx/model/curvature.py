@@ -10,17 +10,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from .adjacency import Rows
-from .eigenvalues import both_ends, dense, eigenvalues, lowest, spectral_norm, stretch
 from .matrices import (
     Array,
     Diagonal,
     Identity,
     Matrix,
+    both_ends,
     csr,
+    dense,
+    eigenvalues,
     folded,
     has_entries,
+    lowest,
     quick,
     scaled_rows,
+    spectral_norm,
+    stretch,
 )
 from .normal_form import Atom, Combination, NormalForm, derived_once
 from .quadratic import Term, affine_view, bilinear, quadratic

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from .adjacency import Rows
 from .atoms import Rule, rule_named
-from .combinations import tidy
 from .matrices import Array, Matrix, as_array, compact, csr, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
-from .rewriting import is_data, picked
+from .rewriting import is_data, picked, tidy
 
 Index = NDArray[np.intp]
 

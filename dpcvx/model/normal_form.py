@@ -25,7 +25,6 @@ import scipy.sparse as sp
 from ..errors import package_fault
 from .adjacency import Rows
 from .atoms import Fitted, Rule
-from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
     Data,
@@ -42,7 +41,7 @@ from .matrices import (
     zeros,
 )
 from .spec import PrivateSpec, unnamed
-from .trailing import SparseMatrices, View, flat, swapped, times
+from .trailing import BehindTheDoor, SparseMatrices, View, flat, swapped, times
 
 T = TypeVar("T")
 # In the place of values that nobody reads.

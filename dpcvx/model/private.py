@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike
 from .._arguments import FLAG, TEXT, check_argument, is_int, optional, show
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
-from .adjacency import Adjacency, MirroredWithin, Rows, Within
+from .adjacency import Adjacency, MirroredWithin, Rows, Within, parts_of
 from .matrices import Data
-from .people import parts_of
 from .sealed import (
     Sealed,
     not_numbers,

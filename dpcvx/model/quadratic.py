@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from .eigenvalues import is_wide, least_by_rows
 from .matrices import (
     Array,
     Diagonal,
@@ -20,6 +19,8 @@ from .matrices import (
     Sparse,
     as_array,
     csr,
+    is_wide,
+    least_by_rows,
     quick,
     scaled_rows,
     without_zeros,

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .behind_the_door import BehindTheDoor
 from .matrices import Array, Data
 from .normal_form import (
     UNREAD,
@@ -25,6 +24,7 @@ from .normal_form import (
     forward,
     limited_to_numbers,
 )
+from .trailing import BehindTheDoor
 
 # Scores move by so much to either side. Losses such as logistic ones bend over a score of 1.
 _APART = 2.0**-10

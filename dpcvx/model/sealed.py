@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from .._arguments import show
 from ..errors import DataError
 from ..guard import failed, fetched, guarded
-from .adjacency import Rows
+from .adjacency import ByPerson, Codes, Rows, codes_of, parts_of
 from .matrices import Data, alike
-from .people import ByPerson, Codes, codes_of, parts_of
 from .spec import PrivateSpec
 
 # Columns that an error lists.

@@ -1,4 +1,7 @@
-"""What is public about private data, and whether data fit it."""
+"""What is public about private data, whether data fit it, and bounds that users vouch for.
+
+A sensitivity that users vouch for in place of the derived one.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from .adjacency import Adjacency, MirroredWithin, Rows
+from .._arguments import POSITIVE, check_fields, optional
+from ..errors import DataError, PrivacyError
+from ..guard import frameless
+from .adjacency import Adjacency, Codes, MirroredWithin, Rows
 from .matrices import BLOCK, Data, Identity, as_array
-from .people import Codes
 
 UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
@@ -170,7 +174,7 @@ class PrivateSpec:
         data : ndarray or csr_array
             As `checked` returns them.
         people : ndarray of int, shape (n,), str or None
-            Whose the rows are, or what is wrong with that; see `dpcvx.model.people`.
+            Whose the rows are, or what is wrong with that; see `dpcvx.model.adjacency`.
 
         Raises
         ------
@@ -308,3 +312,29 @@ def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
         held = {**vars(spec), "name": "", "adjacency": (type(kind), *change.items())}
         found.append(tuple(held.items()))
     return tuple(found)
+
+
+@frameless
+@dataclass(frozen=True)
+class Asserted:
+    """A gradient sensitivity that the user vouches for; guarantee and ledger say so.
+
+    Parameters
+    ----------
+    l2 : float
+        Bound of ``||g - g'||_2`` between neighbors, over all data and points.
+    l1 : float, optional
+        The same in l1, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
+    """
+
+    l2: float
+    l1: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dp.Asserted", PrivacyError, l2=POSITIVE, l1=optional(POSITIVE))
+
+    def bound(self, p: int, scale: NDArray[np.float64]) -> float:
+        """Bound of the weighted change in lp."""
+        peak = float(scale.max())
+        l1 = math.sqrt(scale.size) * self.l2 if self.l1 is None else self.l1
+        return peak * (self.l2 if p == 2 else l1)

@@ -6,20 +6,30 @@ once. Functions count axes from the end, so none of them asks how many leading a
 
 Every result is contiguous along its last axis, and a dense matrix multiplies vectors one by one.
 So each agent's numbers have the same bits in a batch as by themselves.
+
+What holds private data, and stays in the process and behind the door.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import package_fault
-from .behind_the_door import BehindTheDoor
 from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
+
+
+class BehindTheDoor:
+    """Abstract: holds private data, and is neither pickled nor copied."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} holds private data and is never pickled.")
 
 
 class View:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
 from ..errors import DpcvxError, ModelError
-from ..model.adjacency import Rows, Within
-from ..model.people import ByPerson
+from ..model.adjacency import ByPerson, Rows, Within
 from ..model.private import Private, specs_of
 from ..model.sealed import Sealed
 from ..plan.terms import Terms

@@ -29,13 +29,12 @@ from ..algorithms.program import LocalProgram
 from ..algorithms.secret_terms import Delivery, Question, Shared
 from ..algorithms.summed import Heard, SecretSharing, SplitSharing
 from ..model.adjacency import MirroredWithin, Rows, Within
-from ..model.asserted import Asserted
 from ..model.canonical import ConeData, Cones
 from ..model.layout import Layout, Piece
 from ..model.matrices import Identity
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private_constraints import Part, PrivateConstraint
-from ..model.spec import PrivateSpec
+from ..model.spec import Asserted, PrivateSpec
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share

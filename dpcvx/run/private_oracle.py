@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from ..model.behind_the_door import BehindTheDoor
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
 from ..model.row_blocks import bound_objective
-from ..model.trailing import of_all
+from ..model.trailing import BehindTheDoor, of_all
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.known import Facts, Known, Objective, finite_clipped, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm

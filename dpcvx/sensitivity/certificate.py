@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from .._arguments import show
 from ..errors import PrivacyError, package_fault
 from ..model.adjacency import Rows, Within
-from ..model.asserted import Asserted
 from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import Clip, NormalForm
-from ..model.spec import PrivateSpec
+from ..model.spec import Asserted, PrivateSpec
 from ..solvers.projector import Extent
 from .norms import Bound, ball_norm, meeting, of_person, row_norms
 from .private_weights import Weights

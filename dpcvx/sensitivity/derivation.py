@@ -23,11 +23,10 @@ import scipy.sparse as sp
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.asserted import Asserted
 from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import Atom, Clip, NormalForm
 from ..model.quadratic import Term, bilinear, cross, terms
-from ..model.spec import PrivateSpec
+from ..model.spec import Asserted, PrivateSpec
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
 from .private_weights import LARGEST, is_private_quadratic, weighs, weights

@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.curvature import Curvature
-from ..model.eigenvalues import SLACK
+from ..model.matrices import SLACK
 
 Array = NDArray[np.float64]
 

@@ -27,10 +27,9 @@ from scipy.special import gammainc
 from .._words import at_most, plural
 from ..errors import DataError, PrivacyError
 from ..guard import discreet
-from ..model.adjacency import Rows
+from ..model.adjacency import Codes, Rows
 from ..model.declaration import matching
 from ..model.matrices import Data, alike, changed_rows
-from ..model.people import Codes
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed, people_of, seal, with_people_of
 from ..model.spec import PrivateSpec

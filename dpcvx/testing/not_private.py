@@ -19,9 +19,9 @@ from ..guard import discreet
 from ..model.adjacency import Rows
 from ..model.agent import Agent
 from ..model.canonical import ConeData
+from ..model.collapse import parts_of
 from ..model.declaration import Declaration
 from ..model.private import Private
-from ..model.public_terms import parts_of
 from ..model.sealed import Sealed
 from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are, read_for_gradients, read_sparse_too

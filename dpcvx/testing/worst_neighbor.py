@@ -9,10 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.adjacency import Rows, Within
+from ..model.adjacency import Codes, Rows, Within, first_rows
 from ..model.matrices import Data, alike
 from ..model.normal_form import NormalForm
-from ..model.people import Codes, first_rows
 from ..model.spec import PrivateSpec
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.norms import row_norms

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_agent, compile_problem, once_per_kind
+from dpcvx.model.agent import Model
 from dpcvx.model.declaration import Agent
-from dpcvx.model.written import Model
 from dpcvx.plan.agent_plan import sensitivities
 from dpcvx.solvers.projector import Projector
 from tests.forms import form_of

@@ -10,8 +10,8 @@ from scipy.special import expit
 import dpcvx as dp
 from dpcvx.model import atoms
 from dpcvx.model.atoms import supported
+from dpcvx.model.collapse import parts_of
 from dpcvx.model.layout import layout_of
-from dpcvx.model.public_terms import parts_of
 from tests.forms import assign, difference_quotients, form_of
 
 N = 4

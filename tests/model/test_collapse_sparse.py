@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from dpcvx.model.collapse import parts_of
 from dpcvx.model.curvature import smoothness
-from dpcvx.model.eigenvalues import stretch
 from dpcvx.model.layout import layout_of
-from dpcvx.model.public_terms import parts_of
+from dpcvx.model.matrices import stretch
 from tests.forms import form_of
 
 

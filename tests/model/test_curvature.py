@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.model import eigenvalues
+from dpcvx.model import matrices
 from dpcvx.model.curvature import convex, smoothness, strong_convexity
-from dpcvx.model.eigenvalues import round_down
+from dpcvx.model.matrices import round_down
 from dpcvx.model.quadratic import curved, data_curvature, hessian, is_quadratic_given_data
 from tests import spies
 from tests.forms import difference_quotients, form_of
@@ -287,7 +287,7 @@ def test_eigenvalues_block_by_block_are_those_of_the_matrix(n, seed, order):
         rng = np.random.default_rng(seed)
         M = sp.csr_array(rng.normal(size=(n, n)) * (rng.random((n, n)) < 0.05))
         H = sp.csr_array(M + M.T)
-        found = eigenvalues.eigenvalues(H, eigenvalues.dense)
+        found = matrices.eigenvalues(H, matrices.dense)
         assert np.sort(found) == pytest.approx(np.linalg.eigvalsh(H.toarray()), abs=1e-12)
 
 
@@ -332,9 +332,9 @@ def test_rows_bound_eigenvalues_from_below(n, seed):
     rng = np.random.default_rng(seed)
     M = rng.normal(size=(n, n)) * (rng.uniform(size=(n, n)) < 0.5)
     H = sp.csr_array(M + M.T + rng.uniform(0.1, 9) * np.eye(n))
-    rest = H.toarray() - np.diag(eigenvalues.least_by_rows(H))
+    rest = H.toarray() - np.diag(matrices.least_by_rows(H))
     assert np.linalg.eigvalsh(rest)[0] >= -1e-12
-    assert eigenvalues.lowest(H)[0] <= np.linalg.eigvalsh(H.toarray())[0] + 1e-12
+    assert matrices.lowest(H)[0] <= np.linalg.eigvalsh(H.toarray())[0] + 1e-12
 
 
 @pytest.mark.parametrize("least", [1e-10, 1e-7, 1e-3])

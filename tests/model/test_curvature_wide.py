@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import svds
 
 import dpcvx as dp
-from dpcvx.model import eigenvalues
+from dpcvx.model import matrices
 from dpcvx.model.curvature import (
     convex,
     curvature,
@@ -36,7 +36,7 @@ MODELS = {
 def nothing_formed(patch):
     """Squares of more multiplications than two per entry of x are wide."""
     spies.change(patch, "largest dense eigenvalue problem", 2)
-    for function in (eigenvalues.is_wide, eigenvalues.stretch):
+    for function in (matrices.is_wide, matrices.stretch):
         patch.setattr(function, "__defaults__", (2.0 * N,))
 
 
@@ -85,7 +85,7 @@ def test_bounds_are_near_for_sparse_rows(seed):
     )
     X.sum_duplicates()
     exact = float(svds(X, k=1, return_singular_vectors=False, v0=np.ones(n))[0])
-    assert exact * (1 - 1e-9) <= eigenvalues.stretch(X, work=1.0) <= np.sqrt(3) * exact
+    assert exact * (1 - 1e-9) <= matrices.stretch(X, work=1.0) <= np.sqrt(3) * exact
 
 
 CONCAVE = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
 import dpcvx as dp
-from dpcvx.model.atoms.products import MATMUL
+from dpcvx.model.atoms.pairs import MATMUL
 from dpcvx.model.atoms.reductions import QUAD_OVER_LIN
 from tests import spies
 from tests.forms import assign, difference_quotients, form_of

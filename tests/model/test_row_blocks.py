@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.model.atoms.entrywise import HUBER, LOGISTIC
-from dpcvx.model.atoms.products import MATMUL
+from dpcvx.model.atoms.pairs import MATMUL
 from dpcvx.model.normal_form import Beside, Clip
 from dpcvx.model.row_blocks import bound_objective
 from tests.forms import form_of

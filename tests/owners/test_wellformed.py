@@ -14,7 +14,7 @@ from scipy import special
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.model.atoms import RULES, entrywise
-from dpcvx.model.atoms.products import MATMUL
+from dpcvx.model.atoms.pairs import MATMUL
 from dpcvx.model.matrices import Identity, zeros
 from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire

@@ -22,7 +22,7 @@ from typing import Any
 
 import cvxpy as cp
 
-from . import entrywise, pairs, products, reductions
+from . import entrywise, pairs, reductions
 from .pairs import interval_product
 from .rule import ITSELF, Fitted, Rule
 
@@ -33,7 +33,7 @@ __all__ = [
 
 RULES = {
     rule.name: rule
-    for module in (entrywise, pairs, reductions, products)
+    for module in (entrywise, pairs, reductions, pairs)
     for rule in vars(module).values()
     if isinstance(rule, Rule)
 }

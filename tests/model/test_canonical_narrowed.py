@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcvx.model.canonical import cone_data
+from dpcvx.model.canonical import Narrowed, cone_data
 from dpcvx.model.layout import layout_of
-from dpcvx.model.narrowed import Narrowed
 
 X = cp.Variable((4, 5), name="X")
 y = cp.Variable(6, name="y")

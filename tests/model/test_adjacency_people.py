@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.model.people import codes_of, first_rows
+from dpcvx.model.adjacency import codes_of, first_rows
 from dpcvx.model.private import source_of
 from dpcvx.model.sealed import handed_over, has_changed, people_of, unseal
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.model.collapse import parts_of, summands
 from dpcvx.model.layout import layout_of
-from dpcvx.model.public_terms import parts_of, summands
 from dpcvx.solvers.projector import Projector
 
 RNG = np.random.default_rng(5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.model.written import Model
+from dpcvx.model.agent import Model
 from dpcvx.plan.agent_plan import sensitivities
 
 # Labels of an agent's two objects, "{}" standing for the agent; whether they are the same records.
