@@ -21,7 +21,7 @@ INSIDES = {
     "rows from which on norms are taken together": "sensitivity.norms._MANY",
     "records that are many": "sensitivity.records._MANY",
     "records in a block": "sensitivity.records._BLOCK",
-    "directions that are few": "sensitivity.leading._FEW",
+    "directions that are few": "sensitivity.records._FEW",
     "nodes of a dense spectrum": "algorithms.spectrum._DENSE",
     "nodes of a sparse spectrum": "algorithms.spectrum._SPARSE",
     "entries of a landscape that is searched": "defaults.landscape._SEARCHED",

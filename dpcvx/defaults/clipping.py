@@ -12,7 +12,7 @@ from ..algorithms.program import LocalProgram, once_per_kind
 from ..model.normal_form import Atom, NormalForm
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.record_atoms import Unbounded
+from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent
 from .study import Study
 

@@ -18,7 +18,7 @@ from ..model.normal_form import NormalForm
 from ..plan.agent_plan import agents_of
 from ..plan.asked import asked_of
 from ..privacy.mechanism import Gaussian
-from ..sensitivity.record_atoms import Unbounded
+from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent
 from .calibration import calibrated
 from .clipping import beside_penalties, grows, with_clips

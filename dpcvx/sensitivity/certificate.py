@@ -19,9 +19,9 @@ from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import Clip, NormalForm
 from ..model.spec import Asserted, PrivateSpec
 from ..solvers.projector import Extent
+from .intervals import Unbounded
 from .norms import Bound, ball_norm, meeting, of_person, row_norms
 from .private_weights import Weights
-from .record_atoms import Unbounded
 from .records import Contributions, largest_of
 
 Array = NDArray[np.float64]

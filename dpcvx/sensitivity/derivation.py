@@ -29,8 +29,8 @@ from ..model.quadratic import Term, bilinear, cross, terms
 from ..model.spec import Asserted, PrivateSpec
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
+from .intervals import Unbounded
 from .private_weights import LARGEST, is_private_quadratic, weighs, weights
-from .record_atoms import Unbounded
 from .records import Contributions
 
 

@@ -1,45 +1,202 @@
-"""One pass of intervals through an objective and back, for what single records contribute."""
+"""One pass of intervals through an objective and back, for what single records contribute.
+
+Intervals of cotangents, with bounds of the norms of each record's entries.
+
+What records contribute, by the entries of x that it reaches, and where they meet variables.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.matrices import csr
-from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
+from ..model.atoms import interval_product
+from ..model.matrices import csr, without_zeros
+from ..model.normal_form import Atom, Beside, Combination, NormalForm, row_lengths
 from ..model.quadratic import Term
 from ..solvers.projector import Extent
 from .intervals import (
     MIXED,
     PUBLIC,
+    ROUNDING,
     Range,
+    Unbounded,
     bounded_times,
+    groups_of,
     joined,
     known_signs,
     operator_norm,
     owners,
     product,
+    read_by,
     row_owner,
     row_sizes,
     selects,
-    weighted,
-)
-from .record_atoms import (
-    Unbounded,
-    groups_of,
-    read_by,
     shape_of,
     transposition,
     turned,
+    weighted,
 )
-from .record_cotangents import all_of, norms_of, one_record, scaled, total, width
-from .record_parts import Part, Site
 from .record_ranges import Ranges
+
+
+@dataclass(frozen=True, eq=False)
+class ContributionSizes:
+    """Of the records' contributions: which entries of x it reaches, and per record its norm.
+
+    `apart` bounds the norm of the difference of two of them at one x. `signed` tells, per record,
+    whether each entry has a sign that no admissible data can turn.
+    """
+
+    columns: NDArray[np.bool_]
+    size: Array
+    apart: Array
+    signed: NDArray[np.bool_]
+
+    def plus(self, other: ContributionSizes) -> ContributionSizes:
+        """Their sum; nothing is known of the signs where both contribute."""
+        signed = np.where(self.size == 0, other.signed, self.signed)
+        signed &= (self.size == 0) | (other.size == 0)
+        columns = self.columns | other.columns
+        return ContributionSizes(columns, self.size + other.size, self.apart + other.apart, signed)
+
+    def removed(self, absent: Sequence[ContributionSizes]) -> Array:
+        """Bound of the difference to the parts of a record of zeros."""
+        met = [other.size for other in absent if (other.columns & self.columns).any()]
+        return np.sum([self.size, *met], axis=0)
+
+    def replaced(self, two: Array, p: int) -> Array:
+        """Bound of the difference of two such contributions, given their l2 norms as well."""
+        reached = int(np.count_nonzero(self.columns))
+        # Numbers of one sign differ by the larger one at most.
+        angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
+        return np.where(self.signed, np.minimum(self.apart, angled), self.apart)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where records meet variables.
+
+    Attributes
+    ----------
+    atom : int
+        A product of records and variables, or what takes an affine function of variables that
+        stands next to records.
+    argument : int or None
+        As which argument it takes that; None for a product.
+    turned : bool
+        Whether the variables are on the left of the product.
+    factor : float
+        Bound of the norm of the derivative of the product's other factor.
+    """
+
+    atom: int
+    argument: int | None
+    turned: bool = False
+    factor: float = 0.0
+
+
+def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
+    """The affine part that is taken next to a product; None if it is not simply its neighbor.
+
+    Parameters
+    ----------
+    form : NormalForm
+    product, taken : Site
+        The product of records and variables, and the place that takes an affine function.
+    """
+    assert taken.argument is not None
+    takers = [u for atom in form.atoms for u in atom.args] + [form.root]
+    u = form.atoms[taken.atom].args[taken.argument]
+    users = [other for other in takers if any(j == product.atom for j, _ in other.terms)]
+    if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) != 1:
+        return None
+    ((_, M),) = u.terms
+    D, F = without_zeros(csr(M)), without_zeros(csr(u.F))
+    right = form.atoms[product.atom].args[1].F
+    assert right is not None
+    rows = D.tocoo()
+    # Where D is zero, the product does not tell whose record the row is: it may be another's.
+    if D.shape[0] != D.shape[1] or (rows.row != rows.col).any() or not D.diagonal().all():
+        return None
+    count = shape_of(form.atoms[product.atom].args[0], 0)[0]
+    across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)
+    weight = np.abs(D.diagonal()).reshape((count, -1), order="F").max(axis=1)
+    size = row_lengths(row_sizes(F, 2).reshape((count, -1), order="F"))
+    return Beside((taken.atom, taken.argument), weight, size, apart=across.size == 0)
+
+
+def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
+    """Sum of two cotangents."""
+    owner = one_record(joined(a.owner, b.owner), atom)
+    one, two = (norms_of(g, owner, count) for g in (a, b))
+    opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
+        (a.hi <= 0).all() and (b.lo >= 0).all()
+    )
+    l2 = np.hypot(one[1], two[1]) if opposite else one[1] + two[1]
+    return Range(a.lo + b.lo, a.hi + b.hi, owner, (one[0] + two[0], l2))
+
+
+def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
+    """Bounds of the l1 and l2 norms of g on the entries of each record."""
+    own = owner >= 0
+    size = g.size[own]
+    one = np.bincount(owner[own], size, count).astype(float)
+    peak = float(np.max(size, initial=0.0, where=np.isfinite(size))) or 1.0
+    two = peak * np.sqrt(np.bincount(owner[own], (size / peak) ** 2, count))
+    if g.norms is not None and np.array_equal(g.owner, owner):
+        one, two = np.minimum(one, g.norms[0]), np.minimum(two, g.norms[1])
+    return one, np.minimum(two, one)
+
+
+def one_record(owner: Index, atom: Atom) -> Index:
+    """The records, if no entry reads several."""
+    if (owner == MIXED).any():
+        raise Unbounded(atom.written, "reads several records at once")
+    return owner
+
+
+def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Range:
+    """Cotangents times factors, entry by entry."""
+    # What an absent record contributes counts in full, also if it could be nothing else.
+    constant = (factor.lo == factor.hi) & np.isfinite(factor.lo) & (not absent)
+    owner = joined(g.owner, np.where(constant, PUBLIC, factor.owner))
+    owner = one_record(owner, atom)
+    low, high = interval_product(g.lo, g.hi, factor.lo, factor.hi)
+    norms = [
+        [bounded_times(n, peaks_of(b, owner, count)) for n in a.norms]
+        for a, b in ((g, factor), (factor, g))
+        if a.norms is not None and np.array_equal(a.owner, owner)
+    ]
+    if not norms:
+        return Range(low, high, owner)
+    one, two = (np.min(n, axis=0) for n in zip(*norms, strict=True))
+    return Range(low, high, owner, (one, two))
+
+
+def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
+    """Whether the flags of all entries of each record are set."""
+    return np.bincount(owner[~flags & (owner >= 0)], minlength=count) == 0
+
+
+def peaks_of(g: Range, owner: Index, count: int) -> Array:
+    """Largest magnitude among the entries of each record."""
+    peak, own = np.zeros(count), owner >= 0
+    np.maximum.at(peak, owner[own], g.size[own])
+    return peak
+
+
+def width(g: Range) -> Range:
+    """How far two numbers in the intervals may be apart, with room for the ends' rounding."""
+    width = g.hi - g.lo + ROUNDING * g.size
+    return Range(np.zeros_like(width), np.where(np.isnan(width), np.inf, width), g.owner)
+
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -92,7 +249,7 @@ class Pass:
         # Weights of order one keep squares inside floating point.
         largest = max(float(np.abs(t.weight).max(initial=0.0)) for t in terms)
         self.peak = largest or 1.0
-        self.parts: list[Part] = []
+        self.parts: list[ContributionSizes] = []
         self.undefined = False
         self.sites = sites
 
@@ -133,7 +290,7 @@ class Pass:
         """A part that reaches x by ``F'``."""
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True
-        part, others = Part(columns, size, apart, signed), []
+        part, others = ContributionSizes(columns, size, apart, signed), []
         for other in self.parts:
             if (other.columns & part.columns).any():
                 part = other.plus(part)

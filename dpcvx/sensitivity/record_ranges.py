@@ -21,15 +21,18 @@ from .intervals import (
     PUBLIC,
     ROUNDING,
     Range,
+    Unbounded,
+    groups_of,
     joined,
     operator_norm,
     owners,
     product,
     row_owner,
     selects,
+    shape_of,
+    turned,
     widened,
 )
-from .record_atoms import Unbounded, groups_of, shape_of, turned
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -3,21 +3,224 @@ r"""Vectors that an agent stores, as combinations of what left it and of exact g
 A `LinearCombination` makes one from public numbers, from vectors that are stored already, and from
 gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The vectors themselves
 stay behind the door. How far one change of the data moves them, while everything that left stays
-the same, is public and follows term by term: see `dpcvx.sensitivity.reach`.
+the same, is public and follows term by term.
+
+Vectors made of gradients at unreleased points move as follows if the data change.
+
+Two neighbors f and f' of M-smooth objectives differ in their gradients by e, :math:`\|e\| \le
+\Delta` at every point. While everything that left an agent stays the same, a vector u that it keeps
+moves by some :math:`\delta u`, and the gradient there by
+
+.. math:: \nabla f'(u + \delta u) - \nabla f(u) = e + G\, \delta u
+
+with a symmetric G, the mean of second derivatives of f between the two points. An `Effect` says
+:math:`\delta u = K e + w` with a known matrix K and :math:`\|w\|_2` at most a number.
+
+*One e at all points*, where gradients are affine in the data with a constant Jacobian. With second
+derivatives that lie within :math:`\varrho` of a fixed matrix H (of a quadratic: that matrix,
+:math:`\varrho = 0`; of a convex rest with second derivatives up to B: B / 2 of the identity, with
+:math:`\varrho = B / 2`),
+
+.. math:: e + G (K e + w) = (I + H K) e + w', \qquad
+    \|w'\| \le M \|w\| + \varrho \|K e\| ,
+
+and linear combinations are those of K and w. So K is a polynomial in H, what cancels cancels, and
+for quadratics the norm of :math:`K J (d - d')` over the adjacency is what is charged.
+
+*An e that depends on the point*: a gradient moves by an e of its own plus :math:`M \|\delta u\|`,
+and norms add up. A difference of gradients at u and v is treated better where that pays: it moves
+by :math:`e(u) - e(v)`, and e itself is Lipschitz, with the constant L of one record's losses. Then
+
+.. math:: \|e(u) - e(v)\| \le L\,\|u - v\|, \qquad
+    \|u - v\| \le \|u_0 - v_0\| + N (\|\delta u\| + \|\delta v\|),
+
+where :math:`u_0, v_0` are what the vectors would be with zeros for data, and N changes lead from
+any data there.
+
+What cancels leaves the rounding errors of private numbers behind. A millionth of what cancels is
+charged for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..model.curvature import Curvature
+from ..model.matrices import SLACK
 from .certificate import Sensitivity
-from .reach import At, Effect, Shift, fixed_shift, varying_shift
+
+# Covers the rounding of small matrices, their products and sums, relative to their norms.
+_ROUNDING = 1e-12
+# Charged in any case of parts that may cancel.
+_CANCELLED = 2.0**-20
+# Matrices K are followed if they and their products with J have no more entries together.
+_ENTRIES = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """What one change of the data does to a vector: ``K e + w``.
+
+    Attributes
+    ----------
+    K : ndarray, shape (n, n), or (1, 1) for a multiple of the identity
+    rest : float
+        Bound of ``||w||_2``.
+    image : callable
+        Bound of ``||K e||_p`` for K and p.
+    """
+
+    K: Array
+    rest: float
+    image: Callable[[Array, int], float]
+
+    @cached_property
+    def known(self) -> float:
+        """Bound of ``||K e||_2``."""
+        return self.image(self.K, 2)
+
+    @property
+    def two(self) -> float:
+        """Bound of its l2 norm."""
+        return self.known + self.rest
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """A gradient in a sum: its factor, the effect on its place, and that place without data."""
+
+    factor: float
+    effect: Effect
+    public: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """What one change of the data does to the gradients of one agent.
+
+    Attributes
+    ----------
+    n : int
+    image : callable
+        Bound of ``||K e||_p`` for K and p.
+    center : ndarray, shape (n, n) or (1, 1)
+        H.
+    spread : float
+        How far second derivatives are from it, in the spectral norm.
+    smoothness : float
+        M.
+    fixed : bool
+        Whether e is the same at all points.
+    turn : float
+        L, where e depends on the point.
+    changes : float
+        N; infinite if no number of changes leads to zeros.
+    """
+
+    n: int
+    image: Callable[[Array, int], float]
+    center: Array
+    spread: float
+    smoothness: float
+    fixed: bool
+    turn: float
+    changes: float
+
+    def size(self, effect: Effect, p: int) -> float:
+        """Bound of its lp norm."""
+        if p == 2:
+            return effect.two
+        root = math.sqrt(self.n)
+        return min(self.image(effect.K, 1) + root * effect.rest, root * effect.two)
+
+    def slope(self, u: Effect) -> Effect:
+        """On the gradient at u."""
+        K = np.eye(self.center.shape[0]) + self.center @ u.K
+        rest = self.smoothness * (u.rest + self._rounded(u.K))
+        if self.spread > 0:
+            rest += self.spread * u.known
+        return Effect(K, rest, self.image)
+
+    def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
+        """On a sum of kept vectors and of gradients at such, each with a factor."""
+        parts = [*vectors, *((at.factor, self.slope(at.effect)) for at in slopes)]
+        K, rest = np.zeros_like(self.center), 0.0
+        for a, part in parts:
+            K = K + (a if self.fixed else abs(a)) * part.K
+            rest += abs(a) * (part.rest + self._rounded(part.K))
+        if not self.fixed and len(slopes) > 1:
+            K, rest = self._paired(K, rest, slopes)
+        if len(parts) > 1:
+            rest += _CANCELLED * sum(abs(a) * part.two for a, part in parts)
+        return Effect(K, rest, self.image)
+
+    def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
+        """With the e of every gradient brought to the place of the first, if that pays."""
+        first, *others = slopes
+        whole = sum(abs(at.factor) for at in slopes)
+        kept = abs(sum(at.factor for at in slopes))
+        turned = sum(abs(at.factor) * self.turn * self._apart(first, at) for at in others)
+        if not turned < self.image(np.full((1, 1), whole - kept), 2):
+            return K, rest
+        return K - (whole - kept), rest + turned
+
+    def _apart(self, a: At, b: At) -> float:
+        """Bound of the distance of two kept vectors, whatever the data."""
+        reach = a.effect.two + b.effect.two
+        public = float(np.linalg.norm(a.public - b.public))
+        size = float(np.linalg.norm(a.public) + np.linalg.norm(b.public))
+        return SLACK * (public + self.changes * reach) + _ROUNDING * size if reach else public
+
+    def _rounded(self, K: Array) -> float:
+        return _ROUNDING * float(np.linalg.norm(K)) * self.image(np.ones((1, 1)), 2)
+
+
+def fixed_shift(
+    n: int,
+    size: int,
+    image: Callable[[Array, int], float],
+    smoothness: float,
+    curvature: Curvature | None,
+) -> Shift:
+    """Where the gradient moves by the same vector at all points.
+
+    Parameters
+    ----------
+    n, size : int
+        Of the agent's vector and of its data.
+    image : callable
+    smoothness : float
+    curvature : Curvature or None
+        None if no more is known than the smoothness.
+    """
+    M = smoothness * SLACK
+    center, spread = np.zeros((1, 1)), M
+    if curvature is not None and n * (n + size) <= _ENTRIES:
+        center, spread = curvature.center.toarray(), curvature.spread * SLACK
+    elif curvature is not None:
+        low, high = curvature.ends
+        center, spread = np.full((1, 1), (low + high) / 2), (high - low) / 2 * SLACK
+    return Shift(n, image, center, spread, M, True, 0.0, math.inf)
+
+
+def varying_shift(
+    n: int,
+    image: Callable[[Array, int], float],
+    smoothness: float,
+    turn: float,
+    changes: float,
+) -> Shift:
+    """Where it moves by another vector at every point."""
+    M = smoothness * SLACK
+    turn = min(turn * SLACK, 2 * M)
+    return Shift(n, image, np.zeros((1, 1)), M, M, False, turn, changes)
+
 
 Array = NDArray[np.float64]
 

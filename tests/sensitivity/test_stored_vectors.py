@@ -6,8 +6,12 @@ import pickle
 import numpy as np
 import pytest
 
-from dpcvx.sensitivity.reach import fixed_shift
-from dpcvx.sensitivity.stored_vectors import LinearCombination, StoredEffects, StoredVectors
+from dpcvx.sensitivity.stored_vectors import (
+    LinearCombination,
+    StoredEffects,
+    StoredVectors,
+    fixed_shift,
+)
 
 n = 3
 

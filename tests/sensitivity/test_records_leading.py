@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity import leading
+from dpcvx.sensitivity import records
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from tests import spies
@@ -111,6 +111,6 @@ def test_a_record_whose_size_is_no_number_covers_none(monkeypatch):
     X, up = sp.csr_array(np.ones((M, N))), np.linspace(1.0, 2.0, M)
     down = up[::-1].copy()
     down[M // 2] = np.nan
-    lines = leading.Lines(X, (down, up), np.ones(M, dtype=np.int8))
+    lines = records.Lines(X, (down, up), np.ones(M, dtype=np.int8))
     found = lines.leading(Extent(np.full(N, -1.0), np.full(N, 1.0)))
     assert {0, M // 2, M - 1} <= {*found} and np.array_equal(found, np.unique(found))
