@@ -94,7 +94,7 @@ IMPORTERS = {
     "websockets": {"owners.link"},
     "ssl": {"owners.keys"},
     "socket": set(),
-    "cryptography": {"owners.ciphers", "owners.keys"},
+    "cryptography": {"owners.masks", "owners.keys"},
 }
 # Attribute -> rooms and files that may touch it, each of which does.
 TOUCHERS = {

@@ -28,11 +28,10 @@ from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Publication, Statistic, restated
 from . import wire
 from .keys import COORDINATOR
-from .messages import Line, Offer
-from .methods import REVISIONS, obstacle, sums_in_secret
+from .messages import Line, Offer, refused
 from .offers import document_of, line_of
 from .policy import Policy
-from .refusal import refused
+from .records import REVISIONS, obstacle, sums_in_secret
 from .wellformed import require_small, require_well_formed
 
 # Relative, as in comparisons of budgets elsewhere.

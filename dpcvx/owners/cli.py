@@ -17,9 +17,9 @@ from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .coordinator import Remote
 from .keys import fingerprint_of, make_authority, make_request, sign_request
+from .messages import refused
 from .owner import Owner, RemoteOwners
-from .policy_file import model_plan, read_policy
-from .refusal import refused
+from .policy import model_plan, read_policy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,27 +20,29 @@ from ..privacy.ledger_file import Journal
 from ..privacy.notes import Writer
 from ..run import worker
 from . import messages, wire
-from .answers import require_account, require_agreed, require_answer, require_reply
-from .log import Log
+from .files import CoordinatorLog
+from .message_checks import require_account, require_agreed, require_answer, require_reply
 from .messages import (
+    REASONS,
     Agreed,
     Answers,
     Ask,
-    Begun,
     Call,
     End,
     Ended,
     Exchange,
+    IterateAnswer,
     Offer,
-    Over,
     Parted,
     Partners,
     Refusal,
-    Told,
+    RunBegun,
+    RunOver,
+    going_on,
+    refused,
 )
-from .methods import sums_in_secret
 from .offers import offers_of
-from .refusal import REASONS, going_on, refused
+from .records import sums_in_secret
 
 Array = NDArray[np.float64]
 # Seconds in which owners that were not there come back and hear that the run is over: one that is
@@ -50,7 +52,7 @@ _LINGER = 10.0
 GLANCE = 1.0
 # Is told who has answered what so far.
 Late = Callable[[Mapping[str, bytes]], None]
-M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
+M = TypeVar("M", Agreed, messages.AgentReply, IterateAnswer, messages.FinalAccount)
 
 
 class Gone(ConnectionError):
@@ -116,7 +118,7 @@ class Remote:
     ----------
     hub : callable
         Makes the hub for agents of these names, once a run begins.
-    log : Log
+    log : CoordinatorLog
         What owners replied; a run that it holds is gone on with.
     name : callable
         Makes a name for a run.
@@ -127,7 +129,7 @@ class Remote:
     def __init__(
         self,
         hub: Callable[[Sequence[str]], Hub],
-        log: Callable[[], Log],
+        log: Callable[[], CoordinatorLog],
         name: Callable[[], str],
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -145,7 +147,7 @@ class Remote:
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
-            begun = Begun(offers[0].run, plan.fingerprint, tuple(map(wire.digest, offers)))
+            begun = RunBegun(offers[0].run, plan.fingerprint, tuple(map(wire.digest, offers)))
             if log.begun is None:
                 log.begin(begun)
             elif (log.begun.plan, log.begun.offers) != (begun.plan, begun.offers):
@@ -209,7 +211,7 @@ class _Run:
     plan: Terms
     offers: tuple[Offer, ...]
     hub: Hub | None
-    log: Log
+    log: CoordinatorLog
     tell: Callable[[str], None]
 
     def __post_init__(self) -> None:
@@ -268,7 +270,7 @@ class _Run:
             found = dict(known.replies)
             self._lead(calls, found, (t, k))
         else:
-            found = self._expected(self._sent(calls), messages.Reply)
+            found = self._expected(self._sent(calls), messages.AgentReply)
             if any((reply.t, reply.k) != (t, k) for reply in found.values()):
                 raise refused("order", "a reply of another round")
             for local, message in zip(self.plan.program.agents, each, strict=True):
@@ -288,7 +290,11 @@ class _Run:
         place, self._asked = self._asked, self._asked + 1
         if place == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
-            told = (*self._expected(self._sent(dict.fromkeys(self._names, frame)), Told).values(),)
+            told = (
+                *self._expected(
+                    self._sent(dict.fromkeys(self._names, frame)), IterateAnswer
+                ).values(),
+            )
             for local, one in zip(self.plan.program.agents, told, strict=True):
                 require_answer(one.answer, local, local.name in self._diverged)
             self.log.add(Answers(told))
@@ -301,7 +307,7 @@ class _Run:
             status = "completed" if self._t == self.plan.rounds else "stopped"
             end = wire.encode(End(self.offers[0].run, status, self._t))
             said = self._sent(dict.fromkeys(self._names, end))
-            accounts = (*self._expected(said, messages.Account).values(),)
+            accounts = (*self._expected(said, messages.FinalAccount).values(),)
             for local, one in zip(self.plan.program.agents, accounts, strict=True):
                 require_account(one, local, self._t, local.name in self._diverged)
             self.log.add(Ended(self._rounds, accounts))
@@ -316,7 +322,7 @@ class _Run:
 
     def _part(self) -> None:
         """Say that the run is over to all owners that have not heard it, and wait a little."""
-        frame = wire.encode(Over(self.offers[0].run))
+        frame = wire.encode(RunOver(self.offers[0].run))
         late = [name for name in self._names if name not in self.log.parted]
         if not late:
             return
@@ -376,7 +382,7 @@ class _Run:
     def _lead(
         self,
         calls: Mapping[str, bytes],
-        known: Mapping[str, messages.Reply],
+        known: Mapping[str, messages.AgentReply],
         place: tuple[int, int],
     ) -> None:
         """Owners that began anew hear a call of the log again."""
@@ -386,9 +392,9 @@ class _Run:
         for name, said in (self._sent(late) if late else {}).items():
             self._same(name, said, known)
 
-    def _same(self, name: str, said: bytes, known: Mapping[str, messages.Reply]) -> None:
+    def _same(self, name: str, said: bytes, known: Mapping[str, messages.AgentReply]) -> None:
         """Honest owners compute the same again from their ledgers, bit for bit."""
-        again = self._expected({name: said}, messages.Reply)[name]
+        again = self._expected({name: said}, messages.AgentReply)[name]
         if wire.digest(again) != wire.digest(known[name]):
             raise refused("changed", f"agent '{name}'")
 
@@ -457,7 +463,7 @@ def _spread(answer: Answer, local: LocalProgram) -> Answer:
     return Answer(last, average, answer.weight)
 
 
-def _with(account: Account, told: messages.Account) -> Account:
+def _with(account: Account, told: messages.FinalAccount) -> Account:
     """An account as its owner says it is."""
     for entry in told.entries:
         account.recall(entry)

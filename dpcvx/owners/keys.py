@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ..errors import ModelError
-from .refusal import refused
+from .messages import refused
 
 # The coordinator's name; no agent has it.
 COORDINATOR = "coordinator"
@@ -119,7 +119,7 @@ def of_der(der: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Identity:
+class PartyIdentity:
     """One party, with its key and the authority that it trusts.
 
     Attributes
@@ -133,7 +133,7 @@ class Identity:
     certificate: str = field(default="", repr=False)
 
     @staticmethod
-    def of(folder: Path, name: str) -> Identity:
+    def of(folder: Path, name: str) -> PartyIdentity:
         """The party of this name, whose files are in a folder.
 
         Raises
@@ -148,7 +148,7 @@ class Identity:
                     f'"{name}"; have it signed at the authority, by: dpcvx keys sign; and put the '
                     "certificate and ca.crt next to the key."
                 )
-        return Identity(folder, name, (folder / f"{stem(name)}.crt").read_text())
+        return PartyIdentity(folder, name, (folder / f"{stem(name)}.crt").read_text())
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """TLS 1.3 with certificates on both sides."""

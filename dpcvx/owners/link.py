@@ -23,9 +23,8 @@ from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone, Late
-from .keys import COORDINATOR, Identity, of_der, peer_name, unvouched
-from .messages import Hello
-from .refusal import refused
+from .keys import COORDINATOR, PartyIdentity, of_der, peer_name, unvouched
+from .messages import Hello, refused
 
 # Seconds between two attempts to reach a coordinator, and for a party to say who it is.
 _AGAIN = 0.3
@@ -54,7 +53,7 @@ class SocketHub:
     names : sequence of str
         Of the agents that are waited for.
     host, port : str, int
-    identity : Identity
+    identity : PartyIdentity
         The coordinator's.
     timeout : float
         Seconds to wait for an owner to come, to answer, and to come back.
@@ -72,7 +71,7 @@ class SocketHub:
         names: Sequence[str],
         host: str,
         port: int,
-        identity: Identity,
+        identity: PartyIdentity,
         timeout: float,
         tell: Callable[[str], None],
     ) -> None:
@@ -205,7 +204,9 @@ class SocketHub:
             return Gone(name)
         return said if isinstance(said, bytes) else b""
 
-    def _serve(self, host: str, port: int, identity: Identity, started: threading.Event) -> None:
+    def _serve(
+        self, host: str, port: int, identity: PartyIdentity, started: threading.Event
+    ) -> None:
         async def main() -> None:
             try:
                 server = await serve(
@@ -255,7 +256,7 @@ class SocketHub:
 
 def dial(
     address: str,
-    identity: Identity,
+    identity: PartyIdentity,
     pinned: str,
     hello: Callable[[], bytes],
     handle: Callable[[bytes], bytes],
@@ -270,7 +271,7 @@ def dial(
     ----------
     address : str
         Such as ``wss://coordinator.example:8443``.
-    identity : Identity
+    identity : PartyIdentity
         The owner's.
     pinned : str
         Fingerprint of the coordinator's certificate; empty for any of its name.

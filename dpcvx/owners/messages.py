@@ -1,4 +1,4 @@
-"""What coordinator and owners say to each other; each is a record of `dpcvx.owners.records`.
+"""What coordinator and owners say to each other, and why they refuse; see `dpcvx.owners.records`.
 
 =============  ===========  ====================================================================
 message        from         answered by
@@ -6,12 +6,14 @@ message        from         answered by
 `Hello`        owner        `Offer`
 `Offer`        coordinator  `Agreed`, or `Refusal`
 `Partners`     coordinator  `Agreed` again, where sums are masked
-`Call`         coordinator  `Reply`; the same call again by the same bytes
-`Ask`          coordinator  `Told`
-`End`          coordinator  `Account`
-`Over`         coordinator  `Over` again, once it is heard; the owner leaves
+`Call`         coordinator  `AgentReply`; the same call again by the same bytes
+`Ask`          coordinator  `IterateAnswer`
+`End`          coordinator  `FinalAccount`
+`RunOver`      coordinator  `RunOver` again, once it is heard; the owner leaves
 `Refusal`      both         nothing: it ends the conversation
 =============  ===========  ====================================================================
+
+Why an owner does not take part, or a coordinator does not go on: a code, never data.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm, Answer
 from ..algorithms.program import LocalProgram
+from ..errors import RefusedError
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.release_once import Once
@@ -68,7 +71,7 @@ class Offer:
         Fingerprint of the plan.
     algorithm : Algorithm
     revision : int
-        Of what the method's turns mean; see `dpcvx.owners.methods`.
+        Of what the method's turns mean; see `dpcvx.owners.records`.
     noise : Calibrated or None
         None for an agent without private data.
     rounds : int
@@ -166,7 +169,7 @@ class Partners:
 
 @dataclass(frozen=True, eq=False)
 class Refusal:
-    """Why somebody does not go on: a code of `dpcvx.owners.refusal`.
+    """Why somebody does not go on: a code of `REASONS`.
 
     A coordinator that ends a run sends the code that ended it to all owners that are there.
     """
@@ -185,7 +188,7 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class Reply:
+class AgentReply:
     """What the agent's turn gave; see `dpcvx.run.worker.Reply`."""
 
     run: str
@@ -204,7 +207,7 @@ class Ask:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class IterateAnswer:
     """Shared components of the iterates so far."""
 
     run: str
@@ -221,7 +224,7 @@ class End:
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class FinalAccount:
     """What the agent hands over at the end.
 
     Attributes
@@ -242,7 +245,7 @@ class Account:
 
 
 @dataclass(frozen=True, eq=False)
-class Over:
+class RunOver:
     """All accounts of a run are in the coordinator's log, and no owner is needed any more.
 
     An owner whose ledger has the run as its last one, and closed, stops waiting; others refuse.
@@ -252,7 +255,7 @@ class Over:
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class RunBegun:
     """In a coordinator's log: the run, and digests of what owners were asked, in their order."""
 
     run: str
@@ -266,14 +269,14 @@ class Exchange:
 
     t: int
     k: int
-    replies: tuple[tuple[str, Reply], ...]
+    replies: tuple[tuple[str, AgentReply], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
     """In a coordinator's log: what owners told of their iterates, in their order."""
 
-    told: tuple[Told, ...]
+    told: tuple[IterateAnswer, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +284,7 @@ class Ended:
     """In a coordinator's log: the rounds that ledgers covered, and what owners handed over."""
 
     rounds: int
-    accounts: tuple[Account, ...]
+    accounts: tuple[FinalAccount, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,3 +292,56 @@ class Parted:
     """In a coordinator's log: agents whose owners have heard that the run is over."""
 
     agents: tuple[str, ...]
+
+
+# What each code says. The codes are all that crosses between owners.
+REASONS = {
+    "unreadable": "The bytes are no message of this package",
+    "version": "The message is of another version of the format, or of a method",
+    "large": "The message, or something in it, is larger than this package reads",
+    "altered": "The message is not what was sent",
+    "malformed": "The document is not one that a plan could have made",
+    "name": "The offer is addressed to another agent",
+    "method": "The owner takes no part in runs of this method",
+    "asserted": "A sensitivity is asserted, and owners derive their own",
+    "data": "The data that are asked about are not those that the owner holds",
+    "adjacency": "The offer protects other changes of the data than the owner does",
+    "model": "The program is not that of the owner's own model",
+    "partners": "Too few others take part",
+    "documents": "The participants were sent documents that do not agree",
+    "colluders": "The noise protects against fewer colluders than the owner asks for",
+    "sensitivity": "Nothing bounds what one change of the data does to what is asked",
+    "budget": "The run costs more than the owner allows",
+    "spent": "The owner's ledger leaves no room for the run",
+    "ledger": "The owner's ledger cannot be used",
+    "order": "The message does not belong to this place of the run",
+    "nonsense": "The message is not what the method sends",
+    "away": "The other side cannot be reached",
+    "declined": "The person who was asked said no",
+    "ended": "The coordinator ended the run, and asks nothing more",
+    "changed": "An answer or a document differs from an earlier one of the run",
+    "stranger": "A certificate is not the one that it should be",
+    "failed": "The owner's computation failed; its own log says how",
+}
+
+
+def refused(code: str, detail: str) -> RefusedError:
+    """A refusal by its code; see `REASONS`.
+
+    Parameters
+    ----------
+    code : str
+    detail : str
+        Of public things alone; stays where it is raised.
+    """
+    return RefusedError(code, f"{REASONS[code]}{f' ({detail})' if detail else ''}.")
+
+
+def going_on(error: RefusedError) -> RefusedError:
+    """The same refusal of a run that has begun.
+
+    Parameters
+    ----------
+    error : RefusedError
+    """
+    return RefusedError(error.code, f"{error} The same call goes on where it stood.")

@@ -23,11 +23,11 @@ from .._arguments import POSITIVE, check_argument
 from ..errors import DpcvxError
 from .cli import lead
 from .coordinator import Remote
-from .hub import GREETING, RequestHub
+from .files import CoordinatorLog
 from .keys import stem
-from .log import Log
+from .loopback import GREETING, RequestHub
 from .owner import session_of
-from .policy_file import read_policy
+from .policy import read_policy
 from .session import Session
 
 _TOPIC, _FRAME = "dpcvx", "frame"
@@ -119,7 +119,7 @@ class Rounds(Controller):
 
         executor = Remote(
             lambda names: RequestHub(names, ask, self._patience),
-            lambda: Log(place / "run.dpx"),
+            lambda: CoordinatorLog(place / "run.dpx"),
             lambda: uuid.uuid4().hex,
             lambda line: self.log_info(fl_ctx, line),
         )

@@ -15,9 +15,9 @@ from ..plan.agent_plan import AgentPlan
 from ..plan.terms import Terms
 from ..sensitivity.release_once import Once, Publication
 from . import wire
+from .message_checks import MOST_SUMMED
 from .messages import Line, Offer
-from .methods import REVISIONS, obstacle, sums_in_secret
-from .places import MOST_SUMMED
+from .records import REVISIONS, obstacle, sums_in_secret
 from .wellformed import require_small, require_well_formed
 
 # Fields of an offer that are one agent's own. Lines show them to all participants; every other

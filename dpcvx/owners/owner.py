@@ -1,29 +1,35 @@
-"""What users write on either side: `RemoteOwners` at the coordinator, `Owner` at an owner."""
+"""What users write on either side: `RemoteOwners` at the coordinator, `Owner` at an owner.
+
+What an owner sees of a run while it goes on.
+"""
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from threadpoolctl import ThreadpoolController
 
 from .._arguments import FLAG, PATH, POSITIVE, TEXT, check_argument, integer, optional, show
+from .._words import number, plural
 from ..errors import ModelError, RefusedError
 from ..guard import frameless
 from ..run.gate import require_fit
+from ..run.report import share_line
 from .agreement import Agreement
 from .coordinator import Remote
-from .kept import OwnResult
-from .keys import COORDINATOR, Identity
+from .files import CoordinatorLog, OwnResult
+from .keys import COORDINATOR, PartyIdentity
 from .link import SocketHub, dial
-from .log import Log
-from .policy import Policy
-from .policy_file import read_policy
-from .refusal import going_on
+from .messages import going_on
+from .policy import Policy, read_policy
 from .session import Session
-from .shown import Shown, telling
 
 
 class RemoteOwners(Remote):
@@ -73,11 +79,11 @@ class RemoteOwners(Remote):
         check_argument("dp.RemoteOwners", "log", log, optional(PATH))
         check_argument("dp.RemoteOwners", "listen", listen, TEXT)
         host, port = _address(listen)
-        identity = Identity.of(Path(keys), COORDINATOR)
+        identity = PartyIdentity.of(Path(keys), COORDINATOR)
         tell = telling(verbose)
         super().__init__(
             lambda names: SocketHub(names, host, port, identity, float(timeout), tell),
-            lambda: Log(None if log is None else Path(log)),
+            lambda: CoordinatorLog(None if log is None else Path(log)),
             lambda: uuid.uuid4().hex,
             tell,
         )
@@ -246,10 +252,10 @@ def session_of(
     return Session(policy, asked, seed=seed, identity=identity, watch=watch)
 
 
-def _identity(policy: Policy) -> Identity:
+def _identity(policy: Policy) -> PartyIdentity:
     if policy.keys is None:
         raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
-    return Identity.of(policy.keys, policy.agent)
+    return PartyIdentity.of(policy.keys, policy.agent)
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -261,3 +267,61 @@ def _address(listen: str) -> tuple[str, int]:
             '"0.0.0.0:8443".'
         )
     return host, int(port)
+
+
+def telling(verbose: bool) -> Callable[[str], None]:
+    """What writes a line to standard error, or nothing.
+
+    What cannot be written costs no run.
+    """
+
+    def tell(line: str) -> None:
+        if verbose:
+            with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+
+    return tell
+
+
+class Shown:
+    """Says once that all have agreed, and shows how far the run is, where there is a terminal.
+
+    Parameters
+    ----------
+    verbose : bool
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        self.tell, self._verbose = telling(verbose), None if verbose else False
+        self._tick: Callable[[float], None] | None = None
+        self._line = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._line.__exit__(kind, error, trace)
+
+    def round(self, agreed: Agreement, t: int, rounds: int) -> None:
+        """A round begins.
+
+        Parameters
+        ----------
+        agreed : Agreement
+        t : int
+            From 1.
+        rounds : int
+            That there are.
+        """
+        many = plural(rounds, "round")
+        if self._tick is None:
+            costs = f"epsilon {number(agreed.epsilon)} at delta {number(agreed.policy.delta)}"
+            self.tell(f"all have agreed: {many}, which cost at most {costs} in all")
+            self._tick = self._line.enter_context(share_line(many, self._verbose))
+        self._tick((t - 1) / rounds)

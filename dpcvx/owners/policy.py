@@ -1,13 +1,30 @@
-"""What an owner decides by itself, and no request can change."""
+"""What an owner decides by itself, and no request can change.
+
+An owner's policy as it is written down, in ``owner.toml``; see docs/reference/owner_toml.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import runpy
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import PATH, check_argument, finite, is_int, one_of, show
+from ..errors import DpcvxError, ModelError
+from ..model.adjacency import ByPerson, Rows, Within
+from ..model.private import Private, specs_of
 from ..model.sealed import Sealed
 from ..model.spec import PrivateSpec
+from ..plan.terms import Terms
+from . import wire
 
 # Methods that an owner takes part in unless its policy names others.
 METHODS = (
@@ -80,3 +97,207 @@ class Policy:
     keys: Path | None = None
     coordinator: str = ""
     program: str = ""
+
+
+_KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
+_ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
+_KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
+_DATA = {"file", "people", "shape", "within", "norm", "rows", *_KINDS}
+
+
+def read_policy(path: str | Path) -> Policy:
+    """The policy in a file; paths in it are relative to its folder. No data are read.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or says what no policy says.
+    """
+    check_argument("dp.Owner", "policy", path, PATH)
+    place = Path(path)
+    try:
+        said = tomllib.loads(place.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"There is no policy '{place.name}'.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ModelError(f"The policy '{place.name}' cannot be read: {error}.") from None
+    return _File(place).policy(said)
+
+
+class _File:
+    """A policy file that is being read: errors name it, and paths start at its folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._name, self._folder = path.name, path.parent
+
+    def policy(self, said: Mapping[str, Any]) -> Policy:
+        self._known(said, _KEYS, "")
+        budget, accept = self._table(said, "budget"), self._table(said, "accept", {})
+        self._known(budget, {"epsilon", "delta"}, "budget.")
+        self._known(accept, _ACCEPT, "accept.")
+        agent = self._text(said, "agent")
+        methods = accept.get("methods", list(METHODS))
+        if not isinstance(methods, list) or not all(one_of(name, *METHODS) for name in methods):
+            raise self._wrong("accept.methods", f"lists methods among {', '.join(METHODS)}")
+        data = self._table(said, "data", {})
+        model = accept.get("model")
+        return Policy(
+            agent=agent,
+            ledger=self._folder / self._text(said, "ledger"),
+            epsilon=self._number(budget, "epsilon", "budget."),
+            delta=self._number(budget, "delta", "budget."),
+            data={name: self._held(name, data[name], agent) for name in data},
+            methods=tuple(methods),
+            share=self._count(accept, "share", 1, 1),
+            partners=self._count(accept, "partners", 0, 0),
+            max_colluders=None
+            if "max_colluders" not in accept
+            else self._count(accept, "max_colluders", 1, 1),
+            ask=self._flag(accept, "ask", True),
+            reply_after=self._number(accept, "reply_after", "accept.", 0.0),
+            keys=self._folder / self._text(said, "keys") if "keys" in said else None,
+            coordinator=self._text(said, "coordinator") if said.get("coordinator", "") else "",
+            program="" if model is None else self._program(self._text(accept, "model"), agent),
+        )
+
+    def _held(self, name: str, said: object, agent: str) -> Held:
+        where = f'data."{name}"'
+        if not isinstance(said, Mapping):
+            raise self._wrong(where, "is a table")
+        self._known(said, _DATA, f"{where}.")
+        shape = said.get("shape", [])
+        if not isinstance(shape, list) or not all(is_int(n, 1) for n in shape):
+            raise self._wrong(f"{where}.shape", "is a list of whole numbers, such as [39, 2]")
+        if ("within" in said) == ("rows" in said):
+            raise self._wrong(
+                where,
+                "has either within = 0.01, how far one entry may change, or rows = "
+                "{ max_norm = 1.0 }, for records",
+            )
+        try:
+            if "within" in said:
+                norm = {"norm": said["norm"]} if "norm" in said else {}
+                adjacency: Within | Rows = Within(said["within"], **norm)
+            else:
+                adjacency = Rows(**said["rows"])
+            attributes = {key: said[key] for key in _KINDS if key in said}
+            private = Private(shape=tuple(shape), name=name, adjacency=adjacency, **attributes)
+            (spec,) = specs_of([private], agent)
+        except (DpcvxError, TypeError, ValueError) as error:
+            raise self._wrong(where, f"is not a declaration of data: {error}") from None
+        source = self._source(self._text(said, "file", f"{where}."), len(spec.shape))
+        if "people" in said:
+            people = self._source(self._text(said, "people", f"{where}."), 1, _identifiers)
+            source = partial(_by_person, source, people)
+        return Held(spec, Sealed(source))
+
+    def _source(
+        self,
+        said: str,
+        dimensions: int,
+        from_csv: Callable[[Path, int], Any] | None = None,
+    ) -> Callable[[], Any]:
+        """What fetches the values: a csv or npy file, or ``module:function``."""
+        module, colon, function = said.partition(":")
+        if colon and not (self._folder / said).exists():
+            return partial(_called, module, function)
+        path = self._folder / said
+        if path.suffix == ".npy":
+            return partial(np.load, path, allow_pickle=False)
+        if path.suffix == ".csv":
+            return partial(from_csv or _from_csv, path, dimensions)
+        raise ModelError(
+            f"The policy '{self._name}' names the data file '{path.name}', and files of data end "
+            'in .csv or .npy. For others write file = "module:function".'
+        )
+
+    def _program(self, said: str, agent: str) -> str:
+        """The digest of this agent's program in the owner's own model file."""
+        found = model_plan(self._folder / said)
+        for local in found.program.agents:
+            if local.name == agent:
+                return wire.digest(wire.portable(local))
+        raise ModelError(f"The model '{said}' has no agent '{agent}'.")
+
+    def _wrong(self, key: str, what: str) -> ModelError:
+        return ModelError(f"In the policy '{self._name}', {key} {what}.")
+
+    def _known(self, said: Mapping[str, Any], keys: set[str], where: str) -> None:
+        unknown = sorted(set(said) - keys)
+        if unknown:
+            known = ", ".join(sorted(keys))
+            raise self._wrong(f"{where}{unknown[0]}", f"is unknown; there are {known}")
+
+    def _table(
+        self, said: Mapping[str, Any], key: str, default: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        found = said.get(key, default)
+        if not isinstance(found, Mapping):
+            raise self._wrong(f"[{key}]", "is missing" if key not in said else "is a table")
+        return found
+
+    def _text(self, said: Mapping[str, Any], key: str, where: str = "") -> str:
+        found = said.get(key)
+        if not isinstance(found, str) or not found:
+            raise self._wrong(f"{where}{key}", f"is a text, and is {show(found)}")
+        return found
+
+    def _number(
+        self, said: Mapping[str, Any], key: str, where: str, default: float | None = None
+    ) -> float:
+        found = said.get(key, default)
+        if not finite(found) or float(found) < 0:  # pyright: ignore[reportArgumentType]
+            raise self._wrong(f"{where}{key}", f"is a number of at least 0, and is {show(found)}")
+        return float(found)  # pyright: ignore[reportArgumentType]
+
+    def _count(self, said: Mapping[str, Any], key: str, default: int, least: int) -> int:
+        found = said.get(key, default)
+        if not is_int(found, least):
+            what = f"is a whole number of at least {least}, and is {show(found)}"
+            raise self._wrong(f"accept.{key}", what)
+        return int(found)
+
+    def _flag(self, said: Mapping[str, Any], key: str, default: bool) -> bool:
+        found = said.get(key, default)
+        if not isinstance(found, bool):
+            raise self._wrong(f"accept.{key}", "is true or false")
+        return found
+
+
+def model_plan(path: Path) -> Terms:
+    """The plan that a model file calls `plan`: the file is run, so it must be trusted.
+
+    Raises
+    ------
+    ModelError
+        If there is none.
+    """
+    if not path.is_file():
+        raise ModelError(f"There is no model '{path.name}'.")
+    found = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
+    if not isinstance(found, Terms):
+        raise ModelError(
+            f"The model '{path.name}' makes no plan. Write plan = problem.plan(...) in it, with "
+            "private objects by shape: dp.Private(shape=..., name=...)."
+        )
+    return found
+
+
+def _from_csv(path: Path, dimensions: int) -> NDArray[np.float64]:
+    found = np.loadtxt(path, delimiter=",", ndmin=2)
+    # A vector is a column or a row.
+    flat = dimensions < 2 and 1 in found.shape
+    return found.ravel() if flat and dimensions else found.reshape(()) if flat else found
+
+
+def _identifiers(path: Path, dimensions: int) -> list[str]:
+    """One text a line; an empty one is a missing identifier."""
+    return path.read_text().splitlines()
+
+
+def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
+    return ByPerson(values(), people())
+
+
+def _called(module: str, function: str) -> Any:
+    return getattr(importlib.import_module(module), function)()

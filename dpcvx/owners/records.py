@@ -2,6 +2,8 @@
 
 A name stands for one class with the fields that it has, in their order. Whoever changes either
 changes the format: raise the version in `dpcvx.owners.wire`.
+
+Which methods can be run between owners, and why others cannot.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm, Answer
 from ..algorithms.consensus import Broadcast, LocalCopy
 from ..algorithms.data_terms import DataTerms
+from ..algorithms.decentralized_admm import DecentralizedADMM
 from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.dpp2 import DPP2
 from ..algorithms.facts import StepRule
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient, Moved
+from ..algorithms.gradient_admm import GradientADMM
+from ..algorithms.gradient_tracking import GradientTracking
 from ..algorithms.learned_scale import LearnScale, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.networks import Network
@@ -26,6 +32,7 @@ from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, On
 from ..algorithms.penalties import PenaltyRule
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
+from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.secret_terms import Delivery, Question, Shared
 from ..algorithms.summed import Heard, SecretSharing, SplitSharing
 from ..model.adjacency import MirroredWithin, Rows, Within
@@ -40,10 +47,70 @@ from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
 from ..privacy.truncation import Truncation
+from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
+from ..sensitivity.queries.gradients import Gradient, Step, Summand
+from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
+from ..sensitivity.queries.solutions import LocalSolution
 from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled
 from . import messages
-from .methods import REVISIONS
+
+# Methods that can be run between owners, with a number that is raised whenever what an agent's
+# turn does with a message changes: parties of different numbers would compute different things.
+REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
+    LinearizedADMM: 1,
+    ADMM: 1,
+    FederatedAveraging: 1,
+    FederatedGradient: 1,
+    OneShot: 1,
+    DecentralizedGradient: 1,
+    PrimalDual: 1,
+}
+# Of these an owner can derive by itself what one change does to the answer.
+_QUERIES = {
+    Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData, RecordsAbove,
+    CurvatureSums, LearnedGradient,
+}  # fmt: skip
+_SECRET = "its agents draw secret numbers, which no ledger keeps for a restart"
+_CONVEX = "its guarantee rests on points that nobody sees, and a coordinator sees what it likes"
+_WHY: Mapping[type[Algorithm[Any, Any]], str] = {
+    GradientADMM: "the coordinator would choose the map that gradients leave through",
+    ResourceADMM: _SECRET,
+    DecentralizedADMM: _SECRET,
+    DPP2: _CONVEX,
+    GradientTracking: _CONVEX,
+}
+
+
+def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
+    """Why a method cannot be run between owners; empty if it can.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    observer : str
+        Of its plan.
+    """
+    kind = type(algorithm)
+    if observer != "everyone":
+        return (
+            "observer='last_iterate' is a guarantee against those who see the result only, and "
+            "the coordinator sees every message"
+        )
+    if kind not in REVISIONS:
+        return _WHY.get(kind, "no owner knows it: only methods of the package are run")
+    needs = algorithm.requirements
+    if needs.sensitivity is not None or needs.smoothness is not None:
+        return "it is told a sensitivity or a smoothness constant, which no owner can check"
+    if not set(needs.queries) <= _QUERIES:
+        return "an owner cannot derive what one change does to what it is asked"
+    return ""
+
+
+def sums_in_secret(algorithm: Algorithm[Any, Any]) -> bool:
+    """Whether a method forms sums in secret, with noise that is split or without."""
+    return getattr(algorithm, "sharing", None) is not None
+
 
 RECORDS: Mapping[str, type] = {
     # A program.
@@ -121,15 +188,15 @@ RECORDS: Mapping[str, type] = {
     "partners": messages.Partners,
     "refusal": messages.Refusal,
     "call": messages.Call,
-    "reply": messages.Reply,
+    "reply": messages.AgentReply,
     "ask": messages.Ask,
-    "told": messages.Told,
+    "told": messages.IterateAnswer,
     "end": messages.End,
-    "account": messages.Account,
-    "over": messages.Over,
+    "account": messages.FinalAccount,
+    "over": messages.RunOver,
     "entry": Entry,
     # What a coordinator's log has.
-    "begun": messages.Begun,
+    "begun": messages.RunBegun,
     "exchange": messages.Exchange,
     "answers": messages.Answers,
     "ended": messages.Ended,

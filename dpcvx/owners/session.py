@@ -23,29 +23,30 @@ from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
 from .agreement import Agreement, against_ledger, agree, said_of_budget
-from .kept import Ending, Kept, OwnResult
-from .keys import Identity
+from .files import Ending, OwnerFiles, OwnResult
+from .keys import PartyIdentity
 from .masks import KeyFile, Masker, masked, statement, unsent
+from .message_checks import require_sense
 from .messages import (
-    Account,
+    REASONS,
+    AgentReply,
     Agreed,
     Ask,
     Call,
     End,
+    FinalAccount,
     Hello,
+    IterateAnswer,
     Key,
     Offer,
-    Over,
     Partners,
     Refusal,
-    Reply,
-    Told,
+    RunOver,
+    refused,
 )
-from .methods import sums_in_secret
 from .offers import document_of
-from .places import require_sense
 from .policy import Policy
-from .refusal import REASONS, refused
+from .records import sums_in_secret
 
 Array = NDArray[np.float64]
 # A place after all exchanges of a round.
@@ -66,7 +67,7 @@ class Session:
         Of the noise, for studies and tests: who knows it can subtract the noise.
     record : bool
         Keep what left in `result`.
-    identity : Identity, optional
+    identity : PartyIdentity, optional
         The owner's keys, by which the others know its masks, and it knows theirs. Without, keys of
         masks are not signed: between owners of one process only.
     watch : callable, optional
@@ -74,7 +75,7 @@ class Session:
 
     Attributes
     ----------
-    identity : Identity or None
+    identity : PartyIdentity or None
     result : OwnResult or None
         Once a run has ended here.
     refusal : RefusedError or None
@@ -88,7 +89,7 @@ class Session:
         *,
         seed: int | None = None,
         record: bool = False,
-        identity: Identity | None = None,
+        identity: PartyIdentity | None = None,
         watch: Callable[[Agreement, int, int], None] | None = None,
     ) -> None:
         self.policy = policy
@@ -100,7 +101,7 @@ class Session:
         self._open = ExitStack()
         self._agreed: Agreement | None = None
         self._journal: Journal | None = None
-        self._kept = Kept(policy.ledger)
+        self._kept = OwnerFiles(policy.ledger)
         self._worker: Worker | None = None
         self._earlier = 0
         self._reply, self._place, self._rounds = b"", (0, -1), 0
@@ -172,7 +173,7 @@ class Session:
         if isinstance(said, Refusal) and not self.over:
             why = said.code if said.code in REASONS else "version"
             raise refused("ended", f"its reason: {why}")
-        if isinstance(said, Over):
+        if isinstance(said, RunOver):
             return self._parted(said, frame)
         if not isinstance(said, (Partners, Call, Ask, End)):
             raise refused("order", type(said).__name__)
@@ -188,7 +189,7 @@ class Session:
             return self._called(said, agreed)
         assert self._worker is not None
         if isinstance(said, Ask):
-            return wire.encode(Told(said.run, _shared(self._answer(), agreed)))
+            return wire.encode(IterateAnswer(said.run, _shared(self._answer(), agreed)))
         return self._ended(said, agreed)
 
     def _offered(self, offer: Offer, document: bytes) -> bytes:
@@ -280,7 +281,7 @@ class Session:
         self._ending = ending
         self.result = None if ending is None else ending.own
 
-    def _parted(self, said: Over, frame: bytes) -> bytes:
+    def _parted(self, said: RunOver, frame: bytes) -> bytes:
         """The run is over for all; of one that is open, or of another one, nobody says so."""
         if not self.settled() or self._ending is None or said.run != self._ending.end.run:
             raise refused("order", "no such run")
@@ -387,7 +388,7 @@ class Session:
             self._masker.keep()
         assert found is not None
         content = found.message if self._masker is None else unsent(found.message)
-        reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)
+        reply = AgentReply(said.run, said.t, said.k, content, found.outcome, found.diverged)
         self._place, self._reply = place, wire.encode(reply)
         return self._reply
 
@@ -404,7 +405,7 @@ class Session:
             raise refused("order", f"an end after round {said.rounds}")
         (report,) = self._worker.report([None])
         entries = tuple(list(report.account.entries)[self._earlier :])
-        account = Account(said.run, _shared(report.answer, agreed), report.violation, entries)
+        account = FinalAccount(said.run, _shared(report.answer, agreed), report.violation, entries)
         own = OwnResult(
             _named(report.answer.last, agreed),
             _named(report.answer.average, agreed),

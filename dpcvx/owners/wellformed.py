@@ -3,12 +3,16 @@
 Everything that sensitivities are derived from rests on it: matrices of the right shapes, every
 atom named once per combination and defined before it is used, arguments and static data of the
 kinds that its rule knows. The types of all fields were checked when the program was read.
+
+Whether what came from elsewhere is made of numbers that can be computed with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +26,7 @@ from ..model.matrices import Identity, Matrix, is_blank
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private_constraints import PrivateConstraint
 from ..model.spec import PrivateSpec
-from .refusal import refused
+from .messages import refused
 
 # Entries of one array, zeros that take no memory among them.
 LARGEST = 50_000_000
@@ -257,3 +261,34 @@ def _cone_program(data: ConeData, n: int) -> None:
     _require(rows == m, "rows of cones")
     if data.P.nnz:
         _require(abs(data.P - data.P.T).max() == 0, "a quadratic part")
+
+
+# Squares of larger numbers are none.
+HUGE = 1e150
+
+
+def are_numbers(message: object) -> bool:
+    """Whether all floats of a message are finite, with squares that are.
+
+    Parameters
+    ----------
+    message : object
+        A record, or what records are made of; floats at any depth count.
+    """
+    floats = (array for array in _arrays(message) if array.dtype.kind == "f")
+    return all(bool((np.abs(array) < HUGE).all()) for array in floats)
+
+
+def _arrays(value: object) -> Iterator[NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, float):
+        yield np.array([value])
+    elif sp.issparse(value):
+        yield cast(Any, value).data
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _arrays(getattr(value, field.name))

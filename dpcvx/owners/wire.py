@@ -48,8 +48,8 @@ from ..model.atoms import Rule, rule_named
 from ..model.layout import Layout
 from ..model.matrices import is_blank
 from ..solvers.conic import Outcome
+from .messages import refused
 from .records import KINDS, RECORDS, RULES
-from .refusal import refused
 
 MAGIC = b"dpx4"
 _HEADER = struct.Struct("<4sIQ32s")
@@ -347,7 +347,7 @@ _SINGLE: dict[str, Callable[..., Any]] = {
 }
 
 
-class _Unwritten:
+class _NoGraphs:
     """For networkx, which methods import for the type checker alone: no frame has a graph of it."""
 
     class Graph:
@@ -382,7 +382,7 @@ class _Form:
 
 
 def _form(cls: type) -> _Form:
-    hints = typing.get_type_hints(cls, localns={"nx": _Unwritten, "Network": Network})
+    hints = typing.get_type_hints(cls, localns={"nx": _NoGraphs, "Network": Network})
     names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
     types_ = tuple(hints[name] for name in names)
     return _Form(cls, names, types_, tuple(map(check_of, types_)))

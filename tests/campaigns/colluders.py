@@ -6,9 +6,8 @@ import numpy as np
 
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import keys, wire
-from dpcvx.owners.ciphers import fresh, public_of
-from dpcvx.owners.masks import KeyFile, Masker, statement
-from dpcvx.owners.messages import Agreed, Call, Key, Partners, Reply
+from dpcvx.owners.masks import KeyFile, Masker, fresh, public_of, statement
+from dpcvx.owners.messages import AgentReply, Agreed, Call, Key, Partners
 from dpcvx.owners.offers import document_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Partial, Share
@@ -23,7 +22,7 @@ def certified(place, names):
         own = place / name
         keys.sign_request(authority, keys.make_request(own, name))
         (own / "ca.crt").write_bytes((authority / "ca.crt").read_bytes())
-        found[name] = keys.Identity.of(own, name)
+        found[name] = keys.PartyIdentity.of(own, name)
     return found
 
 
@@ -75,7 +74,7 @@ class Colluders:
         """Ask the owner; what is wrong with its answer, if something is."""
         frame = message if isinstance(message, bytes) else wire.encode(message)
         self.said = said = wire.decode(self._session.handle(frame))
-        found = [*parts_in(said.message)] if isinstance(said, Reply) else []
+        found = [*parts_in(said.message)] if isinstance(said, AgentReply) else []
         if any(isinstance(part, Share) for part in found):
             return "a share left"
         if any(isinstance(part, np.ndarray) and part.dtype == float for part in found):
@@ -199,7 +198,7 @@ class Colluders:
             said = wire.decode(frame)
             frame = replace(said, message=self._summed(said.message))
         wrong = self.say(frame)
-        if isinstance(self.said, Reply):
+        if isinstance(self.said, AgentReply):
             self._next = k + 1
         return wrong
 

@@ -39,7 +39,7 @@ from dpcvx.algorithms.secret_terms import Delivery, Question
 from dpcvx.owners import offers as offers_module
 from dpcvx.owners import wire
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Agreed, Call, End, Partners, Refusal, Reply
+from dpcvx.owners.messages import AgentReply, Agreed, Call, End, Partners, Refusal
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import SecretSum, combine
@@ -196,8 +196,8 @@ class Coordinator:
         asked = MomentsQuestion(term, sums) if moments else Question(
             np.array([x]), np.arange(1), 1, sums
         )  # fmt: skip
-        self._say(k, Call(offer.run, t, 0, asked), Reply)
-        return self._say(k, Call(offer.run, t, 1, Delivery(sums, ())), Reply).message.words
+        self._say(k, Call(offer.run, t, 0, asked), AgentReply)
+        return self._say(k, Call(offer.run, t, 1, Delivery(sums, ())), AgentReply).message.words
 
     def close(self):
         """Let all owners go; the number of releases in the victim's ledger."""

@@ -28,10 +28,17 @@ from pathlib import Path
 import dpcvx as dp
 from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.log import Log
+from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Account, Agreed, Over, Refusal, Reply, Told
-from dpcvx.owners.refusal import REASONS
+from dpcvx.owners.messages import (
+    REASONS,
+    AgentReply,
+    Agreed,
+    FinalAccount,
+    IterateAnswer,
+    Refusal,
+    RunOver,
+)
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import past_of
 from dpcvx.testing.instances import sensors
@@ -43,7 +50,7 @@ from tests.owners.tampered import WAYS
 
 FULL = 20_000
 _ROUNDS = 3
-_ANSWERS = (Agreed, Reply, Told, Account, Over, Refusal)
+_ANSWERS = (Agreed, AgentReply, IterateAnswer, FinalAccount, RunOver, Refusal)
 
 
 @functools.cache
@@ -71,7 +78,8 @@ def policies(plan, place):
 def ran(plan, hub, path):
     """A run of a coordinator on a log."""
     return plan.run(
-        executor=Remote(lambda names: hub, lambda: Log(path), lambda: "a run"), verbose=False
+        executor=Remote(lambda names: hub, lambda: CoordinatorLog(path), lambda: "a run"),
+        verbose=False,
     )
 
 
@@ -106,9 +114,9 @@ def fault(session, policy, said):
     if not isinstance(said, _ANSWERS) or (isinstance(said, Refusal) and said.code not in REASONS):
         return f"no answer: {type(said).__name__}"
     if not policy.ledger.exists():
-        return "over before it began" if isinstance(said, Over) else None
+        return "over before it began" if isinstance(said, RunOver) else None
     past, (charged, values) = past_of(policy.ledger), charges(policy)
-    if isinstance(said, Over) and past.interrupted is not None:
+    if isinstance(said, RunOver) and past.interrupted is not None:
         return "an open run was called over"
     if values > charged:
         return f"{values} values and {charged} charges"

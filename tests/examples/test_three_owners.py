@@ -9,7 +9,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.offers import offers_of
-from dpcvx.owners.policy_file import read_policy
+from dpcvx.owners.policy import read_policy
 from examples.three_owners import __main__ as example
 from tests.examples.printing import printed
 

@@ -12,7 +12,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.owners import keys
 from dpcvx.owners.link import SocketHub
-from dpcvx.owners.policy_file import model_plan
+from dpcvx.owners.policy import model_plan
 
 ROOT = Path(dp.__file__).parents[1]
 MODEL = """

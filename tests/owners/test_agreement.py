@@ -13,9 +13,8 @@ from dpcvx._words import number
 from dpcvx.owners import wire
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Hello, Refusal
+from dpcvx.owners.messages import REASONS, Hello, Refusal
 from dpcvx.owners.offers import document_of, offers_of
-from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.testing.instances import laboratories, sensors

@@ -15,7 +15,7 @@ import dpcvx as dp
 from dpcvx.owners import wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
-from dpcvx.owners.policy_file import read_policy
+from dpcvx.owners.policy import read_policy
 from tests.owners.federation import NAMES, ROOT, free_port, plan_of, write
 
 PAGES = [*sorted(ROOT.glob("docs/guides/owners/*.md")), ROOT / "docs/reference/owner_toml.md"]

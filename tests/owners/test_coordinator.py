@@ -12,7 +12,7 @@ import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.log import Log
+from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
@@ -139,7 +139,7 @@ def test_a_computation_that_fails_quotes_nothing_across(tmp_path, monkeypatch):
         monkeypatch.setattr(session._worker, "act", lambda *_: quoted())
 
     monkeypatch.setattr(session, "_begin", begun)
-    executor = Remote(lambda names: hub, lambda: Log(path), lambda: "a run")
+    executor = Remote(lambda names: hub, lambda: CoordinatorLog(path), lambda: "a run")
     error = attempt(lambda: plan.run(executor=executor, verbose=False))
     assert isinstance(error, dp.RefusedError) and error.code == "failed"
     public = b"".join(frame for _, frame in hub.traffic) + path.read_bytes()

@@ -96,13 +96,13 @@ def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_
     request = keys.make_request(stranger, "north")
     keys.sign_request(stranger, request)
     port, lines = free_port(), []
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     pool = ThreadPoolExecutor(1)
     hub = pool.submit(gathered, NAMES, "127.0.0.1", port, own, 3.0, lines.append)
     time.sleep(0.5)
     address = f"wss://127.0.0.1:{port}"
     # A certificate of another authority, and none at all.
-    other = keys.Identity(stranger, "north").context(server=False)
+    other = keys.PartyIdentity(stranger, "north").context(server=False)
     other.load_verify_locations(str(folders / "authority" / "ca.crt"))
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.check_hostname = False
@@ -115,7 +115,8 @@ def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_
         assert not isinstance(refusal.value, AssertionError)
     # South says that it is north.
     with connect(
-        address, ssl=keys.Identity.of(folders / "south" / "keys", "south").context(server=False)
+        address,
+        ssl=keys.PartyIdentity.of(folders / "south" / "keys", "south").context(server=False),
     ) as socket:
         socket.send(wire.encode(Hello("north")))
         with pytest.raises(Exception, match="1008"):
@@ -153,9 +154,9 @@ def test_connections_do_not_stall(folders):
     Of 3,000 without, none did. A stall is seldom in 20 connections: what causes it is looked at.
     """
     port, lines = free_port(), queue.Queue()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     assert own.context(server=True).num_tickets == 0
-    north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
+    north = keys.PartyIdentity.of(folders / "north" / "keys", "north").context(server=False)
     with ThreadPoolExecutor(1) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "listening" in lines.get(timeout=20)
@@ -171,7 +172,7 @@ def test_connections_do_not_stall(folders):
 def test_owners_cannot_pose_as_the_coordinator(folders):
     # South's certificate is good, and it is not the coordinator's.
     port = free_port()
-    south = keys.Identity.of(folders / "south" / "keys", "south")
+    south = keys.PartyIdentity.of(folders / "south" / "keys", "south")
     with ThreadPoolExecutor(1) as pool:
         hub = pool.submit(gathered, ["north"], "127.0.0.1", port, south, 2.0, lambda _: None)
         with pytest.raises(dp.RefusedError) as refusal:
@@ -232,7 +233,7 @@ def test_whoever_came_is_told_that_the_others_did_not(folders):
 def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
     # The coordinator keeps the connection open.
     port, end = free_port(), wire.encode(Refusal("budget"))
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     with ThreadPoolExecutor(2) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lambda _: None)
         joined = pool.submit(
@@ -310,8 +311,8 @@ def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
 def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
     # It may have begun anew, and know nothing of the run that it is called in.
     port, lines = free_port(), queue.Queue()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
-    north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
+    north = keys.PartyIdentity.of(folders / "north" / "keys", "north").context(server=False)
     hello = wire.encode(Hello("north"))
     with ThreadPoolExecutor(2) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
@@ -350,7 +351,7 @@ def test_an_owner_says_once_why_nobody_is_there(tmp_path, capsys, host, why):
 
 def test_who_answers_with_a_certificate_of_another_authority_is_named_at_once(folders, tmp_path):
     place = write(tmp_path)
-    port, own = free_port(), keys.Identity.of(place / "coordinator" / "keys", "coordinator")
+    port, own = free_port(), keys.PartyIdentity.of(place / "coordinator" / "keys", "coordinator")
     with ThreadPoolExecutor(1) as pool:
         hub = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
         wait_for(port)
@@ -366,8 +367,8 @@ def test_who_answers_with_a_certificate_of_another_authority_is_named_at_once(fo
 def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
     # The others take longer to come than it looks for a coordinator; then the connection ends.
     port, lines, told = free_port(), queue.Queue(), queue.Queue()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
-    north = keys.Identity.of(folders / "north" / "keys", "north")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
+    north = keys.PartyIdentity.of(folders / "north" / "keys", "north")
     hello = wire.encode(Hello("north"))
     address, answered = f"wss://127.0.0.1:{port}", []
 
@@ -468,7 +469,7 @@ def test_a_refusal_ends_the_wait_for_those_who_are_still_asked(tmp_path):
 
 def test_who_is_asked_hears_that_the_coordinator_left(folders):
     port, told, entered, done = free_port(), queue.Queue(), threading.Event(), threading.Event()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     hello = wire.encode(Hello("north"))
 
     def handle(frame):
@@ -478,7 +479,8 @@ def test_who_is_asked_hears_that_the_coordinator_left(folders):
 
     with ThreadPoolExecutor(2) as pool:
         joined = pool.submit(
-            dial, f"wss://127.0.0.1:{port}", keys.Identity.of(folders / "north/keys", "north"), "",
+            dial, f"wss://127.0.0.1:{port}",
+            keys.PartyIdentity.of(folders / "north/keys", "north"), "",
             lambda: hello, handle, done.is_set, timeout=60.0, tell=told.put,
         )  # fmt: skip
         with closing(gathered(["north"], "127.0.0.1", port, own, 60.0, lambda _: None)) as hub:
@@ -495,7 +497,7 @@ def test_who_is_asked_hears_that_the_coordinator_left(folders):
 
 def test_an_agent_that_is_not_asked_is_told_so(folders):
     port = free_port()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     with ThreadPoolExecutor(1) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
         with pytest.raises(dp.RefusedError, match="no such agent") as refusal:
@@ -525,7 +527,7 @@ with connect(address, ssl=context) as socket:
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
 def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
     port, lines, place = free_port(), queue.Queue(), folders / "north" / "keys"
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    own = keys.PartyIdentity.of(folders / "coordinator" / "keys", "coordinator")
     hello = wire.encode(Hello("north")).hex()
     with ThreadPoolExecutor(1) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)

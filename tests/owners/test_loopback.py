@@ -10,7 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.log import Log
+from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Call
 from dpcvx.owners.session import Session
@@ -196,7 +196,7 @@ def test_owners_without_a_folder_begin_anew_in_every_run():
 
 def remote(policies, log=None, deaths=()):
     hub = Mortal(policies, deaths)
-    return hub, Remote(lambda names: hub, lambda: Log(log), lambda: "a run")
+    return hub, Remote(lambda names: hub, lambda: CoordinatorLog(log), lambda: "a run")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -221,7 +221,7 @@ def test_a_coordinator_that_ends_goes_on_from_its_log(tmp_path, count, monkeypat
     expected = plan.run(seed=1, executor=dp.Serial())
     policies, path = policies_of(plan, tmp_path), tmp_path / "run.dpx"
     executor = remote(policies, path)[1]
-    add = Log.add
+    add = CoordinatorLog.add
 
     def ends(self, exchange):
         if len(self.exchanges) == count:
@@ -229,7 +229,7 @@ def test_a_coordinator_that_ends_goes_on_from_its_log(tmp_path, count, monkeypat
         add(self, exchange)
 
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(Log, "add", ends)
+        patch.setattr(CoordinatorLog, "add", ends)
         plan.run(executor=executor)
     # A part of a frame is on disk, as a process that is killed leaves it.
     with path.open("ab") as file:

@@ -19,13 +19,20 @@ import dpcvx as dp
 from dpcvx.algorithms.secret_terms import Question, Shared
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import keys, wire
-from dpcvx.owners.ciphers import fresh, public_of
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.kept import Kept
-from dpcvx.owners.log import Log
+from dpcvx.owners.files import CoordinatorLog, OwnerFiles
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.masks import KeyFile, MaskedSum, Masker, masked, statement, unsent
-from dpcvx.owners.messages import Agreed, Call, Key, Partners, Refusal, Reply
+from dpcvx.owners.masks import (
+    KeyFile,
+    MaskedSum,
+    Masker,
+    fresh,
+    masked,
+    public_of,
+    statement,
+    unsent,
+)
+from dpcvx.owners.messages import AgentReply, Agreed, Call, Key, Partners, Refusal
 from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Encoding, SecretSum
@@ -222,7 +229,7 @@ def parties(tmp_path):
         folder = tmp_path / name
         keys.sign_request(tmp_path / "ca", keys.make_request(folder, name))
         (folder / "ca.crt").write_bytes((tmp_path / "ca" / "ca.crt").read_bytes())
-        own = identities[name] = keys.Identity.of(folder, name)
+        own = identities[name] = keys.PartyIdentity.of(folder, name)
         public = public_of(fresh()).hex()
         signature = own.signed(statement(document, name, public))
         said.append(Key(name, document, public, own.certificate, signature))
@@ -313,7 +320,7 @@ def anew(place, seed, k, mean):
     answer(session, Partners(offer.run, tuple(publics)))
     heard = (sums, Heard(np.full(size, mean), len(names)))
     found = answer(session, Call(offer.run, 1, 0, heard))
-    if isinstance(found, Reply):
+    if isinstance(found, AgentReply):
         found = answer(session, Call(offer.run, 1, 1, (sums, [])))
     session.close()
     return policy, found
@@ -325,7 +332,10 @@ def test_no_term_leaves_without_a_sum(tmp_path, method):
     plan = planned(whole(sensors), METHODS[method])
     policies = [replace(one, max_colluders=1) for one in policies_of(plan, tmp_path)]
     hub = Mortal(policies)
-    plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"), verbose=False)
+    plan.run(
+        executor=Remote(lambda names: hub, lambda: CoordinatorLog(None), lambda: "a run"),
+        verbose=False,
+    )
     frames = [wire.decode(frame) for name, frame in hub.traffic[::2] if name == policies[0].agent]
     offer, partners, first, second = frames[:4]
     policy = replace(policies[0], ledger=tmp_path / "another.jsonl")
@@ -349,7 +359,10 @@ def test_no_term_leaves_without_a_sum(tmp_path, method):
 def test_shares_are_added_up_after_they_were_made(tmp_path):
     plan = planned(whole(sensors), METHODS["mean in shares"])
     hub = Mortal(policies_of(plan, tmp_path))
-    plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"), verbose=False)
+    plan.run(
+        executor=Remote(lambda names: hub, lambda: CoordinatorLog(None), lambda: "a run"),
+        verbose=False,
+    )
     name = plan.agents[0].name
     frames = [wire.decode(frame) for one, frame in hub.traffic[::2] if one == name]
     session = Session(replace(policies_of(plan, tmp_path)[0], ledger=tmp_path / "another.jsonl"))
@@ -358,15 +371,15 @@ def test_shares_are_added_up_after_they_were_made(tmp_path):
     answer(session, replace(frames[1], keys=tuple(known)))
     calls = [frame for frame in frames if isinstance(frame, Call)]
     assert answer(session, calls[1]).code == "order"
-    assert isinstance(answer(session, calls[0]), Reply)
+    assert isinstance(answer(session, calls[0]), AgentReply)
     assert answer(session, calls[3]).code == "order"
-    assert isinstance(answer(session, calls[1]), Reply)
+    assert isinstance(answer(session, calls[1]), AgentReply)
     session.close()
 
 
 def test_an_owner_that_is_started_again_says_what_it_said_whatever_it_hears(tmp_path):
     policy, first = anew(tmp_path, 1, 0, 0.1)
-    assert isinstance(first, Reply) and charges(policy) == (1, 1)
+    assert isinstance(first, AgentReply) and charges(policy) == (1, 1)
     _, again = anew(tmp_path, 1, 0, 0.2)
     assert wire.digest(again) == wire.digest(first)
     assert charges(policy) == (1, 1)
@@ -376,11 +389,11 @@ def test_an_owner_that_is_started_again_masks_no_other_value(tmp_path):
     # Two values under one mask would show how they differ. An agent without private data answers
     # by what it hears; one whose ledger is lost, with what is known of it, would draw other noise.
     _, first = anew(tmp_path, 1, -1, 0.1)
-    assert isinstance(first, Reply)
+    assert isinstance(first, AgentReply)
     assert anew(tmp_path, 1, -1, 0.2)[1].code == "order"
     assert wire.digest(anew(tmp_path, 1, -1, 0.1)[1]) == wire.digest(first)
     policy, first = anew(tmp_path, 1, 0, 0.1)
-    assert isinstance(first, Reply)
+    assert isinstance(first, AgentReply)
     policy.ledger.unlink()
     policy.ledger.with_name(f"{policy.ledger.name}.seen").unlink()
     assert anew(tmp_path, 2, 0, 0.1)[1].code == "ledger" and charges(policy) == (0, 0)
@@ -417,7 +430,7 @@ def test_keys_of_all_are_on_disk_before_a_masked_value_is_sent(parties):
     answer(session, Partners(offer.run, tuple(said)))
     (path,) = ledger.parent.glob(f"{ledger.name}.*.partners.dpx")
     assert [key.public for key in wire.decode(path.read_bytes()).keys] == [k.public for k in said]
-    assert isinstance(answer(session, first_call(offer)), Reply)
+    assert isinstance(answer(session, first_call(offer)), AgentReply)
     session.close()
 
 
@@ -463,14 +476,14 @@ def test_a_run_of_another_name_releases_no_earlier_value(parties):
     session, offer, said, identities = parties
     policy = session.policy = replace(session.policy, epsilon=10.0)
     answer(session, Partners(offer.run, tuple(said)))
-    assert isinstance(answer(session, first_call(offer)), Reply)
+    assert isinstance(answer(session, first_call(offer)), AgentReply)
     session = restarted(session)
     other = replace(offer, run="another run")
     key, document = answer(session, other).key, document_of(other)
     keys_said = [signed_again(one, identities, document=document) for one in said]
     keys_said[offer.place] = key
     answer(session, Partners(other.run, tuple(keys_said)))
-    assert isinstance(answer(session, first_call(other)), Reply)
+    assert isinstance(answer(session, first_call(other)), AgentReply)
     assert charges(policy) == (2, 2)
     values = [
         line for line in map(json.loads, policy.ledger.read_text().splitlines()) if "values" in line
@@ -511,7 +524,7 @@ def test_an_owner_that_ends_behind_its_ledger_goes_on(parties, monkeypatch):
     session = Session(session.policy, identity=session.identity)
     answer(session, offer)
     answer(session, Partners(offer.run, tuple(keys_said)))
-    assert isinstance(answer(session, first_call(offer)), Reply)
+    assert isinstance(answer(session, first_call(offer)), AgentReply)
     assert charges(session.policy) == (1, 1)
     session.close()
 
@@ -524,7 +537,9 @@ def test_runs_with_owners_that_are_restarted_give_the_same_bits(tmp_path, method
     first, second = (policy.agent for policy in policies[:2])
     deaths = {first: ((1, 1), "after"), second: ((1, 1), "before")}
     hub = Mortal(policies, deaths)
-    result = plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"))
+    result = plan.run(
+        executor=Remote(lambda names: hub, lambda: CoordinatorLog(None), lambda: "a run")
+    )
     assert hub.rejoined == 2 and result.status == expected.status
     pairs = zip(expected.last.vectors, result.last.vectors, plan.program.agents, strict=True)
     assert all(x[a.shared].tobytes() == y[a.shared].tobytes() for x, y, a in pairs)
@@ -535,7 +550,7 @@ def test_runs_with_owners_that_are_restarted_give_the_same_bits(tmp_path, method
 def test_an_ending_of_another_version_is_nobodys_concern(tmp_path):
     plan = planned()
     plan.run(executor=dp.LoopbackOwners(plan, folder=tmp_path), verbose=False)
-    kept = Kept(policies_of(plan, tmp_path)[0].ledger)
+    kept = OwnerFiles(policies_of(plan, tmp_path)[0].ledger)
     assert kept.ending() is not None
     path = kept.path("final.dpx")
     path.write_bytes(b"dpx1" + path.read_bytes()[4:])

@@ -12,8 +12,8 @@ from dpcvx.algorithms.learned_scale import ScaleQuestion
 from dpcvx.algorithms.secret_terms import Question
 from dpcvx.owners import offers, wellformed
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.log import Log
-from dpcvx.owners.places import require_sense
+from dpcvx.owners.files import CoordinatorLog
+from dpcvx.owners.message_checks import require_sense
 
 NAMES = ("mill", "forge", "dairy")
 LOADS = {f"load of {name}": np.full(3, 3.0) for name in NAMES}
@@ -45,7 +45,7 @@ def unwanted(names):
 def refused(plan):
     """What a coordinator says before it waits for anybody, and owners in one process do too."""
     executors = (
-        Remote(unwanted, lambda: Log(None), lambda: "a run"),
+        Remote(unwanted, lambda: CoordinatorLog(None), lambda: "a run"),
         dp.LoopbackOwners(plan, data=LOADS),
     )
     said = set()
@@ -107,7 +107,9 @@ def test_what_owners_cannot_take_is_said_before_they_are_waited_for(limited, nam
     assert plan.run(data=data, verbose=False).status.solved  # in one process
     monkeypatch.setattr(*limited, 150)
     with pytest.raises(dp.RefusedError, match=named) as refusal:
-        plan.run(executor=Remote(unwanted, lambda: Log(None), lambda: "a run"), verbose=False)
+        plan.run(
+            executor=Remote(unwanted, lambda: CoordinatorLog(None), lambda: "a run"), verbose=False
+        )
     assert refusal.value.code == "large"
     assert "200" in str(refusal.value) and "plan.run()" in str(refusal.value)
 

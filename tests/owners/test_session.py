@@ -14,7 +14,16 @@ from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import wire
 from dpcvx.owners.agreement import against_ledger, agree
-from dpcvx.owners.messages import Account, Agreed, Ask, Call, End, Refusal, Reply, Told
+from dpcvx.owners.messages import (
+    AgentReply,
+    Agreed,
+    Ask,
+    Call,
+    End,
+    FinalAccount,
+    IterateAnswer,
+    Refusal,
+)
 from dpcvx.owners.session import Session
 from tests.owners.settings import answer, charges, offered, planned
 
@@ -53,7 +62,7 @@ def test_nonsense_charges_nothing_and_the_run_goes_on(begun, name):
     said = answer(session, Call("a run", 1, 0, NONSENSE[name]))
     assert isinstance(said, Refusal) and said.code == "nonsense"
     assert charges(policy) == (0, 0)
-    assert isinstance(answer(session, call(1)), Reply)
+    assert isinstance(answer(session, call(1)), AgentReply)
     assert charges(policy) == (1, 1)
 
 
@@ -105,7 +114,7 @@ def test_an_older_copy_of_the_ledger_is_refused_before_anything_leaves(tmp_path)
     answer(session, offer)
     for t in (1, 2, 3):
         copies.append(policy.ledger.read_bytes())
-        assert isinstance(answer(session, call(t)), Reply)
+        assert isinstance(answer(session, call(t)), AgentReply)
     newest = policy.ledger.read_bytes()
     session.close()
     for copy in copies[1:]:
@@ -121,7 +130,7 @@ def test_an_older_copy_of_the_ledger_is_refused_before_anything_leaves(tmp_path)
     policy.ledger.write_bytes(newest)
     session = Session(policy)
     assert isinstance(answer(session, offer), Agreed)
-    assert isinstance(answer(session, call(1)), Reply)
+    assert isinstance(answer(session, call(1)), AgentReply)
     session.close()
 
 
@@ -130,7 +139,7 @@ def test_an_older_copy_after_the_end_is_refused(begun):
     for t in range(1, 5):
         before = policy.ledger.read_bytes()
         answer(session, call(t))
-    assert isinstance(answer(session, End("a run", "completed", 4)), Account)
+    assert isinstance(answer(session, End("a run", "completed", 4)), FinalAccount)
     policy.ledger.write_bytes(before)
     assert answer(Session(policy, seed=1), offer).code == "ledger"
 
@@ -154,15 +163,15 @@ def test_local_variables_stay(begun):
         answer(session, call(t))
     shared = offer.program.shared.size
     told = answer(session, Ask("a run"))
-    assert isinstance(told, Told) and told.answer.last.shape == (shared,)
+    assert isinstance(told, IterateAnswer) and told.answer.last.shape == (shared,)
     account = answer(session, End("a run", "completed", 4))
-    assert isinstance(account, Account) and account.answer.last.shape == (shared,)
+    assert isinstance(account, FinalAccount) and account.answer.last.shape == (shared,)
     assert len(account.entries) == 4
     own = session.result
     assert own.last["gen0"].shape == (3,) and np.isfinite(own.last["gen0"]).all()
     assert repr(own) == "OwnResult(status='completed', rounds=4)"
     # Asked again, the end is the same.
-    assert isinstance(answer(session, End("a run", "completed", 4)), Account)
+    assert isinstance(answer(session, End("a run", "completed", 4)), FinalAccount)
 
 
 def test_failures_leave_as_a_code_and_are_written_down_here(begun, monkeypatch):
@@ -234,7 +243,7 @@ def test_what_is_spent_while_a_person_decides_is_not_passed_over(tmp_path):
         if len(shown) == 1:
             meanwhile = Session(policy)
             answer(meanwhile, other)
-            assert isinstance(answer(meanwhile, call(1, run="another run")), Reply)
+            assert isinstance(answer(meanwhile, call(1, run="another run")), AgentReply)
             meanwhile.close()
         return True
 

@@ -14,24 +14,24 @@ import dpcvx as dp
 from dpcvx.owners import keys, wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.coordinator import Gone, Remote
+from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.link import SocketHub
-from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import (
-    Account,
+    AgentReply,
     Agreed,
     Call,
     End,
     Ended,
+    FinalAccount,
     Hello,
     Offer,
-    Over,
     Parted,
     Refusal,
-    Reply,
+    RunOver,
+    refused,
 )
-from dpcvx.owners.policy_file import read_policy
-from dpcvx.owners.refusal import refused
+from dpcvx.owners.policy import read_policy
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal, past_of
 from tests.owners.federation import free_port, gathered, plan_of, write
@@ -39,7 +39,7 @@ from tests.owners.settings import Mortal, answer, charges, offered, planned
 from tests.owners.test_loopback import same
 from tests.owners.test_session import call
 
-OVER = Over("a run")
+OVER = RunOver("a run")
 
 
 class Stop(BaseException):
@@ -97,12 +97,14 @@ def run(plan, hub, path, made=None):
             made.append(names)
         return hub
 
-    return plan.run(executor=Remote(make, lambda: Log(path), lambda: "a run"), verbose=False)
+    return plan.run(
+        executor=Remote(make, lambda: CoordinatorLog(path), lambda: "a run"), verbose=False
+    )
 
 
 def parted(path):
     """Who has heard, as the log has it."""
-    with Log(path) as log:
+    with CoordinatorLog(path) as log:
         return log.parted
 
 
@@ -111,7 +113,7 @@ def at_end(said, name):
 
 
 def at_over(said, name):
-    return isinstance(said, Over) and name == "end0"
+    return isinstance(said, RunOver) and name == "end0"
 
 
 @pytest.mark.parametrize("when", [at_end, at_over])
@@ -170,7 +172,7 @@ def test_an_owner_that_is_gone_between_its_account_and_the_end_comes_back(tmp_pa
     run(plan, hub, path)
     assert hub.rejoined == 1 and parted(path) == {"end0", "end1"}
     # It is not led through the run again: what it kept is enough.
-    assert hub.asked[-2:] == [Over, Over]
+    assert hub.asked[-2:] == [RunOver, RunOver]
     assert hub.sessions["end0"].over and hub.sessions["end0"].result.rounds == 4
 
 
@@ -179,7 +181,7 @@ def test_a_coordinator_that_ends_at_the_end_tells_all_when_it_is_back(
     tmp_path, monkeypatch, written, spent
 ):
     plan = planned()
-    policies, path, add = policies_of(plan, tmp_path), tmp_path / "run.dpx", Log.add
+    policies, path, add = policies_of(plan, tmp_path), tmp_path / "run.dpx", CoordinatorLog.add
     if spent is not None:  # budgets leave fewer rounds than planned
         run(planned(rounds=2, epsilon=spent), Late(policies), tmp_path / "before.dpx")
 
@@ -192,7 +194,7 @@ def test_a_coordinator_that_ends_at_the_end_tells_all_when_it_is_back(
     hub = Late(policies)
     hub.close = lambda farewell=b"": None  # owners wait for it
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(Log, "add", dies)
+        patch.setattr(CoordinatorLog, "add", dies)
         run(plan, hub, path)
     assert not any(session.over for session in hub.sessions.values())
     hub.asked, made = [], []
@@ -201,7 +203,7 @@ def test_a_coordinator_that_ends_at_the_end_tells_all_when_it_is_back(
     assert parted(path) == {"end0", "end1"}
     assert (result.rounds < 4) == (spent is not None)
     # What the log has is asked of nobody again.
-    assert hub.asked == ([] if written else [Offer] * 2 + [End] * 2) + [Over] * 2
+    assert hub.asked == ([] if written else [Offer] * 2 + [End] * 2) + [RunOver] * 2
     same(plan, result, run(plan, hub, path, made))
     assert len(made) == 1  # nobody is waited for once all have heard
 
@@ -214,7 +216,7 @@ def test_a_coordinator_that_ends_while_it_says_so_goes_on_with_the_others(tmp_pa
     assert parted(path) == {"end0"} and not hub.sessions["end1"].over
     hub._lost, hub.asked = (), []
     same(plan, first, run(plan, hub, path))
-    assert hub.asked == [Over] and hub.sessions["end1"].over
+    assert hub.asked == [RunOver] and hub.sessions["end1"].over
     assert parted(path) == {"end0", "end1"}
 
 
@@ -241,9 +243,9 @@ def test_nobody_is_told_that_an_open_run_is_over(begun):
     session, policy, _ = begun
     for t in range(1, 5):
         assert answer(session, OVER).code == "order" and not session.over
-        assert isinstance(answer(session, call(t)), Reply)
-    assert isinstance(answer(session, End("a run", "completed", 4)), Account)
-    assert answer(session, Over("another run")).code == "order" and not session.over
+        assert isinstance(answer(session, call(t)), AgentReply)
+    assert isinstance(answer(session, End("a run", "completed", 4)), FinalAccount)
+    assert answer(session, RunOver("another run")).code == "order" and not session.over
     frame = wire.encode(OVER)
     assert [session.handle(frame) for _ in range(2)] == [frame] * 2  # asked again, the same
     assert session.over and session.refusal is None and charges(policy) == (4, 4)
@@ -269,7 +271,7 @@ def test_what_ended_before_says_nothing_of_a_run_that_is_open(begun):
     fingerprint, end, account, covered = wire.decode(final.read_bytes())
     said = replace(end, run="another run"), replace(account, run="another run")
     final.write_bytes(wire.encode((fingerprint, *said, covered)))
-    assert answer(Session(policy, seed=1), Over("another run")).code == "order"
+    assert answer(Session(policy, seed=1), RunOver("another run")).code == "order"
     session = Session(policy, seed=1)
     assert answer(session, again).place == (0, -1)
     session.close()
@@ -359,8 +361,8 @@ def test_an_owner_whose_run_is_open_waits_and_ends_with_an_error(ended, capsys):
 def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
     place, _ = ended
     port, lines, frame = free_port(), queue.Queue(), wire.encode(OVER)
-    own = keys.Identity.of(place / "coordinator" / "keys", "coordinator")
-    north = keys.Identity.of(place / "north" / "keys", "north").context(server=False)
+    own = keys.PartyIdentity.of(place / "coordinator" / "keys", "coordinator")
+    north = keys.PartyIdentity.of(place / "north" / "keys", "north").context(server=False)
     hello = wire.encode(Hello("north"))
     with (
         ThreadPoolExecutor(1) as pool,
@@ -382,8 +384,8 @@ def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
 def test_whoever_is_there_hears_it_without_delay(ended):
     place, _ = ended
     port, lines, frame = free_port(), queue.Queue(), wire.encode(OVER)
-    own = keys.Identity.of(place / "coordinator" / "keys", "coordinator")
-    north = keys.Identity.of(place / "north" / "keys", "north").context(server=False)
+    own = keys.PartyIdentity.of(place / "coordinator" / "keys", "coordinator")
+    north = keys.PartyIdentity.of(place / "north" / "keys", "north").context(server=False)
     with ThreadPoolExecutor(2) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "listening" in lines.get(timeout=20)

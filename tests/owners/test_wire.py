@@ -20,8 +20,7 @@ from dpcvx.algorithms.program import compile_problem
 from dpcvx.model.atoms import RULES
 from dpcvx.model.matrices import is_blank, zeros
 from dpcvx.owners import wire
-from dpcvx.owners.methods import REVISIONS
-from dpcvx.owners.records import KINDS, RECORDS
+from dpcvx.owners.records import KINDS, RECORDS, REVISIONS
 from dpcvx.owners.records import RULES as DONE_BY
 from dpcvx.owners.wellformed import require_well_formed
 from dpcvx.solvers.conic import Outcome

@@ -23,13 +23,13 @@ from websockets.asyncio.client import connect
 import dpcvx as dp
 from dpcvx.algorithms.consensus import Broadcast, LocalCopy
 from dpcvx.owners import wire
-from dpcvx.owners.answers import require_reply
 from dpcvx.owners.coordinator import Gone, Late, Remote
-from dpcvx.owners.keys import COORDINATOR, Identity, make_authority, make_request, sign_request
+from dpcvx.owners.files import CoordinatorLog
+from dpcvx.owners.keys import COORDINATOR, PartyIdentity, make_authority, make_request, sign_request
 from dpcvx.owners.link import SocketHub, dial
-from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Call, Exchange, Hello, Reply
+from dpcvx.owners.message_checks import require_reply
+from dpcvx.owners.messages import AgentReply, Call, Exchange, Hello
 from dpcvx.owners.session import Session
 from dpcvx.solvers.conic import Outcome
 
@@ -83,7 +83,7 @@ def owner_start(effort: Effort) -> list[Row]:
     wall: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         place = write(Path(folder))
-        own = Identity.of(place / "coordinator" / "keys", COORDINATOR)
+        own = PartyIdentity.of(place / "coordinator" / "keys", COORDINATOR)
         for _ in range(effort.repeats):
             port, before, began = free_port(), _of_children(), time.perf_counter()
             address = f"wss://127.0.0.1:{port}"
@@ -119,7 +119,7 @@ def owner_round(effort: Effort) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
             policies = policies_of(plan, Path(folder))
             hub = _Clocked({one.agent: Session(one, seed=1) for one in policies})
-            executor = Remote(lambda _, hub=hub: hub, lambda: Log(None), lambda: "a run")
+            executor = Remote(lambda _, hub=hub: hub, lambda: CoordinatorLog(None), lambda: "a run")
             plan.run(executor=executor, verbose=False)
             ours += hub.seconds[1:-1]
         clocked = _Serial()
@@ -182,7 +182,7 @@ def _hub(role: str, folder: Path, names: Sequence[str]) -> Iterator[tuple[Socket
     arguments = [sys.executable, "-m", __name__, role, str(folder), str(port), str(len(names))]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
         try:
-            own = Identity.of(folder, COORDINATOR)
+            own = PartyIdentity.of(folder, COORDINATOR)
             hub = SocketHub(names, "127.0.0.1", port, own, 300.0, lambda _: None)
             try:
                 hub.gather()
@@ -198,7 +198,7 @@ def _hub(role: str, folder: Path, names: Sequence[str]) -> Iterator[tuple[Socket
 def _message_seconds(hub: SocketHub, names: list[str], turns: int, path: Path) -> float:
     local = network(14, None).plan(METHOD, mechanism=None, rounds=1).program.agents[0]
     found: list[float] = []
-    with Log(path) as log:
+    with CoordinatorLog(path) as log:
         for turn in range(1, turns + 1):
             started = time.process_time()
             calls = {name: wire.encode(Call("a run", turn, 0, _ASKED)) for name in names}
@@ -214,7 +214,7 @@ def _message_seconds(hub: SocketHub, names: list[str], turns: int, path: Path) -
 
 def _replied() -> bytes:
     copy = LocalCopy(_ASKED.w, _ASKED.w)
-    return wire.encode(Reply("a run", 1, 0, copy, Outcome.SOLVED, False))
+    return wire.encode(AgentReply("a run", 1, 0, copy, Outcome.SOLVED, False))
 
 
 def _one(folder: Path, address: str) -> float:
@@ -225,7 +225,7 @@ def _one(folder: Path, address: str) -> float:
         times.append(time.process_time())
         return reply
 
-    reply, own = _replied(), Identity.of(folder, "owner0")
+    reply, own = _replied(), PartyIdentity.of(folder, "owner0")
     hello = wire.encode(Hello("owner0"))
     try:
         dial(address, own, "", lambda: hello, handle, lambda: False,
@@ -239,7 +239,7 @@ async def _all(folder: Path, address: str, count: int) -> None:
     reply = _replied()
 
     async def owner(name: str) -> None:
-        context = Identity.of(folder, name).context(server=False)
+        context = PartyIdentity.of(folder, name).context(server=False)
         async with connect(address, ssl=context, compression=None, open_timeout=120) as link:
             await link.send(wire.encode(Hello(name)))
             async for _ in link:

@@ -16,10 +16,9 @@ from dpcvx.model.atoms.entrywise import ABS
 from dpcvx.model.canonical import Cones
 from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire
-from dpcvx.owners.keys import Identity, make_authority, make_request, sign_request
+from dpcvx.owners.keys import PartyIdentity, make_authority, make_request, sign_request
 from dpcvx.owners.link import dial
-from dpcvx.owners.messages import Call, Partners, Refusal
-from dpcvx.owners.refusal import REASONS
+from dpcvx.owners.messages import REASONS, Call, Partners, Refusal
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.testing.instances import sensors
@@ -203,7 +202,7 @@ def away(offer, policy):
     sign_request(place, make_request(place, "end0"))
     with pytest.raises(dp.RefusedError) as refusal:
         dial(
-            f"wss://127.0.0.1:{free_port()}", Identity.of(place, "end0"), "", bytes, bytes,
+            f"wss://127.0.0.1:{free_port()}", PartyIdentity.of(place, "end0"), "", bytes, bytes,
             lambda: False, timeout=0.0, tell=lambda _: None,
         )  # fmt: skip
     return refusal.value.code

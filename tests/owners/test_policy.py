@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.owners.policy_file import read_policy
+from dpcvx.owners.policy import read_policy
 from dpcvx.run.gate import read
 
 GOOD = """agent = "north"

@@ -7,11 +7,10 @@ from contextlib import closing
 import pytest
 
 import dpcvx as dp
-from dpcvx.owners import hub
+from dpcvx.owners import loopback
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.hub import GREETING, RequestHub
-from dpcvx.owners.log import Log
-from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.files import CoordinatorLog
+from dpcvx.owners.loopback import GREETING, RequestHub, policies_of
 from dpcvx.owners.session import Session
 from tests.owners.settings import planned
 
@@ -36,7 +35,7 @@ def answering(sessions, lost=(), said=None):
 def run(sessions, ask, timeout=20.0):
     plan = planned()
     executor = Remote(
-        lambda names: RequestHub(names, ask, timeout), lambda: Log(None), lambda: "a run"
+        lambda names: RequestHub(names, ask, timeout), lambda: CoordinatorLog(None), lambda: "a run"
     )
     return plan, plan.run(executor=executor, verbose=False)
 
@@ -98,7 +97,7 @@ def test_whoever_answers_after_the_look_is_not_told_as_done(monkeypatch):
         concurrent.futures.wait(calls)
         return found
 
-    monkeypatch.setattr(hub, "wait", looked)
+    monkeypatch.setattr(loopback, "wait", looked)
     with closing(RequestHub(["a", "b"], ask, 1.0)) as owners:
         found = owners.exchange({"a": b"x", "b": b"x"}, lambda said: told.append({*said}))
     assert found == {"a": b"said", "b": b"said"}

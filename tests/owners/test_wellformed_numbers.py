@@ -11,9 +11,18 @@ import dpcvx as dp
 from dpcvx.algorithms.consensus import LocalCopy
 from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.log import Log
+from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Account, Agreed, Call, End, Key, Refusal, Reply, Told
+from dpcvx.owners.messages import (
+    AgentReply,
+    Agreed,
+    Call,
+    End,
+    FinalAccount,
+    IterateAnswer,
+    Key,
+    Refusal,
+)
 from dpcvx.testing.instances import sensors
 from tests.instances import whole
 from tests.owners.settings import METHODS, Mortal, charges, planned
@@ -49,7 +58,9 @@ class Bad(Mortal):
 
 
 def ran(plan, hub, path=None):
-    return plan.run(executor=Remote(lambda names: hub, lambda: Log(path), lambda: "a run"))
+    return plan.run(
+        executor=Remote(lambda names: hub, lambda: CoordinatorLog(path), lambda: "a run")
+    )
 
 
 def made(method):
@@ -126,7 +137,7 @@ def test_replies_with_numbers_that_are_none_are_not_kept_and_the_run_goes_on(met
 
     def changed(hub, frame):
         said = wire.decode(frame)
-        if isinstance(said, (Reply, Account)):
+        if isinstance(said, (AgentReply, FinalAccount)):
             bad = [*poisoned(frame, coins.choice(NONE), coins)]
             if bad:
                 hub.tried += 1
@@ -145,32 +156,38 @@ def test_replies_with_numbers_that_are_none_are_not_kept_and_the_run_goes_on(met
 
 
 OTHERWISE = {
-    "a reply of another kind": (Reply, lambda s: replace(s, message=np.zeros(2))),
-    "no reply": (Reply, lambda s: replace(s, message=None)),
-    "a longer reply": (Reply, lambda s: replace(s, message=LocalCopy(np.ones(9), np.ones(9)))),
+    "a reply of another kind": (AgentReply, lambda s: replace(s, message=np.zeros(2))),
+    "no reply": (AgentReply, lambda s: replace(s, message=None)),
+    "a longer reply": (AgentReply, lambda s: replace(s, message=LocalCopy(np.ones(9), np.ones(9)))),
     "whole numbers": (
-        Reply, lambda s: replace(s, message=replace(s.message, z=s.message.z.astype(np.int64))),
+        AgentReply,
+        lambda s: replace(s, message=replace(s.message, z=s.message.z.astype(np.int64))),
     ),
-    "another run": (Reply, lambda s: replace(s, run="other")),
+    "another run": (AgentReply, lambda s: replace(s, run="other")),
     "fewer rounds than none": (Agreed, lambda s: replace(s, rounds=-1)),
     "more rounds than asked": (Agreed, lambda s: replace(s, rounds=10**6)),
     "a key that nobody asked for": (
         Agreed, lambda s: replace(s, key=Key("sensor0", "", "00" * 32, "", "")),
     ),
     "iterates without end": (
-        Told, lambda s: replace(s, answer=replace(s.answer, last=s.answer.last * np.inf)),
+        IterateAnswer,
+        lambda s: replace(s, answer=replace(s.answer, last=s.answer.last * np.inf)),
     ),
-    "a weight of nothing": (Told, lambda s: replace(s, answer=replace(s.answer, weight=0.0))),
-    "fewer iterates": (Told, lambda s: replace(s, answer=replace(s.answer, last=np.zeros(0)))),
-    "a violation below none": (Account, lambda s: replace(s, violation=-1.0)),
+    "a weight of nothing": (
+        IterateAnswer, lambda s: replace(s, answer=replace(s.answer, weight=0.0)),
+    ),
+    "fewer iterates": (
+        IterateAnswer, lambda s: replace(s, answer=replace(s.answer, last=np.zeros(0))),
+    ),
+    "a violation below none": (FinalAccount, lambda s: replace(s, violation=-1.0)),
     "charges of later rounds": (
-        Account, lambda s: replace(s, entries=(replace(s.entries[0], round=99),)),
+        FinalAccount, lambda s: replace(s, entries=(replace(s.entries[0], round=99),)),
     ),
     "charges without noise": (
-        Account, lambda s: replace(s, entries=(replace(s.entries[0], multiplier=5e-324),)),
+        FinalAccount, lambda s: replace(s, entries=(replace(s.entries[0], multiplier=5e-324),)),
     ),
     "charges of no mechanism": (
-        Account, lambda s: replace(s, entries=(replace(s.entries[0], mechanism="none"),)),
+        FinalAccount, lambda s: replace(s, entries=(replace(s.entries[0], mechanism="none"),)),
     ),
 }  # fmt: skip
 

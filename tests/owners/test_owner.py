@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from dpcvx.owners.agreement import Agreement
-from dpcvx.owners.messages import Reply
+from dpcvx.owners.messages import AgentReply
+from dpcvx.owners.owner import Shown
 from dpcvx.owners.session import Session
-from dpcvx.owners.shown import Shown
 from tests.owners.settings import answer, offered, planned
 from tests.owners.test_session import call
 
@@ -27,7 +27,7 @@ def rounds(shown, place, count=4):
     answer(session, offer)
     for t in range(1, count + 1):
         for _ in range(2):  # asked again, nothing is shown again
-            assert isinstance(answer(session, call(t)), Reply)
+            assert isinstance(answer(session, call(t)), AgentReply)
     session.close()
 
 
