@@ -48,10 +48,9 @@ from .privacy.ledger import Ledger
 from .privacy.mechanism import Gaussian, Laplace
 from .problem import Plan, Problem
 from .run.executors.dask import Dask
+from .run.executors.in_process import Serial, Threads
 from .run.executors.mpi import MPI
 from .run.executors.processes import Processes
-from .run.executors.serial import Serial
-from .run.executors.threads import Threads
 from .run.recourse import RecourseSolution
 from .run.result import Result, Status, Transcript
 from .run.solution import Solution

@@ -28,7 +28,7 @@ from .plan.request import Constraints, Mechanisms, Observer, Release, Request, S
 from .plan.terms import Terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
-from .run.executors.base import Executor
+from .run.executors.in_process import Executor
 from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.report import busy_line

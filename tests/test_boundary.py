@@ -35,7 +35,7 @@ IMPORTERS = {
     "dpcvx.run.oracle": {"run", "testing.audit", "testing.check"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds their data
-    "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
+    "dpcvx.run.public_oracle": {"run.part", "run.replay"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
         "run.public_oracle",
@@ -49,7 +49,7 @@ IMPORTERS = {
     "dpcvx.model.sealed.unseal": {"run.gate"},
     "dpcvx.model.sealed.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
-    "dpcvx.model.sealed.handed_over": {"run.executors.sent"},  # to workers of the same owner
+    "dpcvx.model.sealed.handed_over": {"run.executors.host"},  # to workers of the same owner
     "dpcvx.testing": {"", "extend", "testing", "tuning"},
     # On stand-in data, and on made-up data.
     "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},

@@ -45,7 +45,7 @@ def test_a_verbose_run_prints_nothing_private(capsys, caplog, release):
 
 
 def test_objects_behind_the_door_neither_print_nor_pickle_data():
-    from dpcvx.run.executors.serial import Serial
+    from dpcvx.run.executors.in_process import Serial
 
     given = power_line()
     plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6)
@@ -67,7 +67,7 @@ def test_objects_behind_the_door_neither_print_nor_pickle_data():
 
 def test_data_that_were_released_once_are_let_go(monkeypatch):
     from dpcvx.run import gate
-    from dpcvx.run.executors.serial import Serial
+    from dpcvx.run.executors.in_process import Serial
 
     given = power_line()
     plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")

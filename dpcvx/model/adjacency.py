@@ -31,6 +31,9 @@ from ..errors import ModelError
 from ..guard import frameless
 from .matrices import BLOCK, Data, sparse_row_norms
 
+Codes = NDArray[np.intp]
+
+
 Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
 _RADIUS = POSITIVE.because(
@@ -329,8 +332,6 @@ class Rows:
 
 
 Adjacency = Within | Rows
-
-Codes = NDArray[np.intp]
 
 
 class ByPerson:

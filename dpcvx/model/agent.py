@@ -26,6 +26,10 @@ from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
 from .structure import Opaque, digest_of
 
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
 Tree = cp.Minimize | cp.Maximize | cp.Constraint
 _LENGTH = Kind(
     lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
@@ -412,10 +416,6 @@ def leaves_of(tree: Tree) -> list[Any]:
 
 def _is_set(attribute: object) -> bool:
     return attribute is not None and attribute is not False
-
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

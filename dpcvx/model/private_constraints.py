@@ -31,7 +31,7 @@ Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ConstraintRows:
     """Rows that are kept or broken together: one inequality, or one second-order cone.
 
     Attributes
@@ -68,7 +68,7 @@ class PrivateConstraint:
         B.
     slopes : csr_array, shape (m D, N)
         Row ``j D + k`` is row j of :math:`A_k`.
-    parts : tuple of Part
+    parts : tuple of ConstraintRows
         The rows in which private data occur.
     """
 
@@ -77,7 +77,7 @@ class PrivateConstraint:
     data: ConeData
     offsets: sp.csr_array
     slopes: sp.csr_array
-    parts: tuple[Part, ...]
+    parts: tuple[ConstraintRows, ...]
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
         """A(d) and b(d)."""
@@ -205,7 +205,7 @@ def _sign(spec: PrivateSpec) -> float:
 
 def _parts(
     data: ConeData, offsets: sp.csr_array, slopes: sp.csr_array, what: str, name: str
-) -> tuple[Part, ...]:
+) -> tuple[ConstraintRows, ...]:
     """The rows in which data occur, block by block."""
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
@@ -223,7 +223,7 @@ def _parts(
                     "function by a variable, such as t <= cp.log(x), and write t >= "
                     f"{name} in its place."
                 )
-            found.append(Part(first, size, bool(bends[rows].any())))
+            found.append(ConstraintRows(first, size, bool(bends[rows].any())))
         first += size
     return tuple(found)
 

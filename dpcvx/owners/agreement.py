@@ -20,7 +20,7 @@ from ..plan.noise import priced
 from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import SplitNoise
-from ..run.part import Part
+from ..run.part import AgentPart
 from ..run.resume import begin
 from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
@@ -46,7 +46,7 @@ class Agreement:
 
     offer: Offer
     policy: Policy
-    part: Part  # this agent's part of the plan, under the owner's own description of its data
+    part: AgentPart  # this agent's part of the plan, under the owner's own description of its data
     spent: float = 0.0  # epsilon of earlier runs at the policy's delta; see `against_ledger`
     covered: int | None = None  # rounds that the ledger leaves budget for; None before it was read
     open: bool = False  # whether the ledger holds this run unfinished: it resumes, paid for once
@@ -403,7 +403,7 @@ def _to_a_sum(line: Line) -> tuple[object, ...] | None:
     return (noise.split, *kind, noise.weights, noise.free, noise.first)
 
 
-def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
+def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
     """The agent's part of the plan: what it costs is derived here, from what is asked."""
     algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
     needs = algorithm.requirements
@@ -426,7 +426,7 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
             checks.check_queries((agent,))
         _check_held(agent, noise, offer)
     checks.check_start(agent, once)
-    return Part(
+    return AgentPart(
         agent=agent,
         place=offer.place,
         algorithm=algorithm,

@@ -32,6 +32,8 @@ from ..run.gate import Release
 from . import wire
 from .messages import Answers, End, Ended, Exchange, FinalAccount, Parted, RunBegun
 
+Array = NDArray[np.float64]
+
 
 @dataclass(eq=False)
 class CoordinatorLog:
@@ -155,9 +157,6 @@ def _opened(path: Path) -> IO[bytes]:
             f"The log '{path.name}' cannot be opened: {error.strerror}. Nothing was asked of any "
             "owner."
         ) from None
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ from ..model.canonical import ConeData, Cones
 from ..model.layout import Layout, Piece
 from ..model.matrices import Identity
 from ..model.normal_form import Atom, Combination, NormalForm
-from ..model.private_constraints import Part, PrivateConstraint
+from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..model.spec import Asserted, PrivateSpec
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
@@ -129,7 +129,7 @@ RECORDS: Mapping[str, type] = {
     "cone program": ConeData,
     "cones": Cones,
     "private constraint": PrivateConstraint,
-    "part": Part,
+    "part": ConstraintRows,
     # Noise.
     "gaussian": Gaussian,
     "laplace": Laplace,

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.private_constraints import Part, PrivateConstraint
+from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..privacy.mechanism import Calibrated
 from ..privacy.tails import image_quantile, length_quantile, sum_quantile
 from ..sensitivity.release_once import Publication
@@ -164,12 +164,12 @@ def tightened(
 
 def _image(constraint: PrivateConstraint, case: _Case) -> Array:
     """What standard noise does to the rows of a part, shape (rows, s)."""
-    part: Part = constraint.parts[case.part]
+    part: ConstraintRows = constraint.parts[case.part]
     moved = constraint.offsets[part.rows] @ case.spread.matrix
     return moved.toarray()
 
 
-def _margin(image: Array, part: Part, norm: int, alpha: float) -> float:
+def _margin(image: Array, part: ConstraintRows, norm: int, alpha: float) -> float:
     """Exceeded with at most the probability by what noise takes from an inequality or a cone."""
     head, rest = image[0], image[1:]
     if norm == 0:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..plan.terms import Terms
-from .executors.base import Executor
+from .executors.in_process import Executor
 from .resume import Start
 
 

@@ -20,13 +20,9 @@ from ..privacy.ledger_file import Journal, load
 from ..privacy.randomness import Coins, source_for
 from .batch import batches, one_by_one
 from .data import all_checked, sources_of
-from .executors.automatic import Automatic
-from .executors.base import Executor
-from .executors.durable import Durable
-from .executors.serial import Serial
-from .executors.threads import Threads
+from .executors.in_process import Automatic, Durable, Executor, Serial, Threads
 from .loop import drive, whole_start
-from .part import Part, gate_of, parts_of, worker_of
+from .part import AgentPart, gate_of, parts_of, worker_of
 from .remote import RemoteExecutor, run_remote
 from .repeats import planned_entries, remember, run_of, warn_of_changes, warn_of_repeats
 from .report import Reporter
@@ -134,7 +130,7 @@ def run_plan(
 
 
 def _unended(
-    parts: Sequence[Part],
+    parts: Sequence[AgentPart],
     start: Start,
     books: Sequence[Callable[[], list[Account]]],
     journal: Journal | None,
@@ -143,7 +139,7 @@ def _unended(
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of AgentPart
     start : Start
     books : sequence of callables
         Return the accounts of each worker's agents, in their order, if these are in this process.

@@ -23,15 +23,13 @@ from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.randomness import Coins, source_for
 from .batch import Agents
-from .executors.automatic import Automatic
-from .executors.base import Executor
+from .executors.in_process import Automatic, Executor
 from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution, released_of
-from .sums import total
 from .watch import Watch
-from .worker import Reply, Report, make_worker
+from .worker import Reply, Report, make_worker, total_of
 
 Array = NDArray[np.float64]
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
@@ -211,7 +209,7 @@ def _round(
         replies: list[Reply | None] = agents.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
         said = _said(replies)
-        server = algorithm.receive(server, t, k, [total(said)] if algorithm.adds(k) else said)
+        server = algorithm.receive(server, t, k, [total_of(said)] if algorithm.adds(k) else said)
     return server, heard
 
 

@@ -70,7 +70,7 @@ class Begun:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class AgentPart:
     """What a plan fixes for one agent, and what its turns need of the rest.
 
     Attributes
@@ -114,13 +114,13 @@ class Part:
 
 
 def oracle_of(
-    parts: Sequence[Part], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
+    parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], AgentOracle]:
     """Return what makes the oracle of one agent, or of a batch, where the data are.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of AgentPart
         Of the agents of the gate.
     sources : sequence of sequence of callables
         Per agent, one per private object of the objective; called when the oracle is made.
@@ -133,7 +133,7 @@ def oracle_of(
 
 
 def gate_of(
-    parts: Sequence[Part],
+    parts: Sequence[AgentPart],
     begun: Sequence[Begun],
     *,
     journal: Writer | None = None,
@@ -144,7 +144,7 @@ def gate_of(
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of AgentPart
     begun : sequence of Begun
         Where each of the agents starts from.
     journal : Writer, optional
@@ -173,7 +173,7 @@ def gate_of(
 
 
 def worker_of(
-    parts: Sequence[Part], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
+    parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], Worker]:
     """Return what makes the worker of one agent, or of a batch, where the data are.
 
@@ -187,7 +187,7 @@ def worker_of(
     return partial(make_worker, first.algorithm, first.agent.program, oracle, places)
 
 
-def parts_of(plan: Terms) -> tuple[Part, ...]:
+def parts_of(plan: Terms) -> tuple[AgentPart, ...]:
     """The plan, agent by agent."""
     schedule = tuple(plan.releases(rounds) for rounds in range(plan.rounds + 1))
     charges: Mapping[str, Entry] = {}
@@ -195,7 +195,7 @@ def parts_of(plan: Terms) -> tuple[Part, ...]:
         asserted = plan.guarantee.kind == "asserted"
         charges = run_entries(plan.agents, plan.last, plan.rounds, asserted)
     return tuple(
-        Part(
+        AgentPart(
             agent=agent,
             place=place,
             algorithm=plan.algorithm,

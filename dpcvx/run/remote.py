@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..plan.terms import Terms
 from ..privacy.randomness import Coins, source_for
 from .batch import one_by_one
-from .executors.base import Executor
+from .executors.in_process import Executor
 from .loop import drive, whole_start
 from .report import Reporter
 from .result import Result

@@ -30,7 +30,7 @@ from ..plan.terms import Terms
 from ..privacy.accounting import Composition, Price
 from ..privacy.entries import Entry
 from ..privacy.randomness import Secure
-from .part import Part
+from .part import AgentPart
 from .resume import Start
 
 # Of this process: objects that are made anew have nothing else in common. It holds digests and
@@ -226,7 +226,7 @@ def remember(
     return total
 
 
-def planned_entries(part: Part) -> Iterator[Entry]:
+def planned_entries(part: AgentPart) -> Iterator[Entry]:
     """What an agent may have released in a run that ended elsewhere, without a word of it."""
     noise = part.agent.noise
     if part.agent.sensitivity is None or not part.agent.form.private:

@@ -26,8 +26,7 @@ from ..plan.guarantee import Guarantee
 from ..privacy.ledger import Ledger
 from .data import DataSource
 from .gate import Release
-from .history import History
-from .plot import convergence, returned
+from .history import History, convergence, returned
 from .recourse import RecourseSolution, own_solution
 from .solution import Iterate, Solution
 

@@ -17,7 +17,7 @@ from ..privacy.book import Accounts
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
 from ..privacy.ledger_lines import Recorded
-from .part import Begun, Part
+from .part import AgentPart, Begun
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,12 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
     return begun_with(plan, run.derived) or plan
 
 
-def begin(parts: Sequence[Part], ledger: Accounts | Journal | None, seeded: bool) -> Start:
+def begin(parts: Sequence[AgentPart], ledger: Accounts | Journal | None, seeded: bool) -> Start:
     """Continue a ledger; with a journal, go on where an interrupted run of the plan stood.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of AgentPart
         All of a plan, or those whose agents are here.
     ledger : Accounts or Journal or None
     seeded : bool
@@ -131,15 +131,15 @@ def begin(parts: Sequence[Part], ledger: Accounts | Journal | None, seeded: bool
     return start
 
 
-def _noisy(parts: Sequence[Part]) -> bool:
+def _noisy(parts: Sequence[AgentPart]) -> bool:
     return any(part.agent.noise is not None for part in parts)
 
 
-def _is_prepaid(parts: Sequence[Part]) -> bool:
+def _is_prepaid(parts: Sequence[AgentPart]) -> bool:
     return any(part.agent.noise is not None and part.agent.noise.prepaid for part in parts)
 
 
-def _prepaid(parts: Sequence[Part], start: Start) -> Mapping[str, Entry]:
+def _prepaid(parts: Sequence[AgentPart], start: Start) -> Mapping[str, Entry]:
     """Charge what a run costs as a whole, and list the charges; none where releases are charged.
 
     Raises
@@ -161,7 +161,7 @@ _LEFT = (
 )
 
 
-def _fresh(parts: Sequence[Part], accounts: list[Account]) -> Start:
+def _fresh(parts: Sequence[AgentPart], accounts: list[Account]) -> Start:
     rounds = _affordable_rounds(parts, accounts, _LEAST)
     notes = (*_claims(accounts), *_coverage(parts, rounds))
     agents = tuple(Begun(account, len(account.entries)) for account in accounts)
@@ -179,14 +179,16 @@ def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
     return ()
 
 
-def _coverage(parts: Sequence[Part], rounds: int) -> tuple[str, ...]:
+def _coverage(parts: Sequence[AgentPart], rounds: int) -> tuple[str, ...]:
     planned = parts[0].rounds
     if rounds == planned:
         return ()
     return (f"the ledger leaves budget for {rounds} of the {planned} planned rounds",)
 
 
-def _again(parts: Sequence[Part], accounts: list[Account], run: Recorded, seeded: bool) -> Start:
+def _again(
+    parts: Sequence[AgentPart], accounts: list[Account], run: Recorded, seeded: bool
+) -> Start:
     if run.seeded != seeded:
         raise LedgerError(
             "The ledger's last run of this plan was interrupted and had "
@@ -232,7 +234,7 @@ def _gone_on(run: Recorded) -> str:
     return "resumed: what the interrupted run released is taken from the ledger and not spent again"
 
 
-def _accounts(parts: Sequence[Part], ledger: Accounts | None) -> list[Account]:
+def _accounts(parts: Sequence[AgentPart], ledger: Accounts | None) -> list[Account]:
     fresh = [part.agent.account() for part in parts]
     if ledger is None:
         return fresh
@@ -251,7 +253,7 @@ _LEAST = 0.25
 
 
 def _affordable_rounds(
-    parts: Sequence[Part], accounts: Sequence[Account], share: float = 0.0
+    parts: Sequence[AgentPart], accounts: Sequence[Account], share: float = 0.0
 ) -> int:
     """Rounds that every budget covers.
 

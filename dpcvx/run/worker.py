@@ -1,26 +1,38 @@
-"""One agent at work, or a batch: the oracle, the compiled set, the state of the algorithm."""
+"""One agent at work, or a batch: the oracle, the compiled set, the state of the algorithm.
+
+When a run has left all bounds is judged by released values, so that stopping tells nothing new.
+
+Sums over agents, in an order that does not depend on where these live.
+
+Agents are the leaves of a binary tree, from left to right. What stands at a node is the sum over
+the agents below it: the left half's and then the right half's, where both have something. Whoever
+has some of the agents adds up what he has both halves of. So few numbers travel, and the total has
+the same bits however the agents are dealt.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..algorithms.base import Algorithm, Answer, Batch, Local
+from ..algorithms.base import Algorithm, Answer, Batch, Local, Residuals
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..privacy.accounts import Account
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
-from .divergence import Growth
 from .gate import Release
 from .oracle import AgentOracle
-from .sums import partial_rows
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,3 +193,118 @@ def make_worker(
 ) -> Worker:
     """Build a worker where it runs; the oracle, and with it the data, is made here."""
     return Worker(algorithm, program, oracle(), agents)
+
+
+# A run that converges goes no farther in t rounds than about t^2 times its first step, which would
+# take a million rounds to come this far.
+_GROWTH = 1e12
+# Squares of larger numbers, and what solvers make of these, overflow soon.
+_LARGEST = 1e100
+# Rounds whose values say what is ordinary. Some methods stay at the start in the first one.
+_FIRST = 2
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How large values were at first, and whether later ones are out of all proportion.
+
+    Attributes
+    ----------
+    ordinary : float or ndarray
+        Largest magnitude of the first rounds, and at least 1; of each row where values have rows.
+    diverged : bool
+        Whether values became infinite or undefined, or left all bounds.
+    """
+
+    ordinary: float | Array = 1.0
+    diverged: bool = False
+
+    def after(self, t: int, values: Array) -> Growth:
+        """The same, knowing the values of round t (from 1), shape (n,) or (rows, n)."""
+        size = np.abs(values).max(axis=-1, initial=0.0)
+        first = t <= _FIRST
+        limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)
+        # Written so that nan, which is below nothing, has diverged.
+        diverged = self.diverged or not bool(np.all(size <= limit))
+        return Growth(np.fmax(self.ordinary, size) if first else self.ordinary, diverged)
+
+
+def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
+    """The same for residuals; the dual one is unknown in round 1, and finite after it."""
+    after = growth.after(t, np.array([residuals.primal, residuals.mismatch]))
+    known = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
+    return after if all(map(math.isfinite, known)) else Growth(after.ordinary, True)
+
+
+@dataclass(frozen=True, eq=False)
+class PartialSum:
+    """A sum over the ``2 ** level`` agents of a node, on its way in the reply of the first one."""
+
+    level: int
+    value: Any
+
+
+def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
+    """What some agents' terms add up to, by the first agent of a node.
+
+    Parameters
+    ----------
+    terms : mapping of int to array
+        By agent.
+    """
+    found: dict[int, PartialSum] = {}
+    level, here = 0, dict(terms)
+    while here:
+        above: dict[int, Any] = {}
+        for place, value in here.items():
+            other = here.get(place ^ 1)
+            if other is None:
+                found[place << level] = PartialSum(level, value)
+            elif place & 1 == 0:
+                above[place >> 1] = value + other
+        level, here = level + 1, above
+    return found
+
+
+def partial_rows(rows: Array) -> dict[int, PartialSum]:
+    """`partial_sums` of the rows of an array, of which agent k has row k: the same bits, at once.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (agents, n)
+    """
+    found: dict[int, PartialSum] = {}
+    level = 0
+    while len(rows):
+        last = len(rows) - 1
+        if last % 2 == 0:
+            found[last << level] = PartialSum(level, rows[last])
+            rows = rows[:last]
+        rows = rows[0::2] + rows[1::2]
+        level += 1
+    return found
+
+
+def total_of(replies: Iterable[Any]) -> Any:
+    """The sum over all agents.
+
+    Parameters
+    ----------
+    replies : iterable
+        By agent: its term, a `PartialSum` that begins with it, or None where it has nothing, or
+        what it has is in another's part.
+    """
+    levels: dict[int, dict[int, Any]] = {}
+    for agent, reply in enumerate(replies):
+        if reply is not None:
+            part = reply if isinstance(reply, PartialSum) else PartialSum(0, reply)
+            levels.setdefault(part.level, {})[agent >> part.level] = part.value
+    level, here = 0, levels.pop(0, {})
+    while levels or len(here) > 1:
+        above: dict[int, Any] = {}
+        for place in sorted(here):
+            left, right = here.get(place & ~1), here.get(place | 1)
+            above[place >> 1] = right if left is None else left if right is None else left + right
+        level += 1
+        here = {**above, **levels.pop(level, {})}
+    return next(iter(here.values()))

@@ -17,6 +17,9 @@ from ..model.matrices import Identity, Matrix, csr, without_zeros
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import Term
 
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
 
 class Unbounded(Exception):
     """An atom through which one record's contribution cannot be followed."""
@@ -75,9 +78,6 @@ def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
             left += [k for argument in form.atoms[j].args for k, _ in argument.terms]
     return found
 
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 # In place of a record: an entry that reads none, and one that reads several.
 PUBLIC, MIXED = -1, -2

@@ -45,6 +45,9 @@ from .intervals import (
 )
 from .record_ranges import Ranges
 
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
 
 @dataclass(frozen=True, eq=False)
 class ContributionSizes:
@@ -196,10 +199,6 @@ def width(g: Range) -> Range:
     """How far two numbers in the intervals may be apart, with room for the ends' rounding."""
     width = g.hi - g.lo + ROUNDING * g.size
     return Range(np.zeros_like(width), np.where(np.isnan(width), np.inf, width), g.owner)
-
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 
 class Pass:

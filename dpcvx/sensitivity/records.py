@@ -56,6 +56,10 @@ from ..solvers.projector import Extent
 from .intervals import Unbounded, product
 from .record_pass import Pass, Site, beside_product
 
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
 # Records that need no comparison, and comparisons with all others, at most.
 _FEW, _TURNS = 1024, 32
 # Rows that are looked at together.
@@ -158,9 +162,6 @@ def _graded(size: Array) -> Array:
     found = size / (largest or 1.0)
     return np.clip(found, -1.0, 1.0, out=found)
 
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 # From so many records on, those that meet the same public numbers are bounded once.
 _MANY = 1024

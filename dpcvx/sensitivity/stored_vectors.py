@@ -55,6 +55,9 @@ from ..model.curvature import Curvature
 from ..model.matrices import SLACK
 from .certificate import Sensitivity
 
+Array = NDArray[np.float64]
+
+
 # Covers the rounding of small matrices, their products and sums, relative to their norms.
 _ROUNDING = 1e-12
 # Charged in any case of parts that may cancel.
@@ -220,9 +223,6 @@ def varying_shift(
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
     return Shift(n, image, np.zeros((1, 1)), M, M, False, turn, changes)
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

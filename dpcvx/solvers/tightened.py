@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
-from ..model.private_constraints import Part, PrivateConstraint
+from ..model.private_constraints import ConstraintRows, PrivateConstraint
 
 Array = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ class Tightened:
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
 
-    def _image(self, part: Part, ball: Ball, width: int) -> tuple[sp.csr_array, Array]:
+    def _image(self, part: ConstraintRows, ball: Ball, width: int) -> tuple[sp.csr_array, Array]:
         """``r N' v_j(y)`` for all rows j of a part, as rows of ``b - A y``.
 
         The length of all of them together bounds what noise in the ball does to the rows of a cone

@@ -22,9 +22,7 @@ from ..model.private import seal_all
 from ..plan.request import Asked, Request
 from ..plan.terms import Terms
 from ..run.batch import is_batch
-from ..run.executors.base import Executor
-from ..run.executors.serial import Serial
-from ..run.executors.threads import Threads
+from ..run.executors.in_process import Executor, Serial, Threads
 from ..run.live import run_plan
 from ..run.part import parts_of
 from ..run.replay import replay_plan

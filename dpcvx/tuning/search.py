@@ -20,7 +20,7 @@ from ..model.sealed import Sealed
 from ..plan.request import Request
 from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
-from ..run.executors.automatic import Automatic
+from ..run.executors.in_process import Automatic
 from ..run.live import run_plan
 from ..run.result import Result
 from ..sensitivity.certificate import Sensitivity

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.penalties import PenaltyRule, as_penalty
 from dpcvx.algorithms.steps import StepRule, as_step
-from dpcvx.run.executors.serial import Serial
+from dpcvx.run.executors.in_process import Serial
 
 from .metrics import Metrics
 from .sensitivity import worst_case

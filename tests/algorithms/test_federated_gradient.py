@@ -10,7 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx._words import at_most
 from dpcvx.algorithms.federated_gradient import FederatedGradient
-from dpcvx.run.executors.serial import Serial
+from dpcvx.run.executors.in_process import Serial
 from tests.helpers import contains
 
 SHARING = dp.SecretSharing(limit=1000.0)

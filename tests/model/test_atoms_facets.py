@@ -521,7 +521,7 @@ FILES = [
 
 @pytest.mark.parametrize("room", sorted({file.split("/")[0] for file in FILES}))
 def test_no_other_file_tells_kinds_of_atoms_apart(room):
-    shell = {"run/notebook_line.py"}  # asks where it runs
+    shell = {"run/report.py"}  # asks where it runs
     files = [file for file in FILES if file.split("/")[0] == room and file not in shell]
     found = {f: list(branches((PACKAGE / f).read_text(encoding="utf-8"))) for f in files}
     assert {file: lines for file, lines in found.items() if lines} == {}

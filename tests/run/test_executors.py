@@ -23,9 +23,8 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Answer
 from dpcvx.privacy.notes import Notes
 from dpcvx.run import part
-from dpcvx.run.executors import automatic, processes
-from dpcvx.run.executors.automatic import Automatic
-from dpcvx.run.executors.durable import Durable
+from dpcvx.run.executors import in_process, processes
+from dpcvx.run.executors.in_process import Automatic, Durable
 from dpcvx.run.gate import PrivacyGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.worker import Reply, Report, Worker
@@ -675,7 +674,7 @@ def worked(seconds):
 )
 def test_a_run_that_names_no_executor_moves_by_itself(monkeypatch, spend, moves):
     """Waiting, as for the processor of a busy machine, is no work that threads would share."""
-    monkeypatch.setattr(automatic, "available_cores", lambda: 2)
+    monkeypatch.setattr(in_process, "available_cores", lambda: 2)
     # Half of the work: on a busy machine a turn that waits takes more than the usual millisecond.
     monkeypatch.setattr(Automatic.__init__, "__defaults__", (0.01, None, time.thread_time))
     threads = []

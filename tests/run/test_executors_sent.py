@@ -14,7 +14,7 @@ from hypothesis import given
 import dpcvx as dp
 from dpcvx.privacy.notes import Notes
 from dpcvx.run.data import sources_of
-from dpcvx.run.executors.sent import packed, thinned
+from dpcvx.run.executors.host import packed, thinned
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from tests.spies import worker_of_one

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.run.executors.serial import Serial
+from dpcvx.run.executors.in_process import Serial
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from tests.instances import covariance, overlapping_slices, power_line
 

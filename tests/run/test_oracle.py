@@ -19,7 +19,7 @@ from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.public_oracle import PublicOracle
-from dpcvx.run.replay_oracle import ReplayOracle
+from dpcvx.run.replay import ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.queries.gradients import Gradient, GradientStep, Step
 from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimizer

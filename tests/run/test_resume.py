@@ -23,8 +23,7 @@ import dpcvx as dp
 from dpcvx.plan.guarantee import ALONE, COUNTED
 from dpcvx.privacy.ledger_chain import GROUP, WIDTH
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run.executors.durable import Durable
-from dpcvx.run.executors.serial import Serial
+from dpcvx.run.executors.in_process import Durable, Serial
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.release_once import Publication
 from tests.instances import INSTANCES, overlapping_slices, power_line
@@ -44,7 +43,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Spare the time of the disk, and of texts that are not shown; lines in the order of turns."""
-    monkeypatch.setattr("dpcvx.run.executors.automatic.available_cores", lambda: 1)
+    monkeypatch.setattr("dpcvx.run.executors.in_process.available_cores", lambda: 1)
     monkeypatch.setattr(os, "fsync", lambda file: None)
     monkeypatch.setattr("dpcvx.run.report.banner", lambda plan, guarantee: "")
     monkeypatch.setattr("dpcvx.run.report.Reporter._print", lambda self, text: None)

@@ -17,8 +17,7 @@ from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
 from ...privacy.notes import Notes, Writer
-from .host import dealt, heard, lost, named, own_arguments
-from .sent import RemoteHost, packed
+from .host import RemoteHost, dealt, heard, lost, named, own_arguments, packed
 
 # Seconds after which a wait looks whether another worker was lost.
 _GLANCE = 0.25

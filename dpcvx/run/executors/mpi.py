@@ -15,8 +15,7 @@ from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
 from ...privacy.notes import Notes, Writer
-from .host import dealt, heard, own_arguments
-from .sent import RemoteHost, packed, required
+from .host import RemoteHost, dealt, heard, own_arguments, packed, required
 
 _START = (
     "mpiexec -n 4 python -m dpcvx.mpi study.py, where study.py has plan.run(executor=dp.MPI(), "

@@ -23,7 +23,7 @@ from ...guard import frameless
 from ...privacy.ledger_file import Journal
 from ...privacy.notes import Notes, Writer
 from .host import Host, dealt, heard, lost, named, own_arguments
-from .threads import available_cores
+from .in_process import available_cores
 
 # Seconds for a worker to end by itself, before it is ended.
 _PATIENCE = 1.0

@@ -29,10 +29,9 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.algorithms.consensus import LocalCopy
 from dpcvx.privacy.notes import Notes
-from dpcvx.run.executors.base import Executor
 from dpcvx.run.executors.host import Host, heard, own_arguments
-from dpcvx.run.sums import total
-from dpcvx.run.worker import Reply
+from dpcvx.run.executors.in_process import Executor
+from dpcvx.run.worker import Reply, total_of
 from dpcvx.solvers.conic import Outcome
 
 from .instances import BUDGET
@@ -67,7 +66,7 @@ def _exchange(executor: Executor, agents: int, rounds: int, size: int, common: b
             started = time.perf_counter()
             replies = executor.map("act", t, 0, each=each)
             if common:
-                total(reply.message for reply in replies)
+                total_of(reply.message for reply in replies)
             seconds.append(time.perf_counter() - started)
         return min(seconds)
     finally:
@@ -292,7 +291,7 @@ def _at_the_server(plan: dp.Plan) -> float:
         answer = host.call(1, "act", (1, k), own_arguments(messages, agents))
         started = time.process_time()
         heard_of = [reply.message for reply in heard([(agents, answer)], None)]
-        server = algorithm.receive(server, 1, k, [total(heard_of)] if term else heard_of)
+        server = algorithm.receive(server, 1, k, [total_of(heard_of)] if term else heard_of)
         seconds += time.process_time() - started
     return seconds
 

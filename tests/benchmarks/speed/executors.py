@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dpcvx as dp
-from dpcvx.run.executors.automatic import Automatic
-from dpcvx.run.executors.base import Executor
+from dpcvx.run.executors.in_process import Automatic, Executor
 
 from .instances import BUDGET, METHOD, network, recorded_steps
 from .measure import Effort, Row, shortest, shown

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.run.executors.serial import Serial
+from dpcvx.run.executors.in_process import Serial
 from problems.power_flow.model import cost_scale
 from problems.power_flow.report import assess
 from problems.power_flow.solution import central

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
-from dpcvx.run.settled import Largest, arrives
+from dpcvx.run.watch import Largest, arrives
 
 
 def clinics(pull=1.0, unit=1.0, scale=1.0):

@@ -7,8 +7,8 @@ import cvxpy as cp
 import pytest
 
 import dpcvx as dp
-from dpcvx.run import notebook_line, report
-from dpcvx.run.notebook_line import NotebookLine
+from dpcvx.run import report
+from dpcvx.run.report import NotebookLine
 from tests.instances import power_line
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_shown_costs_nothing():
 
 def test_outside_a_notebook_there_is_none(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", None)
-    assert not notebook_line.in_notebook()
+    assert not report.in_notebook()
 
 
 def test_a_line_follows_what_ipython_can_show_and_no_name_of_a_shell(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_line_follows_what_ipython_can_show_and_no_name_of_a_shell(monkeypatch
         for publisher, answer in ((FrontEnd, True), (displaypub.DisplayPublisher, False)):
             shell = type(name, (), {"display_pub": publisher()})()
             monkeypatch.setattr("IPython.get_ipython", lambda shell=shell: shell)
-            assert notebook_line.in_notebook() is answer
+            assert report.in_notebook() is answer
 
 
 @pytest.mark.parametrize("verbose", [None, True, False])

@@ -8,7 +8,7 @@ import dpcvx as dp
 from dpcvx._words import at_most
 from dpcvx.algorithms.base import Residuals
 from dpcvx.defaults import solvable
-from dpcvx.run.divergence import Growth, of_residuals
+from dpcvx.run.worker import Growth, of_residuals
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from tests.run.test_resume import killed, same
 

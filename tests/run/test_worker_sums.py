@@ -9,8 +9,7 @@ from hypothesis import given
 import dpcvx as dp
 from dpcvx.privacy.notes import Notes
 from dpcvx.run.executors.host import Host, dealt, heard
-from dpcvx.run.sums import Part, partial, partial_rows, total
-from dpcvx.run.worker import Reply
+from dpcvx.run.worker import PartialSum, Reply, partial_rows, partial_sums, total_of
 from dpcvx.solvers.conic import Outcome
 from tests.run.test_resume import same
 
@@ -25,9 +24,9 @@ def terms(count, seed=0):
 
 def test_the_order_is_that_of_the_tree():
     a, b, c, d, e = terms(5)
-    assert np.array_equal(total([a, b, c, d, e]), ((a + b) + (c + d)) + e)
-    assert np.array_equal(total([a, None, c, d, e]), (a + (c + d)) + e)
-    assert np.array_equal(total([None, None, c]), c)
+    assert np.array_equal(total_of([a, b, c, d, e]), ((a + b) + (c + d)) + e)
+    assert np.array_equal(total_of([a, None, c, d, e]), (a + (c + d)) + e)
+    assert np.array_equal(total_of([None, None, c]), c)
 
 
 @given(st.data(), st.integers(1, 70), st.integers(1, 6))
@@ -39,23 +38,23 @@ def test_a_sum_has_the_same_bits_however_agents_are_dealt(data, count, workers):
     replies = [None] * count
     for worker in range(workers):
         own = {k: known[k] for k in range(count) if there[k] == worker and k not in idle}
-        for first, part in partial(own).items():
+        for first, part in partial_sums(own).items():
             replies[first] = part
-    assert total(replies).tobytes() == total(known).tobytes()
+    assert total_of(replies).tobytes() == total_of(known).tobytes()
 
 
 @given(st.integers(0, 200), st.integers(1, 9))
 def test_all_agents_of_a_worker_leave_as_few_sums(first, doublings):
     count = 2**doublings
-    found = partial({first * count + k: np.ones(1) for k in range(count)})
+    found = partial_sums({first * count + k: np.ones(1) for k in range(count)})
     assert [(agent, part.level) for agent, part in found.items()] == [(first * count, doublings)]
-    assert total([*found.values()][:1]) == count
+    assert total_of([*found.values()][:1]) == count
 
 
 @given(st.integers(1, 200))
 def test_sums_of_rows_are_those_of_their_agents(count):
     rows = np.array(terms(count))
-    found, expected = partial_rows(rows), partial(dict(enumerate(rows)))
+    found, expected = partial_rows(rows), partial_sums(dict(enumerate(rows)))
     assert {k: (p.level, p.value.tobytes()) for k, p in found.items()} == {
         k: (p.level, p.value.tobytes()) for k, p in expected.items()
     }
@@ -84,10 +83,10 @@ def test_workers_send_sums_instead_of_terms(workers):
     replies = [reply for (reply,) in heard(answers, None)]
     assert replies[5] is None and all(r.outcome is Outcome.SOLVED for r in replies if r)
     messages = [None if reply is None else reply.message for reply in replies]
-    sent = sum(isinstance(message, Part) for message in messages)
+    sent = sum(isinstance(message, PartialSum) for message in messages)
     assert sent == sum(message is not None for message in messages) <= 8 + 4 * workers
     known = [None if k == 5 else value for k, value in enumerate(values)]
-    assert total(messages).tobytes() == total(known).tobytes()
+    assert total_of(messages).tobytes() == total_of(known).tobytes()
 
 
 def many(count=40):
