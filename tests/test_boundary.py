@@ -85,7 +85,7 @@ IMPORTERS = {
     "daqp": {"solvers.active_set"},
     "numba": {"solvers.newton_compiled"},
     "qdldl": {"solvers.newton_layout", "solvers.newton_plain"},
-    "scs": {"solvers.first_order"},
+    "scs": {"solvers.interior_point"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
     "logging": set(),

@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AgentState(Iterates):
+class ADMMState(Iterates):
     """An agent's points and its multipliers.
 
     Attributes
@@ -45,17 +45,17 @@ class AgentState(Iterates):
     lam : ndarray, shape (s,)
     bent : bool
         Whether the data enter the objective's curvature.
-    kept : Known or None
+    kept : ReleasedObjective or None
         What they add, from round 1 on, if so.
     """
 
     lam: Array
     bent: bool
-    kept: Known | None = None
+    kept: ReleasedObjective | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class ReleasedObjective:
     """An objective whose data have left.
 
     Attributes
@@ -72,7 +72,7 @@ class Known:
 
 @frameless
 @dataclass(frozen=True)
-class ADMM(ConsensusMethod[AgentState]):
+class ADMM(ConsensusMethod[ADMMState]):
     """Consensus ADMM with exact local minimization.
 
     Parameters
@@ -108,15 +108,15 @@ class ADMM(ConsensusMethod[AgentState]):
         """Of noise in the linear term of exact steps, without their objectives' curvature."""
         return self.floor(program, noise, t, penalty, penalty)
 
-    def start_agent(self, local: Local) -> AgentState:
+    def start_agent(self, local: Local) -> ADMMState:
         """x at the public start, zero multipliers."""
         x = local.program.start
         lam = np.zeros(local.program.shared.size)
-        return AgentState(x, np.zeros_like(x), lam, bool(curved(local.program.form)))
+        return ADMMState(x, np.zeros_like(x), lam, bool(curved(local.program.form)))
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
-    ) -> tuple[AgentState, LocalCopy]:
+        self, local: Local, state: ADMMState, t: int, k: int, message: Broadcast, oracle: Oracle
+    ) -> tuple[ADMMState, LocalCopy]:
         """The exact local step at a noisy linear term, then the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
@@ -140,7 +140,9 @@ class ADMM(ConsensusMethod[AgentState]):
         return f"ADMM with exact local steps, {penalty_said(self.penalty)}"
 
 
-def _known(local: Local, x: Array, oracle: Oracle) -> Known:
+def _known(local: Local, x: Array, oracle: Oracle) -> ReleasedObjective:
     assert local.program.exact is not None
     found = data_terms(local, x, oracle)
-    return Known(ConicProgram(with_curvature(local.program.exact, found.curvature)), found.slope)
+    return ReleasedObjective(
+        ConicProgram(with_curvature(local.program.exact, found.curvature)), found.slope
+    )

@@ -14,15 +14,15 @@ from ..errors import ModelError
 from ..model.canonical import ConeData
 from ..model.coupling import Eliminated, eliminate
 from ..model.matrices import SLACK, round_down
+from ..solvers.closed_forms import separable
 from ..solvers.conic import ConicProgram, Outcome
-from ..solvers.separable import separable
 from ..solvers.steps import Contraction
 from .program import Program
 
 Array = NDArray[np.float64]
 
 
-class Blocks:
+class TwoBlocks:
     """Public parts of the two blocks: matrices, factor, y step.
 
     Attributes

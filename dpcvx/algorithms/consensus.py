@@ -56,7 +56,7 @@ class LocalCopy:
 
 
 @dataclass(frozen=True, eq=False)
-class Server:
+class ConsensusServer:
     """State of the server.
 
     Attributes
@@ -83,7 +83,7 @@ class Server:
     mismatch: float = math.nan
 
 
-class ConsensusMethod(Algorithm[Server, A]):
+class ConsensusMethod(Algorithm[ConsensusServer, A]):
     """Abstract: a method whose server averages; `act` sees a `Broadcast`, answers a `LocalCopy`.
 
     A frozen dataclass with the fields `penalty` and `returned`.
@@ -107,13 +107,15 @@ class ConsensusMethod(Algorithm[Server, A]):
         rule = as_penalty(penalty).resolved(facts.conditions.release_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
-    def start_server(self, program: Program) -> Server:
+    def start_server(self, program: Program) -> ConsensusServer:
         """z from the agents' public starting points, zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
-        return Server(program, _mean(program, np.concatenate(z)), z, lam)
+        return ConsensusServer(program, _mean(program, np.concatenate(z)), z, lam)
 
-    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Broadcast]]:
+    def send(
+        self, server: ConsensusServer, t: int, k: int
+    ) -> tuple[ConsensusServer, list[Broadcast]]:
         """w <- mean over holders of z - lam / rho (line 5)."""
         program = server.program
         assert self.penalty is not None
@@ -122,14 +124,16 @@ class ConsensusMethod(Algorithm[Server, A]):
         change = np.sqrt(program.holders) * (w - server.w)
         # Before round 1 there is no earlier w to compare with.
         dual = math.nan if server.rho is None else rho * float(np.linalg.norm(change))
-        state = Server(program, w, server.z, server.lam, rho, dual=dual)
+        state = ConsensusServer(program, w, server.z, server.lam, rho, dual=dual)
         # One object for all agents with the same components, so that it is sent once.
         keys = [local.slots.tobytes() for local in program.agents]
         slots = {key: local.slots for key, local in zip(keys, program.agents, strict=True)}
         sent = {key: Broadcast(w[own], rho) for key, own in slots.items()}
         return state, [sent[key] for key in keys]
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[LocalCopy]) -> Server:
+    def receive(
+        self, server: ConsensusServer, t: int, k: int, replies: Sequence[LocalCopy]
+    ) -> ConsensusServer:
         """Keep what the agents sent, and compute the residuals."""
         assert server.rho is not None
         if isinstance(replies, Batch):
@@ -137,7 +141,7 @@ class ConsensusMethod(Algorithm[Server, A]):
         else:
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
         together = server.w[_slots(server.program)] - _joined(z)
-        return Server(
+        return ConsensusServer(
             server.program,
             server.w,
             z,
@@ -177,7 +181,7 @@ class ConsensusMethod(Algorithm[Server, A]):
         pairs = zip(program.agents, noise, strict=True)
         return math.sqrt(gain * sum(a.shared.size * s**2 for a, s in pairs)) / curvature
 
-    def residuals(self, server: Server) -> Residuals:
+    def residuals(self, server: ConsensusServer) -> Residuals:
         """Residuals of the last round."""
         assert server.rho is not None
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)

@@ -58,7 +58,7 @@ _SCALE = optional(
 
 
 @dataclass(frozen=True, eq=False)
-class Server:
+class GradientServer:
     """State of the server side.
 
     Attributes
@@ -104,7 +104,7 @@ class Moved:
 
 
 @dataclass(frozen=True, eq=False)
-class Member(Iterates):
+class GradientMember(Iterates):
     """State of an agent: its point, and the share it keeps until the next exchange."""
 
     kept: Share | None = None
@@ -112,7 +112,7 @@ class Member(Iterates):
 
 @frameless
 @dataclass(frozen=True)
-class FederatedGradient(Algorithm[Server, Member]):
+class FederatedGradient(Algorithm[GradientServer, GradientMember]):
     """Gradient descent along sums of gradients, which may be formed in secret.
 
     With ``sharing=`` nobody sees the gradient of an agent, and noise is split: each agent adds a
@@ -212,7 +212,7 @@ class FederatedGradient(Algorithm[Server, Member]):
         """The gradients, unless they are shared in secret."""
         return k == 0 and self.sharing is None
 
-    def start_server(self, program: Program) -> Server:
+    def start_server(self, program: Program) -> GradientServer:
         """x at the agents' public starts, in W."""
         whole, terms = joint_set(program), joint_rest(program)
         rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
@@ -222,14 +222,14 @@ class FederatedGradient(Algorithm[Server, Member]):
         start = whole.start if x is None else x
         scale = None if self.scale is None else Scale.of(self.scale, program)
         pool = Pool.of(self.sharing, program)
-        return Server(names, projector, whole.places, start, pool, scale)
+        return GradientServer(names, projector, whole.places, start, pool, scale)
 
-    def start_agent(self, local: Local) -> Member:
+    def start_agent(self, local: Local) -> GradientMember:
         """x at the public start."""
         x = local.program.start
-        return Member(x, np.zeros_like(x))
+        return GradientMember(x, np.zeros_like(x))
 
-    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
+    def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
         """A question at x; the shares for each agent; then where x has moved."""
         scale = server.scale
         if scale is not None:
@@ -252,12 +252,12 @@ class FederatedGradient(Algorithm[Server, Member]):
     def act(
         self,
         local: Local,
-        state: Member,
+        state: GradientMember,
         t: int,
         k: int,
         message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
-    ) -> tuple[Member, Any]:
+    ) -> tuple[GradientMember, Any]:
         """The term, whole or in shares; the sum of the shares; then the point."""
         name = local.program.name
         if isinstance(message, Moved):
@@ -274,7 +274,9 @@ class FederatedGradient(Algorithm[Server, Member]):
         kept, sent = shared(oracle, message, name)
         return replace(state, kept=kept), sent
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+    def receive(
+        self, server: GradientServer, t: int, k: int, replies: Sequence[Any]
+    ) -> GradientServer:
         """Add up, or pass the shares on; then step."""
         if k == self.exchanges - 1:
             return server
@@ -300,16 +302,16 @@ class FederatedGradient(Algorithm[Server, Member]):
         moved = float(np.linalg.norm(x - server.x))
         return replace(server, x=x, moved=moved, outcome=found.outcome)
 
-    def residuals(self, server: Server) -> Residuals:
+    def residuals(self, server: GradientServer) -> Residuals:
         """All hear of one point: there is nothing but how far it has moved."""
         return Residuals(0.0, server.moved, 0.0, 0.0)
 
-    def answer(self, state: Member) -> Answer | None:
+    def answer(self, state: GradientMember) -> Answer | None:
         """Averages begin with the first step."""
         weight = None if self.scale is None else float(state.turns)
         return Answer(state.x, state.average, weight)
 
-    def notes(self, server: Server) -> tuple[str, ...]:
+    def notes(self, server: GradientServer) -> tuple[str, ...]:
         """What was learned of the records."""
         return () if server.scale is None else (server.scale.said(),)
 

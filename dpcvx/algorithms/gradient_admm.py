@@ -35,7 +35,7 @@ from ..sensitivity.queries.gradients import GradientStep
 from ..solvers.conic import Outcome
 from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
-from .blocks import Blocks, blocks_of, eliminated
+from .blocks import TwoBlocks, blocks_of, eliminated
 from .facts import PublicFacts
 from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
@@ -68,12 +68,12 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Server:
+class GradientADMMServer:
     """The iterates, and what they are computed with.
 
     Attributes
     ----------
-    blocks : Blocks
+    blocks : TwoBlocks
     x, y, lam : ndarray
     order : tuple of int
         Users by iteration, begun again at its end.
@@ -85,7 +85,7 @@ class Server:
         Residuals of the last one.
     """
 
-    blocks: Blocks
+    blocks: TwoBlocks
     x: Array
     y: Array
     lam: Array
@@ -100,7 +100,7 @@ class Server:
 
 @frameless
 @dataclass(frozen=True)
-class GradientADMM(HiddenIterates[Server, Outcome]):
+class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     """Gradient ADMM with noise on x, one user per round.
 
     For users who hold x and a public agent that holds y, tied by ``coupling=``.
@@ -219,7 +219,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def _balanced(self, program: Program, norm: float) -> float:
         """A penalty next to the convexities of f and g, so that interval (23) is wide."""
         users, _ = blocks_of(program)
-        least = min(len(users) * self._convexity(program), Blocks(program, 1.0, 1.0).convexity)
+        least = min(len(users) * self._convexity(program), TwoBlocks(program, 1.0, 1.0).convexity)
         return (least or 1.0) / norm**2
 
     @property
@@ -235,7 +235,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def _contracting(self, program: Program, nu: float) -> float:
         """The middle of interval (23)."""
         users, _ = blocks_of(program)
-        blocks = Blocks(program, self._beta, 1.0)
+        blocks = TwoBlocks(program, self._beta, 1.0)
         mu = self._convexity(program)
         AB = float(np.linalg.norm(blocks.rows.A.T @ blocks.rows.B, 2))
         times = len(users)
@@ -269,7 +269,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     ) -> LastIterate:
         """By `dpcvx.privacy.two_block`, for users' objectives times their number."""
         users, _ = blocks_of(program)
-        blocks = Blocks(program, self._beta, self._eta)
+        blocks = TwoBlocks(program, self._beta, self._eta)
         largest = max(sensitivities[k] for k in users)
         _require_amplified(program, blocks, clipped, largest)
         derived = [smoothness(program.agents[k].form) for k in users]
@@ -312,15 +312,17 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             return max(known, self.smoothness or 0.0)
         return known or 1e-300
 
-    def start_server(self, program: Program) -> Server:
+    def start_server(self, program: Program) -> GradientADMMServer:
         """x and y at the public start, zero multipliers."""
-        blocks = Blocks(program, self._beta, self._eta)
+        blocks = TwoBlocks(program, self._beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
         order = tuple(range(len(blocks.users)))
-        return Server(blocks, x, y, lam, order, 0, np.zeros_like(x), np.zeros_like(y))
+        return GradientADMMServer(blocks, x, y, lam, order, 0, np.zeros_like(x), np.zeros_like(y))
 
-    def drawn(self, server: Server, rounds: int, coins: Coins) -> tuple[Server, int]:
+    def drawn(
+        self, server: GradientADMMServer, rounds: int, coins: Coins
+    ) -> tuple[GradientADMMServer, int]:
         """The users' order, or the last round."""
         users = len(server.order)
         if self.order == "permutation":
@@ -335,7 +337,9 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         """Users keep nothing between their turns."""
         return Outcome.SOLVED
 
-    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
+    def send(
+        self, server: GradientADMMServer, t: int, k: int
+    ) -> tuple[GradientADMMServer, list[Turn | None]]:
         """The y step and the multipliers; then the turn of one user."""
         blocks, beta, x = server.blocks, self._beta, server.x
         A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
@@ -370,7 +374,9 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             GradientStep(x, center, eta * message.users, inverse)
         )
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
+    def receive(
+        self, server: GradientADMMServer, t: int, k: int, replies: Sequence[Array | None]
+    ) -> GradientADMMServer:
         """Pass x on."""
         x = next(reply for reply in replies if reply is not None)
         n = server.turns + 1
@@ -387,22 +393,22 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             mean_y=server.mean_y + (server.y - server.mean_y) / n,
         )
 
-    def residuals(self, server: Server) -> Residuals:
+    def residuals(self, server: GradientADMMServer) -> Residuals:
         """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
         return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
-    def conclude(self, server: Server) -> list[Answer]:
+    def conclude(self, server: GradientADMMServer) -> list[Answer]:
         """Last and averaged x for every user; y follows from the last x and multipliers."""
         y, _ = server.blocks.y(server.x, server.lam, server.y)
         return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 
-    def conclude_hidden(self, server: Server) -> list[Answer]:
+    def conclude_hidden(self, server: GradientADMMServer) -> list[Answer]:
         """The last x for every user, and the y that comes closest to the coupling with it."""
         blocks, x = server.blocks, server.x
         y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
         return self._answers(server, Answer(x, x), Answer(y, y))
 
-    def _answers(self, server: Server, user: Answer, public: Answer) -> list[Answer]:
+    def _answers(self, server: GradientADMMServer, user: Answer, public: Answer) -> list[Answer]:
         answers = [user] * len(server.blocks.users)
         answers.insert(server.blocks.public, public)
         return answers
@@ -432,7 +438,7 @@ def _smoothness(local: LocalProgram) -> float:
     return nu
 
 
-def _require_amplified(program: Program, blocks: Blocks, clipped: bool, largest: float) -> None:
+def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool, largest: float) -> None:
     """Refuse steps that may expand, and losses that have no bound; `largest`: of sensitivities."""
     if not blocks.exact:
         raise PrivacyError(

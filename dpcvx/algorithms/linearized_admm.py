@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AgentState(Iterates):
+class LinearizedADMMState(Iterates):
     """An agent's points, its multipliers, and the weight of the points in its average."""
 
     lam: Array
@@ -55,7 +55,7 @@ _PERTURB = choice("objective", "output", "projected_output").because(
 
 @frameless
 @dataclass(frozen=True)
-class LinearizedADMM(ConsensusMethod[AgentState]):
+class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     """Linearized consensus ADMM; every iterate lies in its agent's constraint set.
 
     Parameters
@@ -148,14 +148,20 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         spread = [math.sqrt(self.local_updates) * s for s in noise]
         return self.floor(program, spread, t, 1 / rule.eta(t) + penalty, penalty)
 
-    def start_agent(self, local: Local) -> AgentState:
+    def start_agent(self, local: Local) -> LinearizedADMMState:
         """x at the public start, zero multipliers."""
         x = local.program.start
-        return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
+        return LinearizedADMMState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
-    ) -> tuple[AgentState, LocalCopy]:
+        self,
+        local: Local,
+        state: LinearizedADMMState,
+        t: int,
+        k: int,
+        message: Broadcast,
+        oracle: Oracle,
+    ) -> tuple[LinearizedADMMState, LocalCopy]:
         """Lines 8 to 22: E local updates, their mean, the multipliers."""
         rule = as_step(self.step)
         assert rule is not None
@@ -180,10 +186,10 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             average = average + (share / weight) * (iterate - average)
         z = mean[..., S]
         lam = lam + rho * (w - z)
-        state = AgentState(x, average, lam, weight, turns=t, outcome=outcome)
+        state = LinearizedADMMState(x, average, lam, weight, turns=t, outcome=outcome)
         return state, LocalCopy(z, lam)
 
-    def answer(self, state: AgentState) -> Answer:
+    def answer(self, state: LinearizedADMMState) -> Answer:
         """With the weights of the step-size rule."""
         return Answer(state.x, state.average, state.weight)
 

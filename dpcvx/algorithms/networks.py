@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from .._arguments import is_int, is_text, listed, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..privacy.randomness import Coins, Seeded
+from ..privacy.randomness import PublicCoins, Seeded
 from .mixing import NAMES, WEIGHTS, given_weights, quoted, ruled_weights
 from .spectrum import (
     Around,
@@ -319,7 +319,7 @@ def random(
         )
     if not is_int(seed, 0):
         raise ModelError(f"seed={show(seed)} must be a whole number of at least 0.")
-    coins = Coins(Seeded(int(seed), _STREAM).at(0, 0))
+    coins = PublicCoins(Seeded(int(seed), _STREAM).at(0, 0))
     tree = _random_tree(n, coins)
     chosen = {(min(pair), max(pair)) for pair in tree.edges}
     left = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in chosen]
@@ -330,7 +330,7 @@ def random(
     return build(tree, names, weights)
 
 
-def _random_tree(n: int, coins: Coins) -> nx.Graph:
+def _random_tree(n: int, coins: PublicCoins) -> nx.Graph:
     import networkx as nx
 
     if n == 2:

@@ -66,7 +66,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Server:
+class OneShotServer:
     """State of the server.
 
     Attributes
@@ -141,7 +141,7 @@ class LeftInShares:
 
 
 @dataclass(frozen=True, eq=False)
-class Member(Iterates):
+class OneShotMember(Iterates):
     """State of an agent: its point, and the share that it keeps until the next exchange."""
 
     kept: Share | None = None
@@ -164,7 +164,7 @@ class Found:
 
 @frameless
 @dataclass(frozen=True)
-class OneShot(Algorithm[Server, Member]):
+class OneShot(Algorithm[OneShotServer, OneShotMember]):
     """The whole problem solved at once by the server, from one release per agent.
 
     Where gradients are affine in the private data, and for squares of records, agents release what
@@ -281,22 +281,22 @@ class OneShot(Algorithm[Server, Member]):
             f"{plural(program.coupling.right.size, 'row')} of equalities over all agents, all kept"
         )
 
-    def start_server(self, program: Program) -> Server:
+    def start_server(self, program: Program) -> OneShotServer:
         """The joint problem at zero data."""
         if self.sums == "slopes":
-            return Server(program, joint(program), pool=Pool.of(self.sharing, program))
+            return OneShotServer(program, joint(program), pool=Pool.of(self.sharing, program))
         moments = moment_sum(program)
         pool = Pool.of(self.sharing, program, moments.size)
-        return Server(program, joint(program), pool=pool, moments=moments)
+        return OneShotServer(program, joint(program), pool=pool, moments=moments)
 
-    def start_agent(self, local: Local) -> Member:
+    def start_agent(self, local: Local) -> OneShotMember:
         """x at the public start."""
         x = local.program.start
-        return Member(x, np.zeros_like(x))
+        return OneShotMember(x, np.zeros_like(x))
 
     def send(
-        self, server: Server, t: int, k: int
-    ) -> tuple[Server, list[Question | MomentsQuestion | Delivery | Found]]:
+        self, server: OneShotServer, t: int, k: int
+    ) -> tuple[OneShotServer, list[Question | MomentsQuestion | Delivery | Found]]:
         """A question at the common start, shares, then what the answers led to."""
         places = server.joint.places
         if k == 0 and server.moments is not None:
@@ -318,12 +318,12 @@ class OneShot(Algorithm[Server, Member]):
     def act(
         self,
         local: Local,
-        state: Member,
+        state: OneShotMember,
         t: int,
         k: int,
         message: Question | MomentsQuestion | Delivery | Found,
         oracle: Oracle,
-    ) -> tuple[Member, Left | LeftInShares | Shared | Partial | None]:
+    ) -> tuple[OneShotMember, Left | LeftInShares | Shared | Partial | None]:
         """What the data add, and themselves where constraints contain them; then the point."""
         name = local.program.name
         if isinstance(message, Found):
@@ -347,7 +347,9 @@ class OneShot(Algorithm[Server, Member]):
             return state, Left(terms, None)
         return state, Left(terms, oracle.release(ReleasedData(local.program.form.data_size)))
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+    def receive(
+        self, server: OneShotServer, t: int, k: int, replies: Sequence[Any]
+    ) -> OneShotServer:
         """Add up, or pass shares on; then solve."""
         if k == self.exchanges - 1:
             return server
@@ -372,7 +374,7 @@ class OneShot(Algorithm[Server, Member]):
         server, slope = self._toward_start(server, slope)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
 
-    def _as_written(self, server: Server, released: Sequence[Array]) -> Server:
+    def _as_written(self, server: OneShotServer, released: Sequence[Array]) -> OneShotServer:
         """Solve what users wrote, for what was released."""
         program = server.program
         decision = program.decide(released, self.scenarios, self.solver)
@@ -385,11 +387,11 @@ class OneShot(Algorithm[Server, Member]):
         slack = {**decision.slack, **missed(program, decision.extra)}
         return replace(server, x=with_slacks(program, x), missed=slack)
 
-    def decision(self, server: Server) -> Decision | None:
+    def decision(self, server: OneShotServer) -> Decision | None:
         """Of the model as written."""
         return server.decision
 
-    def _toward_start(self, server: Server, slope: Array) -> tuple[Server, Array]:
+    def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
         """What of a slope is followed."""
         program = server.program
         known = program.noise
@@ -405,8 +407,8 @@ class OneShot(Algorithm[Server, Member]):
         return replace(server, explained=explained), slope
 
     def _of_moments(
-        self, server: Server, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
-    ) -> Server:
+        self, server: OneShotServer, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
+    ) -> OneShotServer:
         """Pass shares on; then read the sum."""
         if k == 0:
             return replace(server, pool=pool.taken(replies))
@@ -420,11 +422,11 @@ class OneShot(Algorithm[Server, Member]):
 
     def _solved(
         self,
-        server: Server,
+        server: OneShotServer,
         slope: Array,
         curvatures: Sequence[sp.csr_array],
         data: Sequence[Array | None],
-    ) -> Server:
+    ) -> OneShotServer:
         public = server.joint.with_terms(slope, curvatures)
         whole = with_kept(public, server.program, data)
         found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
@@ -435,7 +437,7 @@ class OneShot(Algorithm[Server, Member]):
             server, x=found.x, outcome=found.outcome, missed=missed(server.program, added)
         )
 
-    def constraint_slack(self, server: Server) -> Mapping[str, Array]:
+    def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
         """What the decision pays for."""
         return server.missed
 
@@ -449,7 +451,7 @@ class OneShot(Algorithm[Server, Member]):
         """Return `shrink`."""
         return self.shrink
 
-    def notes(self, server: Server) -> tuple[str, ...]:
+    def notes(self, server: OneShotServer) -> tuple[str, ...]:
         """How much of what was released is followed, where that is not all; and what was put in."""
         model, decision = server.program.model, server.decision
         if model is not None and decision is not None:
@@ -463,7 +465,7 @@ class OneShot(Algorithm[Server, Member]):
             "plan(dp.OneShot(shrink=False), release='once') follows all of it",
         )
 
-    def residuals(self, server: Server) -> Residuals:
+    def residuals(self, server: OneShotServer) -> Residuals:
         """None: all hear of one point. Without an optimum, agents stay at their own starts."""
         if server.x is not None:
             return Residuals(0.0, 0.0, 0.0, 0.0)

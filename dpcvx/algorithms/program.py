@@ -29,10 +29,10 @@ from ..model.private_constraints import PrivateConstraint, private_constraint
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import Blocks, blocks_of, empty_set
+from ..solvers.closed_forms import separable
 from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
-from ..solvers.separable import separable
 from ..solvers.tightened import Tightened
 from .toward_start import SlopeNoise
 from .weighted_sums import weighted_sums

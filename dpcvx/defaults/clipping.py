@@ -55,7 +55,7 @@ _BESIDE = (
 )
 
 
-class Clipped(NamedTuple):
+class ClippedProblem(NamedTuple):
     """A problem with contributions of records clipped, and how, in words."""
 
     known: Study
@@ -69,7 +69,7 @@ class _Clip(NamedTuple):
     why: str
 
 
-def with_clips(known: Study, distance: float) -> Clipped | None:
+def with_clips(known: Study, distance: float) -> ClippedProblem | None:
     """The problem with contributions of records clipped; None where no clip is worth it.
 
     Agents that have clips, or asserted sensitivities, keep them.
@@ -97,7 +97,7 @@ def with_clips(known: Study, distance: float) -> Clipped | None:
     pairs = zip(known.program.agents, found, strict=True)
     clips = [local.clip if clip is None else clip.length for local, clip in pairs]
     said = {clip.why for clip in found if clip is not None}
-    return Clipped(
+    return ClippedProblem(
         known.clipped(clips), next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said)
     )
 

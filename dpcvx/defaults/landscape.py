@@ -35,7 +35,7 @@ _SEARCHED = 360_000
 
 
 @dataclass(frozen=True)
-class Block:
+class VariableGroup:
     """Variables that as many agents hold, seen by the mean of these agents.
 
     Attributes
@@ -62,7 +62,7 @@ class Landscape:
 
     Attributes
     ----------
-    blocks : tuple of Block
+    blocks : tuple of VariableGroup
         The shared variables, and those of one agent each; what is empty is left out.
     smoothness : float or None
         Largest smoothness constant of an agent; None where one is not known.
@@ -80,7 +80,7 @@ class Landscape:
         bounds, or slopes next to values and curvatures of the losses.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[VariableGroup, ...]
     smoothness: float | None
     curvature: float
     convexity: float
@@ -188,12 +188,12 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         holders = float(np.mean(program.holders))
         # Where noise is split, agents add it to entries that they do not hold as well.
         noise = _rms(noises) * math.sqrt(len(agents) if conditions.split else holders) / holders
-        blocks.append(Block(program.size, holders, noise, math.sqrt(shared_square)))
+        blocks.append(VariableGroup(program.size, holders, noise, math.sqrt(shared_square)))
     if own:
         adding = len(agents) if conditions.split else 1
         pairs = zip(noises, agents, strict=True)
         share = [adding * s**2 * (a.n - a.shared.size) for s, a in pairs]
-        blocks.append(Block(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
+        blocks.append(VariableGroup(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
     if tails > 0 or _cut_off(agents, conditions):
         # Then squares are as steep far from the answer as near it, as absolute values are.
         largest = smooth = None

@@ -24,7 +24,7 @@ from ..model.canonical import ConeData
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
 from ..sensitivity.certificate import Sensitivity
-from ..solvers.conic import Answer, ConicProgram
+from ..solvers.conic import ConicAnswer, ConicProgram
 from .data_shape import Stake
 from .response import LARGEST
 
@@ -147,7 +147,7 @@ def _stakes(
     whole: Joint,
     data: Sequence[Array],
     kept: ConeData,
-    answer: Answer,
+    answer: ConicAnswer,
     prices: Array,
 ) -> Stakes:
     assert answer.x is not None

@@ -19,7 +19,7 @@ from ..plan.agent_plan import AgentPlan
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.estimates import (
-    Entrywise,
+    EntrywiseMean,
     Estimate,
     JamesStein,
     Linear,
@@ -393,7 +393,7 @@ def _by_object(
         place = slice(int(end) - spec.size, int(end))
         mean, own = one.mean * scale[place], sp.csr_array(columns[:, place])
         if one.spread is not None:
-            yield place, Entrywise(mean, one.spread * scale[place], deviation, p == 1)
+            yield place, EntrywiseMean(mean, one.spread * scale[place], deviation, p == 1)
             continue
         if math.prod(own.shape) > DENSE:
             continue

@@ -441,7 +441,7 @@ class Evaluator(BehindTheDoor):
         leads = [d.shape[:-1] if isinstance(d, np.ndarray) else d.shape[:-2] for d in data]
         self._lead = np.broadcast_shapes(*leads)
         self._root = Argument.of(form.root, data, self._limit)
-        self._steps = [Step.of(j, atom, data, self._limit) for j, atom in enumerate(form.atoms)]
+        self._steps = [AtomStep.of(j, atom, data, self._limit) for j, atom in enumerate(form.atoms)]
         self._start, weights = self._weights()
         self._order = Order(self._steps, weights, form.read)
         with np.errstate(all="ignore"):
@@ -580,13 +580,13 @@ class Clipped(BehindTheDoor):
         self._lengths = row_lengths(swapped(records) if clip.turned else records)
 
     @classmethod
-    def of(cls, clip: Clip, steps: Sequence[Step], limit: Limit) -> Clipped:
+    def of(cls, clip: Clip, steps: Sequence[AtomStep], limit: Limit) -> Clipped:
         """With the factor of its product, and all that atoms make of data in it, as ``cp.abs(X)``.
 
         Parameters
         ----------
         clip : Clip
-        steps : sequence of Step
+        steps : sequence of AtomStep
             All atoms of the objective.
         limit : callable or None
         """
@@ -623,7 +623,7 @@ class Clipped(BehindTheDoor):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Step(BehindTheDoor):
+class AtomStep(BehindTheDoor):
     """An atom with its rule, arguments and clips.
 
     Attributes
@@ -646,7 +646,9 @@ class Step(BehindTheDoor):
         self.moving = [(k, u) for k, u in enumerate(self.arguments) if u.moving]
 
     @classmethod
-    def of(cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit) -> Step:
+    def of(
+        cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit
+    ) -> AtomStep:
         """An atom with data."""
         rule = atom.rule.fitted(atom.data, [u.shape for u in atom.args], atom.shape)
         pairs = zip(atom.args, rule.layouts, strict=True)
@@ -659,30 +661,34 @@ class Order(BehindTheDoor):
 
     Attributes
     ----------
-    steps : sequence of Step
+    steps : sequence of AtomStep
         First forward, and last backward.
     weights : sequence of (ndarray or None)
         Cotangents of all atoms to start from.
     read : container of int
         Atoms whose values are read.
-    blocks : sequence of (sequence of (int, ndarray or None), sequence of Step)
+    blocks : sequence of (sequence of (int, ndarray or None), sequence of AtomStep)
         Between the two, one after the other: the cotangents to start from, and the steps.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[AtomStep]
     weights: Sequence[Array | None]
     read: Container[int]
-    blocks: Sequence[tuple[Sequence[tuple[int, Array | None]], Sequence[Step]]] = ()
+    blocks: Sequence[tuple[Sequence[tuple[int, Array | None]], Sequence[AtomStep]]] = ()
 
 
 def forward(
-    steps: Sequence[Step], x: Array | None, values: list[Array], read: Container[int], limit: Limit
+    steps: Sequence[AtomStep],
+    x: Array | None,
+    values: list[Array],
+    read: Container[int],
+    limit: Limit,
 ) -> list[list[Array]]:
     """Arguments of steps in the rules' layouts; the flat values that are read go to their places.
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of AtomStep
     x : ndarray, shape (..., n), or None for zeros
     values : list of ndarray
         Of all atoms; those that arguments are made of are known.
@@ -701,7 +707,7 @@ def forward(
 
 
 def backward(
-    steps: Sequence[Step],
+    steps: Sequence[AtomStep],
     inputs: Sequence[Sequence[Array]],
     values: Sequence[Array],
     out: Array,
@@ -713,7 +719,7 @@ def backward(
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of AtomStep
     inputs : sequence of sequence of ndarray
         As `forward` returned them.
     values : sequence of ndarray

@@ -16,10 +16,10 @@ from .matrices import Array, Data
 from .normal_form import (
     UNREAD,
     Argument,
+    AtomStep,
     Clip,
     Clipped,
     NormalForm,
-    Step,
     backward,
     forward,
     limited_to_numbers,
@@ -108,7 +108,7 @@ class RecordCurvature(BehindTheDoor):
 def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tuple[Array, Array]:
     """J, shape (records, scores, n), and D, shape (records, scores, scores); finite."""
     limit = limited_to_numbers
-    steps = [Step.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
+    steps = [AtomStep.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
     clipped, (j, k) = Clipped.of(clip, steps, limit), clip.place
     cotangents: list[Array | None] = [None] * len(steps)
     Argument.of(form.root, data, limit).backward(np.ones(1), np.zeros(form.n), cotangents)
@@ -151,10 +151,10 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
     return _numbers(J), _numbers((D + D.swapaxes(1, 2)) / 2)
 
 
-def _watched(steps: Sequence[Step], j: int, k: int | None, clip: Clipped) -> list[Step]:
+def _watched(steps: Sequence[AtomStep], j: int, k: int | None, clip: Clipped) -> list[AtomStep]:
     """Return the steps with a clip at one place."""
     watched = [*steps]
-    watched[j] = Step(j, steps[j].rule, steps[j].arguments, {k: clip})
+    watched[j] = AtomStep(j, steps[j].rule, steps[j].arguments, {k: clip})
     return watched
 
 

@@ -16,6 +16,7 @@ from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array, csr, fo
 from .normal_form import (
     Argument,
     Atom,
+    AtomStep,
     Clip,
     Clipped,
     Combination,
@@ -23,7 +24,6 @@ from .normal_form import (
     Limit,
     NormalForm,
     Order,
-    Step,
 )
 from .quadratic import terms
 from .record_rows import Index, Mode, RecordRows, cut_arguments, record_rows
@@ -182,7 +182,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
                 met[j, k] = len(form.atoms) + len(met)
                 given = whole.steps[j].arguments[k]
                 argument = Argument(given.F, given.terms, given.offset, limit)
-                rest.append(Step(met[j, k], ITSELF, [argument]))
+                rest.append(AtomStep(met[j, k], ITSELF, [argument]))
     height = _BLOCK * rows.count // _entries([form.atoms[j] for j in modes])
     ends = [*range(0, rows.count, height), rows.count]
     blocks = [_Block(rows, slice(*pair)) for pair in itertools.pairwise(ends)]
@@ -209,9 +209,9 @@ def _steps(
     met: Mapping[tuple[int, int], int],
     clips: Sequence[Clip],
     limit: Limit,
-) -> list[Step]:
+) -> list[AtomStep]:
     """The atoms that are evaluated block by block, with their rows of the block."""
-    count, steps = block.own.stop - block.own.start, dict[int, Step]()
+    count, steps = block.own.stop - block.own.start, dict[int, AtomStep]()
     for j, mode in _by_row(block.rows).items():
         atom = block.rows.form.atoms[j]
         cuts = cut_arguments(atom, mode)
@@ -227,7 +227,7 @@ def _steps(
             elif cut:
                 given = block.argument(given, u.shape, limit, layout)
             arguments.append(given)
-        steps[j] = Step(j, rule, arguments)
+        steps[j] = AtomStep(j, rule, arguments)
     for clip in clips:
         records = steps[clip.atom].arguments[0].constant
         j, k = clip.place

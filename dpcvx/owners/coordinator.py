@@ -17,7 +17,7 @@ from ..errors import ModelError, RefusedError
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger_file import Journal
-from ..privacy.notes import Writer
+from ..privacy.ledger_lines import Writer
 from ..run import worker
 from . import messages, wire
 from .files import CoordinatorLog

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..privacy.mechanism import Calibrated
-from ..privacy.tails import image_quantile, length_quantile, sum_quantile
+from ..privacy.truncation import image_quantile, length_quantile, sum_quantile
 from ..sensitivity.release_once import Publication
-from ..solvers.tightened import Ball, Tightened
+from ..solvers.tightened import NoiseBall, Tightened
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -132,7 +132,7 @@ def tightened(
             case = _Case(i, k, spread, components, violation * shares[i][k])
             groups.setdefault(case.shared(holders, part.bends), []).append(case)
     margins: list[dict[int, float]] = [{} for _ in constraints]
-    balls: list[dict[int, Ball]] = [{} for _ in constraints]
+    balls: list[dict[int, NoiseBall]] = [{} for _ in constraints]
     for cases in groups.values():
         spread, components = cases[0].spread, cases[0].components
         radius = 0.0
@@ -143,7 +143,9 @@ def tightened(
         first = constraints[cases[0].constraint].parts[cases[0].part]
         if first.bends:
             for case in cases:
-                balls[case.constraint][case.part] = Ball(radius + slack, spread.only(components))
+                balls[case.constraint][case.part] = NoiseBall(
+                    radius + slack, spread.only(components)
+                )
             continue
         images = [_image(constraints[c.constraint], c) for c in cases]
         parts = [constraints[c.constraint].parts[c.part] for c in cases]

@@ -44,12 +44,12 @@ from .ledger_chain import GROUP, Chain, head, linked, read
 from .ledger_lines import (
     TORN,
     Finished,
+    Notes,
     Past,
     Recorded,
     end_line,
     run_line,
 )
-from .notes import Notes
 
 try:
     import fcntl

@@ -266,7 +266,7 @@ def _powers(first: int, times: int) -> Iterator[np.uint32]:
         yield np.uint32(first)
 
 
-class Coins:
+class PublicCoins:
     """Public randomness: which agent is next, which round is the last.
 
     Parameters

@@ -11,16 +11,210 @@ B^c))`. So, for neighbors d and d',
 
 What noise with tails composes to says nothing of this: such a release enters a ledger as the pair
 of epsilon and :math:`\delta_0 + (1 + e^\epsilon) \tau`.
+
+How far noise reaches: bounds that sums and lengths of it exceed with at most a probability.
+
+Of standard noise Y with independent components, of density :math:`e^{-y^2/2} / \sqrt{2 \pi}` or
+:math:`e^{-|y|} / 2`. Every number is rounded to the safe side: what it bounds is never larger.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, rfft
+from scipy.optimize import brentq
+from scipy.special import ndtri
+from scipy.stats import chi2
 
 from ..errors import PrivacyError
 from .noise import Grid
-from .tails import length_quantile
+
+Array = NDArray[np.float64]
+
+# Results of floating point are rounded up by this.
+_UP = 1 + 1e-9
+# Sums of so many terms are inverted; beyond, and for smaller probabilities, Chernoff's bound does.
+_TERMS = 2**18
+_LEAST_INVERTED = 1e-10
+# What discretization and truncation may add to a probability, relative to it.
+_SHARE = 1e-3
+# Points of the grid on which squares are added up.
+_POINTS = 2**15
+
+
+def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
+    """A bound t of ``P(weights'Y > t) <= alpha``, at least 0.
+
+    Parameters
+    ----------
+    norm : {1, 2}
+        2 for normal, 1 for Laplace noise.
+    weights : ndarray, shape (n,)
+    alpha : float
+        Between 0 and 1.
+    """
+    peak = float(np.abs(weights).max(initial=0.0))
+    if peak == 0 or alpha >= 0.5:
+        return 0.0
+    unit = np.abs(weights[weights != 0]) / peak
+    if norm == 2:
+        found = -float(ndtri(alpha)) * float(np.linalg.norm(unit))
+    elif unit.size == 1:
+        found = -math.log(2 * alpha)
+    else:
+        found = _laplace_sum(unit, alpha)
+    return found * peak * _UP
+
+
+def length_quantile(norm: int, size: int, alpha: float) -> float:
+    """A bound r of ``P(|Y|_2 > r) <= alpha``; see `sum_quantile` for the arguments.
+
+    Parameters
+    ----------
+    norm : {1, 2}
+    size : int
+        Number of components of Y.
+    alpha : float
+    """
+    if size == 0 or alpha >= 1:
+        return 0.0
+    if norm == 2:
+        return math.sqrt(float(chi2.isf(alpha, size))) * _UP
+    if size == 1:
+        return -math.log(alpha) * _UP
+    return _laplace_length(size, alpha) * _UP
+
+
+def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
+    r"""A bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
+
+    The smallest of these: the largest singular value times `length_quantile`; row by row, the
+    root of the sum of squares of what each exceeds, in either direction, with its share of alpha;
+    and for normal noise :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of M Y changes
+    by at most :math:`|M|_2` times the change of Y, and its mean is at most :math:`|M|_F` (Borell,
+    Tsirelson, Ibragimov and Sudakov).
+
+    Parameters
+    ----------
+    norm : {1, 2}
+    matrix : ndarray, shape (m, n)
+    alpha : float
+    """
+    used = matrix[np.any(matrix != 0, axis=1)][:, np.any(matrix != 0, axis=0)]
+    if not used.size:
+        return 0.0
+    share = alpha / (2 * used.shape[0])
+    by_row = math.hypot(*(sum_quantile(norm, row, share) for row in used)) * _UP
+    if used.shape[0] == 1:
+        return by_row
+    steep = float(np.linalg.norm(used, 2))
+    found = min(by_row, steep * length_quantile(norm, used.shape[1], alpha))
+    if norm == 2:
+        other = float(np.linalg.norm(used)) + steep * math.sqrt(-2 * math.log(alpha))
+        found = min(found, other * _UP)
+    return found
+
+
+def _laplace_sum(weights: Array, alpha: float) -> float:
+    r"""By inversion of the characteriztic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
+
+    With a step h and K terms (Davies, 1973),
+
+    .. math::
+        P(S > t) = \tfrac12 - \sum_{k < K} \frac{\varphi(u_k) \sin(u_k t)}{\pi (k + 1/2)}
+        + e, \quad u_k = (k + \tfrac12) h,
+
+    where e is at most :math:`P(S > 2 \pi / h - t)`, which Chernoff's bound bounds, plus the terms
+    left out: the function falls at least as fast as its factor of the largest weight.
+    """
+    most = _chernoff(weights, alpha)
+    if alpha < _LEAST_INVERTED:
+        return most
+    h = 2 * math.pi / (most + _chernoff(weights, _SHARE * alpha))
+    wanted, largest = math.pi * _SHARE * alpha, float(weights.max())
+
+    def left_out(terms: int) -> float:
+        u = (terms + 0.5) * h
+        log = -float(np.log1p((weights * u) ** 2).sum())
+        return math.exp(log) * (1 + 1 / (largest * u) ** 2) * (0.5 + 1 / (terms + 0.5))
+
+    terms = 64
+    while left_out(terms) > wanted:
+        terms *= 2
+        if terms > _TERMS:
+            return most
+    u = (np.arange(terms) + 0.5) * h
+    log = np.zeros(terms)
+    for weight in weights:
+        log -= np.log1p((weight * u) ** 2)
+    parts = np.exp(log) / (math.pi * (np.arange(terms) + 0.5))
+    doubt = 2 * _SHARE * alpha + 1e-13
+
+    def excess(t: float) -> float:
+        return 0.5 - float(parts @ np.sin(u * t)) + doubt - alpha
+
+    return _zero(excess, most)
+
+
+def _zero(excess: Callable[[float], float], most: float) -> float:
+    """Where a probability falls to what is allowed, between 0 and what is known to do."""
+    if excess(most) >= 0:
+        return most
+    found = float(brentq(excess, 0.0, most, xtol=1e-9 * most))
+    return min(most, found * (1 + 1e-8))
+
+
+def _chernoff(weights: Array, alpha: float) -> float:
+    r"""The least of :math:`(\log(1 / \alpha) - \sum_i \log(1 - s^2 w_i^2)) / s`, nearly."""
+    s = np.linspace(1e-3, 1 - 1e-6, 2000) / weights.max()
+    log = np.zeros(s.size)
+    for weight in weights:
+        log -= np.log1p(-((s * weight) ** 2))
+    return float(((log - math.log(alpha)) / s).min())
+
+
+def _laplace_length(size: int, alpha: float) -> float:
+    """By adding up squares, each rounded up on a grid; mass beyond its end counts as exceeding."""
+    # At most `size` components, each beyond its share: a first end for the grid.
+    square = size * math.log(size / alpha) ** 2
+    if alpha < _LEAST_INVERTED:
+        return math.sqrt(square)
+    while True:
+        found = _summed_squares(size, alpha, square)
+        if found > 0.9 * square:
+            return math.sqrt(min(found, square))
+        square = found
+
+
+def _summed_squares(size: int, alpha: float, end: float) -> float:
+    """A bound that the sum of squares exceeds with at most the probability, or `end`."""
+    edges = np.sqrt(np.linspace(0.0, end, _POINTS + 1))
+    # Of a square in (edge k - 1, edge k], which counts as the edge k.
+    single = np.concatenate([[0.0], np.exp(-edges[:-1]) - np.exp(-edges[1:])])
+    total = np.zeros(_POINTS + 1)
+    total[0] = 1.0
+    power, left = single, size
+    while left:
+        if left % 2:
+            total = _added(total, power)
+        left //= 2
+        if left:
+            power = _added(power, power)
+    exceeding = 1.0 - np.cumsum(total) + size * 1e-15
+    enough = np.flatnonzero(exceeding <= alpha)
+    return end if not enough.size else end * float(enough[0]) / _POINTS
+
+
+def _added(one: Array, other: Array) -> Array:
+    """The law of a sum of two independent numbers on the grid, as far as the grid goes."""
+    length = 2 * one.size
+    return np.maximum(irfft(rfft(one, length) * rfft(other, length), length)[: one.size], 0.0)
+
 
 # Tails that are less likely are not computed.
 _LEAST = 1e-280

@@ -25,9 +25,9 @@ from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.joint_account import JointAccount
+from ..privacy.ledger_lines import Writer
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
-from ..privacy.notes import Writer
 from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Facts, Known
 from ..sensitivity.queries.query import Query

@@ -17,7 +17,7 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal, load
-from ..privacy.randomness import Coins, source_for
+from ..privacy.randomness import PublicCoins, source_for
 from .batch import batches, one_by_one
 from .data import all_checked, sources_of
 from .executors.in_process import Automatic, Durable, Executor, Serial, Threads
@@ -105,7 +105,7 @@ def run_plan(
                 executor,
                 watch,
                 guarantee,
-                Coins(source_for(seed, (stream, len(parts), 0)).at(0, 0)),
+                PublicCoins(source_for(seed, (stream, len(parts), 0)).at(0, 0)),
                 record=record,
             )
             result = returned(result)

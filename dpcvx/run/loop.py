@@ -21,7 +21,7 @@ from ..model.matrices import as_array
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
-from ..privacy.randomness import Coins, source_for
+from ..privacy.randomness import PublicCoins, source_for
 from .batch import Agents
 from .executors.in_process import Automatic, Executor
 from .oracle import AgentOracle
@@ -55,7 +55,7 @@ def drive(
     executor: Executor,
     watch: Watch,
     guarantee: Guarantee,
-    coins: Coins,
+    coins: PublicCoins,
     *,
     record: bool = False,
 ) -> Result:
@@ -75,7 +75,7 @@ def drive(
     watch : Watch
     guarantee : Guarantee
         What the result states.
-    coins : Coins
+    coins : PublicCoins
         For what is random besides noise.
     record : bool
         Keep the transcript.
@@ -244,7 +244,7 @@ def drive_silently(
     """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
     algorithm, programs = plan.algorithm, plan.program.agents
-    coins = Coins(source_for(seed, (*key, len(programs))).at(0, 0))
+    coins = PublicCoins(source_for(seed, (*key, len(programs))).at(0, 0))
     workers = [
         partial(make_worker, algorithm, programs[agents[0]], oracle, agents)
         for agents, oracle in zip(batches, oracles, strict=True)

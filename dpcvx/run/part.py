@@ -32,7 +32,7 @@ from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
-from ..privacy.notes import Writer
+from ..privacy.ledger_lines import Writer
 from ..privacy.randomness import Source, source_for, together
 from .gate import PrivacyGate, Release
 from .oracle import AgentOracle

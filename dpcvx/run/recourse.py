@@ -34,7 +34,7 @@ from ..model.matrices import Data
 from ..model.private import Private
 from ..model.sealed import Sealed, seal
 from ..model.spec import PrivateSpec
-from ..solvers.conic import Answer, Outcome
+from ..solvers.conic import ConicAnswer, Outcome
 from ..solvers.pinned import solve_pinned
 from .data import own_sources
 from .gate import read
@@ -244,7 +244,7 @@ def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) ->
     return cone_data(bound(agent.cost), constraints, agent.variables, local.layout)
 
 
-def decision(exact: ConeData, local: LocalProgram, x: Array) -> Answer:
+def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
     """The exact minimizer with shared components, and shares of couplings, as they are in x.
 
     Parameters

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..plan.terms import Terms
-from ..privacy.randomness import Coins, source_for
+from ..privacy.randomness import PublicCoins, source_for
 from .batch import one_by_one
 from .executors.in_process import Executor
 from .loop import drive, whole_start
@@ -81,7 +81,7 @@ def run_remote(
     with closing(executor):
         guarantee = plan.guarantee_for(seeded=False, counted=True)
         shown = Reporter(plan, verbose, guarantee, notes)
-        coins = Coins(source_for(None, ()).at(0, 0))
+        coins = PublicCoins(source_for(None, ()).at(0, 0))
         result = drive(
             plan,
             start,

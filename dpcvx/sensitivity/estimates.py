@@ -67,7 +67,7 @@ class Estimate(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Entrywise:
+class EntrywiseMean:
     """The posterior mean of components that are independent, one by one.
 
     Attributes

@@ -17,12 +17,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
-from .active_set import LARGEST, ActiveSet, Found, attempt
+from .active_set import LARGEST, ActiveSet, ActiveSetAnswer, attempt
 from .cones import ConeTest, largest, unmet
-from .first_order import first_order
-from .interior_point import LIKELY, interior_point
+from .interior_point import LIKELY, first_order, interior_point
 from .newton import PLAIN, Newton, newton_for
-from .newton_layout import Layout, layout_of
+from .newton_layout import NewtonLayout, layout_of
 from .orthogonal import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
@@ -72,7 +71,7 @@ class Outcome(enum.Enum):
     UNBOUNDED = "the objective is unbounded below"
 
 
-class Answer(NamedTuple):
+class ConicAnswer(NamedTuple):
     """Minimizer of a conic program and how it was found.
 
     Attributes
@@ -108,14 +107,14 @@ class _Instance(NamedTuple):
     far: float
     curvature: float
 
-    def answer(self, found: Found, outcome: Outcome = Outcome.SOLVED) -> Answer:
+    def answer(self, found: ActiveSetAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
         """The answer in x that a solution of the scaled program stands for."""
         n, y = self.center.size, found.y if self.far == 1.0 else self.far * found.y
         error = math.sqrt(2 * found.gap * self.curvature) * self.far
-        return Answer(self.center + y[:n], outcome, error, y[n:])
+        return ConicAnswer(self.center + y[:n], outcome, error, y[n:])
 
 
-_NOTHING = Found(np.zeros(0), math.nan, math.inf, math.inf, "raised")
+_NOTHING = ActiveSetAnswer(np.zeros(0), math.nan, math.inf, math.inf, "raised")
 
 
 class ConicProgram:
@@ -170,7 +169,7 @@ class ConicProgram:
 
     # Most programs are asked by one way only, and some for violations alone.
     @cached_property
-    def _layout(self) -> Layout | None:
+    def _layout(self) -> NewtonLayout | None:
         projects = self._flat and self._active_set is None and self._data.A.shape[0] > 0
         return layout_of(self._data) if projects else None
 
@@ -189,7 +188,7 @@ class ConicProgram:
         refined = max(cones.soc, default=0) > _UNREFINED or bool(cones.psd)
         return self._build(_TIGHT, self._start, refined=refined)
 
-    def solve(self, D: Array, c: Array | None, center: Array) -> Answer:
+    def solve(self, D: Array, c: Array | None, center: Array) -> ConicAnswer:
         """Solve for one diagonal D >= 0 and one linear term c.
 
         Parameters
@@ -205,21 +204,21 @@ class ConicProgram:
         if direct is not None:  # what it certifies is more accurate than what is asked here
             found = attempt(lambda: direct(D, center))
             if found is not None:
-                return Answer(found.x, Outcome.SOLVED, math.sqrt(2 * found.gap))
+                return ConicAnswer(found.x, Outcome.SOLVED, math.sqrt(2 * found.gap))
         size = largest(np.abs(center)) + largest(D)
         if not size + (0.0 if c is None else largest(np.abs(c))) <= LARGEST:
-            return Answer(None, Outcome.FAILED)
+            return ConicAnswer(None, Outcome.FAILED)
         if self._active_set is not None:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
-                return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * largest(D)))
+                return ConicAnswer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * largest(D)))
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):
                 return wider
         near = self._instance(D, c, center)
         if not max(near.far, near.curvature) <= LARGEST:
-            return Answer(None, Outcome.FAILED)
+            return ConicAnswer(None, Outcome.FAILED)
         first = attempt(lambda: self._updated(near))
         if first is None:
             # What it was told of this program is not known.
@@ -227,7 +226,9 @@ class ConicProgram:
             vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
-        usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
+        usable: list[tuple[_Instance, ActiveSetAnswer]] = (
+            [(near, first)] if _usable(first, near) else []
+        )
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
         for instance in (near, origin):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
@@ -245,16 +246,18 @@ class ConicProgram:
         general = bool(self._data.cones.power_nd)
         if general and c is None and self._flat and self._inside(center):
             # Its own projection. Clarabel stalls at the tips of such cones, and SCS lacks them.
-            return Answer(center.copy(), Outcome.SOLVED, 0.0)
+            return ConicAnswer(center.copy(), Outcome.SOLVED, 0.0)
         verdict = _VERDICTS.get(str(first.status))
         if verdict is Outcome.INFEASIBLE and not self._proved_empty(near):
             verdict = Outcome.FAILED
         if verdict is not None:
-            return Answer(None, verdict)
+            return ConicAnswer(None, verdict)
         y = first_order(self._with(near.values), near.q, near.b, self._data)
         if y is None:
-            return Answer(None, Outcome.FAILED)
-        return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
+            return ConicAnswer(None, Outcome.FAILED)
+        return near.answer(
+            ActiveSetAnswer(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK
+        )
 
     def prices(self, center: Array) -> Array | None:
         """What a unit of the right side of each row is worth at the optimum; None if not found.
@@ -281,7 +284,7 @@ class ConicProgram:
 
         return attempt(solved)
 
-    def _updated(self, near: _Instance) -> Found:
+    def _updated(self, near: _Instance) -> ActiveSetAnswer:
         """The standing solver's answer, told what has changed."""
         changed = {"b": near.b}
         if near.q is not self._sent[1]:
@@ -297,18 +300,20 @@ class ConicProgram:
         rows = self._distant
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
-    def _found(self, solver: Any, instance: _Instance) -> Found:
+    def _found(self, solver: Any, instance: _Instance) -> ActiveSetAnswer:
         """Solve, and read the answer once: its vectors are lists that are made on every access."""
         return self._read(solver.solve(), instance)
 
-    def _read(self, solution: Any, instance: _Instance) -> Found:
+    def _read(self, solution: Any, instance: _Instance) -> ActiveSetAnswer:
         x, value = np.array(solution.x), solution.obj_val
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf
         else:
             own = unmet(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
             residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
-        return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
+        return ActiveSetAnswer(
+            x, value, abs(value - solution.obj_val_dual), residual, solution.status
+        )
 
     def _proved_empty(self, instance: _Instance) -> bool:
         """Whether a certificate excludes all points of ordinary size.
@@ -367,8 +372,8 @@ class ConicProgram:
             self._weights, self._kept = weights, (values, curvature)
         return self._kept
 
-    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
-        def solved() -> Found:
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> ActiveSetAnswer:
+        def solved() -> ActiveSetAnswer:
             solver = self._build(tolerance, instance.values, equilibrate)
             solver.update(q=instance.q, b=instance.b)
             return self._found(solver, instance)
@@ -472,7 +477,7 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     return kept, np.flatnonzero(distant)
 
 
-def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
+def _reached(found: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
@@ -490,6 +495,6 @@ _VERDICTS = {
 }
 
 
-def _usable(found: Found, instance: _Instance) -> bool:
+def _usable(found: ActiveSetAnswer, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
     return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)

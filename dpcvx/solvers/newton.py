@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SolverError
-from .newton_layout import Layout
+from .newton_layout import NewtonLayout, Point
 from .newton_plain import PlainKernel
-from .newton_rules import Point
 
 Array = NDArray[np.float64]
 
@@ -43,7 +42,7 @@ _LOOPS = 80
 class Kernel(Protocol):
     """Minimizes ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
 
-    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None: ...
+    def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None: ...
 
     def weigh(self, D: Array) -> bool:
         """Take new positive weights; whether they have a factor."""
@@ -101,14 +100,14 @@ class Newton:
 
     Parameters
     ----------
-    layout : Layout
+    layout : NewtonLayout
     kernel : str
         Its name.
     budget, near : int
         Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, kernel: str, budget: int, near: int = 0) -> None:
+    def __init__(self, layout: NewtonLayout, kernel: str, budget: int, near: int = 0) -> None:
         self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget, near)
         self._weights = b""
 
@@ -126,12 +125,12 @@ class Newton:
         return self._kernel.project(v)
 
 
-def newton_for(layout: Layout, kernel: str) -> Newton | None:
+def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
     """Newton's method for a set, or None where it is predicted to be slower than Clarabel.
 
     Parameters
     ----------
-    layout : Layout
+    layout : NewtonLayout
     kernel : str
         Its name.
 

@@ -16,8 +16,7 @@ import numpy as np
 from numba.core import event
 from numpy.typing import NDArray
 
-from .newton_layout import Layout
-from .newton_rules import LARGEST, RULES, Point
+from .newton_layout import LARGEST, RULES, NewtonLayout, Point
 
 Array = NDArray[np.float64]
 
@@ -52,7 +51,7 @@ def _compiled(function: Any) -> Any:
 
 
 class _Fixed(NamedTuple):
-    """Arrays of a layout, see `Layout`; those of products with D are `weighted`."""
+    """Arrays of a layout, see `NewtonLayout`; those of products with D are `weighted`."""
 
     hp: Any
     hi: Any
@@ -612,12 +611,12 @@ class CompiledKernel:
 
     Parameters
     ----------
-    layout : Layout
+    layout : NewtonLayout
     budget, near : int
         Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None:
+    def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None:
         p, count, rows = layout.size, layout.heads.size - 1, layout.d.size
         steps = RULES.shared(budget), RULES.shared(max(budget, near))
         self._counts = RULES.refinements, *steps

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from .newton_layout import Layout
-from .newton_rules import LARGEST, RULES, Point
+from .newton_layout import LARGEST, RULES, NewtonLayout, Point
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -32,12 +31,12 @@ class PlainKernel:
 
     Parameters
     ----------
-    layout : Layout
+    layout : NewtonLayout
     budget, near : int
         Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None:
+    def __init__(self, layout: NewtonLayout, budget: int, near: int = 0) -> None:
         self._layout = layout
         self._steps = RULES.shared(budget), RULES.shared(max(budget, near))
         self._room, self._reach = RULES.room(budget) * layout.size, RULES.reach(budget)
@@ -365,7 +364,7 @@ def _begin(sizes: Index) -> Index:
     return np.cumsum(sizes) - sizes
 
 
-def _both(layout: Layout, widths: Index) -> tuple[Index, Index]:
+def _both(layout: NewtonLayout, widths: Index) -> tuple[Index, Index]:
     """Both pairs of every product."""
     a, b = np.empty((2, layout.slots.size), dtype=np.intp)
     for width in np.unique(widths):
@@ -379,7 +378,7 @@ def _both(layout: Layout, widths: Index) -> tuple[Index, Index]:
 class _Full:
     """A full symmetric matrix with the pattern of a layout, and its factors."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: NewtonLayout) -> None:
         p = layout.size
         self._shape = (p, p)
         # The upper triangle row by row is the lower one as LAPACK reads it.
@@ -398,7 +397,7 @@ class _Full:
 class _Sparse:
     """A sparse one; the factor that is kept stands beside the one of the current step."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: NewtonLayout) -> None:
         p = layout.size
         entries = np.ones(layout.hi.size), layout.hi.astype(np.int32), layout.hp.astype(np.int32)
         self._matrix = sp.csc_matrix(entries, shape=(p, p))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..model.canonical import ConeData, Cones
 from ..model.matrices import without_zeros
 from .cones import ConeTest
-from .conic import Answer, ConicProgram, Outcome
+from .conic import ConicAnswer, ConicProgram, Outcome
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -28,7 +28,7 @@ _SMALL = 1e-6
 _ROUNDING = 1e-6
 
 
-def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
+def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
     """Minimize over the program with these components of its vector as they are in x.
 
     Parameters
@@ -45,7 +45,7 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
     left, kept = data.b - data.A @ values, _kept(data, free)
     terms = (np.abs(data.b) + abs(data.A) @ np.abs(values))[~kept]
     if _violation(data.cones, left, kept) > _ROUNDING * max(1.0, terms.max(initial=0.0)):
-        return Answer(None, Outcome.INFEASIBLE)
+        return ConicAnswer(None, Outcome.INFEASIBLE)
     columns = np.flatnonzero(free)
     if columns.size:
         whole = np.zeros(N)
@@ -64,7 +64,7 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
             return answer
         values[columns] = answer.x
         return answer._replace(x=values[: data.n], extra=values[data.n :])
-    return Answer(values[: data.n], Outcome.SOLVED, extra=values[data.n :])
+    return ConicAnswer(values[: data.n], Outcome.SOLVED, extra=values[data.n :])
 
 
 def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from ..errors import package_fault
 from ..model.canonical import ConeData
 from .blocks import Blocks, blocks_of
-from .closed_forms import Ball, Box, ClosedForm, Simplex
+from .closed_forms import Ball, Box, ClosedForm, Separable, Simplex, separable
 from .conic import ConicProgram, Outcome
 from .newton import PLAIN
-from .separable import Separable, separable
 from .splitting import STRETCH, Splitting, obstacle
 
 Array = NDArray[np.float64]

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Ball:
+class NoiseBall:
     """Noise that rows are kept for.
 
     Attributes
@@ -48,7 +48,7 @@ class Tightened:
     constraint : PrivateConstraint
     margins : dict of int to float
         Subtracted from the slack, by number of part; for parts that do not bend.
-    balls : dict of int to Ball
+    balls : dict of int to NoiseBall
         By number of part, for parts that bend.
     price : float or None
         What a unit costs by which a part may be missed; None if none may.
@@ -56,7 +56,7 @@ class Tightened:
 
     constraint: PrivateConstraint
     margins: Mapping[int, float] = field(default_factory=dict)
-    balls: Mapping[int, Ball] = field(default_factory=dict)
+    balls: Mapping[int, NoiseBall] = field(default_factory=dict)
     price: float | None = None
 
     @property
@@ -136,7 +136,9 @@ class Tightened:
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
 
-    def _image(self, part: ConstraintRows, ball: Ball, width: int) -> tuple[sp.csr_array, Array]:
+    def _image(
+        self, part: ConstraintRows, ball: NoiseBall, width: int
+    ) -> tuple[sp.csr_array, Array]:
         """``r N' v_j(y)`` for all rows j of a part, as rows of ``b - A y``.
 
         The length of all of them together bounds what noise in the ball does to the rows of a cone

@@ -50,7 +50,7 @@ from .check import (
     oracles_behind,
 )
 from .error_rates import epsilon_of_gaussian, lower_bounds
-from .views import View, log_ratio
+from .views import ObserverView, log_ratio
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]
@@ -289,7 +289,7 @@ def _plan_scores(
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
             others_seen = [agent.seen for k, agent in enumerate(agents) if k != target]
-            view = View(agents[target].seen, zero, one, others_seen)
+            view = ObserverView(agents[target].seen, zero, one, others_seen)
             if noise.split is not None:
                 view = view.of_coalition(noise.split.max_colluders)
             for name, value in view.scores(norm).items():

@@ -229,7 +229,7 @@ def lives_anywhere(trial: Trial) -> None:
     others = {
         "agents one after the other": Serial(),
         "agents in threads": Threads(2),
-        "copies of all messages": Copies(),
+        "copies of all messages": CopyingSerial(),
     }
     for what, executor in others.items():
         _require_same(
@@ -309,7 +309,7 @@ PROMISES: dict[str, Callable[[Trial], None]] = {
 }
 
 
-class Copies(Serial):
+class CopyingSerial(Serial):
     """Agents one after the other that get copies of all messages, as from other processes."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class ObserverView:
     """What is seen of a run, with what each of two data sets would have answered without noise.
 
     Attributes
@@ -33,7 +33,7 @@ class View:
     one: Sequence[Observation]
     rest: Sequence[Sequence[Observation]]
 
-    def of_coalition(self, colluders: int) -> View:
+    def of_coalition(self, colluders: int) -> ObserverView:
         """As the last `colluders` of the other agents see it: sums of what honest ones sent."""
         honest = self.rest[: len(self.rest) - colluders]
         alike = [[terms[i] for terms in honest] for i in range(len(self.seen))]
@@ -41,7 +41,7 @@ class View:
             [_summed(own, terms) for own, terms in zip(found, alike, strict=True)]
             for found in (self.seen, self.zero, self.one)
         )
-        return View(seen, zero, one, self.rest[len(honest) :])
+        return ObserverView(seen, zero, one, self.rest[len(honest) :])
 
     def scores(self, norm: int) -> dict[str, float]:
         """Scores of the run, by name: the higher, the more the data look like the second ones."""

@@ -21,7 +21,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(eq=False)
-class Entry(Generic[P]):
+class PlanTrial(Generic[P]):
     """A plan under trial.
 
     Attributes

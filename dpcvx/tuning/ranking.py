@@ -29,7 +29,7 @@ from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import share_line
 from .copies import Copies, Crossing
-from .entry import Entry, OutOfTime, quantile, surely_lower
+from .entry import OutOfTime, PlanTrial, quantile, surely_lower
 from .judge import values_kept
 from .request import Planner, SearchRequest
 from .search import MORE_TIME, Search
@@ -308,7 +308,7 @@ def ranked(
     problem: Declaration,
     planned: Planner[P],
     request: SearchRequest,
-    select: Callable[[Search[P]], Sequence[Entry[P]]],
+    select: Callable[[Search[P]], Sequence[PlanTrial[P]]],
     runs: int,
     lean: float = 0.0,
 ) -> Ranking[P]:
@@ -412,8 +412,12 @@ IDLE = (
 
 
 def _best(
-    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, runs: int, lean: float
-) -> tuple[Entry[P], bool]:
+    search: Search[P],
+    entries: list[PlanTrial[P]],
+    default: PlanTrial[P] | None,
+    runs: int,
+    lean: float,
+) -> tuple[PlanTrial[P], bool]:
     """The plan to take, and whether it is clearly better than the default."""
     active, best = entries, entries[0]
     tests = len(_LOOKS) * max(1, len(entries) - 1)
@@ -457,7 +461,7 @@ def assumed_error(error: str, place: Crossing | None) -> list[str]:
 def _verdict(
     chosen: Candidate[P],
     clear: bool,
-    default: Entry[P] | None,
+    default: PlanTrial[P] | None,
     worthwhile: bool,
     start: float,
     noiseless: float,

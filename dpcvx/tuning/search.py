@@ -25,7 +25,7 @@ from ..run.live import run_plan
 from ..run.result import Result
 from ..sensitivity.certificate import Sensitivity
 from .copies import COUNT, Copies, Copy, Crossing, crossing
-from .entry import Entry, OutOfTime, surely_lower
+from .entry import OutOfTime, PlanTrial, surely_lower
 from .request import Planner, SearchRequest
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
 from .simulated import best_simulated, simulates
@@ -143,7 +143,7 @@ class Search(Generic[P]):
         self._seconds = max(request.time_limit, _LEAST)
         self._seed, self._tick, self._recourse = request.seed, tick, request.recourse
         self._clock, self._started = request.clock, request.clock()
-        self._entries: dict[Setting, Entry[P] | None] = {}
+        self._entries: dict[Setting, PlanTrial[P] | None] = {}
         self._default: P | None = None
         self._compiled: dict[Declaration, Study | None] = {}
         self._clips: dict[tuple[float, ...], Declaration] = {}
@@ -158,7 +158,7 @@ class Search(Generic[P]):
         """The part of the time that has passed."""
         return (self._clock() - self._started) / self._seconds
 
-    def default(self) -> Entry[P]:
+    def default(self) -> PlanTrial[P]:
         """What the plan chooses by itself.
 
         Raises
@@ -168,9 +168,9 @@ class Search(Generic[P]):
         """
         known = self._known(self._problem)
         self._default = self._planned(self._problem, self._asked, known)
-        return Entry("default", self._default)
+        return PlanTrial("default", self._default)
 
-    def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[Entry[P]]:
+    def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[PlanTrial[P]]:
         """Settings that do best, varied from the best of these ways; best first.
 
         Parameters
@@ -190,16 +190,16 @@ class Search(Generic[P]):
         pool = self._begun(dict.fromkeys(settings), ways, now + (until - now) / 3)
         pool = self._best_clipped(pool, now + (until - now) / 2)
         pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
-        best: dict[str, Entry[P]] = {}
+        best: dict[str, PlanTrial[P]] = {}
         others = self._varied_further(pool, until)
         found = others if sums is None else [sums, *self._rivals(others, sums)]
         for entry in sorted(found, key=lambda entry: entry.score):
             best.setdefault(entry.name, entry)
         return list(best.values())
 
-    def _simulated(self, ways: Sequence[Way], until: float) -> Entry[P] | None:
+    def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
         """The best setting of the ways of which many runs can be made at once."""
-        copy, found = self.copies(0), list[Entry[P]]()
+        copy, found = self.copies(0), list[PlanTrial[P]]()
         simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
             entry = best_simulated(
@@ -214,9 +214,9 @@ class Search(Generic[P]):
             found += [] if entry is None else [entry]
         return min(found, key=lambda entry: entry.score, default=None)
 
-    def _rivals(self, others: Sequence[Entry[P]], sums: Entry[P]) -> list[Entry[P]]:
+    def _rivals(self, others: Sequence[PlanTrial[P]], sums: PlanTrial[P]) -> list[PlanTrial[P]]:
         """Those that do better than simulated runs by more than the luck of a few of their own."""
-        found: list[Entry[P]] = []
+        found: list[PlanTrial[P]] = []
         for one in others:
             if surely_lower(one.values[one.best], sums.values[sums.best], _ERROR):
                 found.append(one)
@@ -247,7 +247,7 @@ class Search(Generic[P]):
                 return [Setting(way, plan.rounds)]
         return []
 
-    def best_of_each(self, ways: Sequence[Way], until: float) -> list[Entry[P]]:
+    def best_of_each(self, ways: Sequence[Way], until: float) -> list[PlanTrial[P]]:
         """The settings that do best, varied from every one of these ways; best first."""
         now = self.passed
         pool = self._begun((way.first for way in ways), ways, now + (until - now) / 3)
@@ -255,7 +255,7 @@ class Search(Generic[P]):
 
     def _begun(
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
-    ) -> list[Entry[P]]:
+    ) -> list[PlanTrial[P]]:
         """Settings that end their first run; ways without one are left out, for want of time."""
         found = self._tried(settings, until)
         for way in ways:
@@ -263,7 +263,7 @@ class Search(Generic[P]):
                 self.refused.setdefault(way.name, LATE)
         return found
 
-    def _varied_further(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
+    def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
         """The best settings near these, with as much time for each."""
         found = []
         for k, entry in enumerate(pool):
@@ -271,7 +271,7 @@ class Search(Generic[P]):
             found.append(self._climbed(entry, self.passed + left / (len(pool) - k)))
         return found
 
-    def final(self, entry: Entry[P]) -> Entry[P] | None:
+    def final(self, entry: PlanTrial[P]) -> PlanTrial[P] | None:
         """The plan that users get, with the numbers and the iterate that did best; not run yet."""
         assert entry.setting is not None
         algorithm = entry.plan.algorithm
@@ -282,7 +282,7 @@ class Search(Generic[P]):
         except DpcvxError as refusal:
             self.refused[entry.name] = str(refusal)
             return None
-        return Entry(entry.name, plan)
+        return PlanTrial(entry.name, plan)
 
     def noiseless(self, plan: P) -> float:
         """The median gap of the same rounds without noise; nan if no run ends in the time left."""
@@ -291,13 +291,13 @@ class Search(Generic[P]):
             quiet = Request(
                 algorithm=plan.algorithm, mechanism=None, rounds=plan.rounds, release=plan.release
             )
-            entry = Entry("no noise", self._planned(plan.problem, quiet, None))
+            entry = PlanTrial("no noise", self._planned(plan.problem, quiet, None))
             self.run(entry, COUNT, 1.0, fresh=True)
         except (DpcvxError, OutOfTime):
             return entry.score if entry is not None and entry.runs else math.nan
         return entry.score
 
-    def crossing(self, entry: Entry[P]) -> Crossing | None:
+    def crossing(self, entry: PlanTrial[P]) -> Crossing | None:
         """The error of the proxy at which its optimum and a plan change places.
 
         None if the time ends before that is known.
@@ -312,12 +312,12 @@ class Search(Generic[P]):
         except (DpcvxError, OutOfTime):
             return None
 
-    def run(self, entry: Entry[P], count: int, until: float, *, fresh: bool = False) -> None:
+    def run(self, entry: PlanTrial[P], count: int, until: float, *, fresh: bool = False) -> None:
         """Runs until there are so many, unless there are.
 
         Parameters
         ----------
-        entry : Entry
+        entry : PlanTrial
         count : int
         until : float
             The part of the time at which this ends.
@@ -347,7 +347,7 @@ class Search(Generic[P]):
                 entry.values.setdefault(which, []).append(value)
             self._tick(self.passed)
 
-    def _tried(self, settings: Iterable[Setting], until: float) -> list[Entry[P]]:
+    def _tried(self, settings: Iterable[Setting], until: float) -> list[PlanTrial[P]]:
         """Those that can be planned and end their first run."""
         found = []
         for setting in settings:
@@ -358,7 +358,7 @@ class Search(Generic[P]):
                 found.append(entry)
         return found
 
-    def _ran(self, entry: Entry[P], count: int, until: float) -> bool:
+    def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
         """Whether there are so many runs, none of which took too long."""
         while entry.runs < count:
             limit = self.passed + _SHARE
@@ -384,7 +384,7 @@ class Search(Generic[P]):
             if setting == setting.way.first:
                 self.refused[setting.way.name] = reason
 
-    def _best_clipped(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
+    def _best_clipped(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
         """With small clips, if one does better, where the best of those stands that can have them.
 
         Unclipped, noise hides which way is best.
@@ -395,7 +395,7 @@ class Search(Generic[P]):
                 return [better if one is entry else one for one in pool]
         return pool
 
-    def _coarsely_clipped(self, entry: Entry[P], until: float) -> Entry[P]:
+    def _coarsely_clipped(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
         """The best of an unclipped setting and others with much smaller clips, far apart."""
         whole = entry.setting
         if whole is None or whole.clip != 1 or not self._clips_records(entry):
@@ -410,13 +410,13 @@ class Search(Generic[P]):
             if plain is not None:
                 yield lengthened(clipped, plain.plan.algorithm, algorithm)
 
-    def _clips_records(self, entry: Entry[P]) -> bool:
+    def _clips_records(self, entry: PlanTrial[P]) -> bool:
         plan = entry.plan
         return plan.release != "once" and any(
             _record_bound(agent.program, agent.sensitivity) for agent in plan.agents
         )
 
-    def _halved(self, pool: list[Entry[P]], kept: int, until: float) -> list[Entry[P]]:
+    def _halved(self, pool: list[PlanTrial[P]], kept: int, until: float) -> list[PlanTrial[P]]:
         """The best, best first: the worse half is dropped after 1, 2, 4 and 8 runs of each."""
         for count in _RUNGS:
             ended = [entry for entry in pool if self._ran(entry, count, until)]
@@ -428,7 +428,7 @@ class Search(Generic[P]):
             pool = pool[: max(kept, len(pool) // 2)]
         return pool[:kept]
 
-    def _climbed(self, entry: Entry[P], until: float) -> Entry[P]:
+    def _climbed(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
         """The best setting on a way of steps to the best neighbor."""
         entry, seen = self._coarsely_clipped(entry, until), set[Setting]()
         while entry.setting is not None and self.passed < until:
@@ -442,7 +442,7 @@ class Search(Generic[P]):
                 break
         return entry
 
-    def _neighbors(self, entry: Entry[P]) -> list[Setting]:
+    def _neighbors(self, entry: PlanTrial[P]) -> list[Setting]:
         assert entry.setting is not None
         plan, once = entry.plan, entry.plan.release == "once"
         return entry.setting.neighbors(
@@ -451,11 +451,11 @@ class Search(Generic[P]):
             varied=scalable(plan.algorithm),
         )
 
-    def _entry(self, setting: Setting) -> Entry[P] | None:
+    def _entry(self, setting: Setting) -> PlanTrial[P] | None:
         """None if it cannot be planned."""
         if setting not in self._entries:
             try:
-                self._entries[setting] = Entry(setting.way.name, self._varied(setting), setting)
+                self._entries[setting] = PlanTrial(setting.way.name, self._varied(setting), setting)
             except DpcvxError as refusal:
                 self._refuse(setting, str(refusal))
         return self._entries[setting]
@@ -472,7 +472,7 @@ class Search(Generic[P]):
             return replace(base.plan, algorithm=scaled(base.plan.algorithm, setting))
         return self._plan(setting, setting.way.algorithm)
 
-    def _measured_by(self, setting: Setting) -> Entry[P]:
+    def _measured_by(self, setting: Setting) -> PlanTrial[P]:
         """The entry of a setting that another one is varied from.
 
         Raises

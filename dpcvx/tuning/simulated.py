@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from ..algorithms.federated_gradient import FederatedGradient
 from ..plan.terms import Terms
-from .entry import Entry, OutOfTime
+from .entry import OutOfTime, PlanTrial
 from .settings import Setting, Way, lengthened, rough, scaled
 from .simulation import Values, simulable
 
 P = TypeVar("P", bound=Terms)
-Known = Callable[[Setting], Entry[P] | None]
+Known = Callable[[Setting], PlanTrial[P] | None]
 
 # Runs of every setting of the first look, of those that go on, and of the best of these.
 _FEW, _MANY, _SURE = 8, 64, 256
@@ -39,12 +39,12 @@ def simulates(way: Way) -> bool:
 def best_simulated(
     way: Way,
     known: Known[P],
-    clips: Callable[[Entry[P]], bool],
+    clips: Callable[[PlanTrial[P]], bool],
     gap: Callable[[float], float],
     simulation: Callable[..., list[Values]],
     seed: int,
     ends: Callable[[float], Callable[[], None]],
-) -> Entry[P] | None:
+) -> PlanTrial[P] | None:
     """The best setting found of a way; None if its runs cannot be simulated, or none ended in time.
 
     Parameters
@@ -90,12 +90,12 @@ class _Search:
     ) -> None:
         self._known, self._gap, self._simulation = known, gap, simulation
         self._seed, self._pause, self._clips = seed, pause, clips
-        self._few: dict[Setting, Entry[Any]] = {}
-        self._many: dict[Setting, Entry[Any]] = {}
-        self._sure: dict[Setting, Entry[Any]] = {}
+        self._few: dict[Setting, PlanTrial[Any]] = {}
+        self._many: dict[Setting, PlanTrial[Any]] = {}
+        self._sure: dict[Setting, PlanTrial[Any]] = {}
 
     @property
-    def best(self) -> list[Entry[Any]]:
+    def best(self) -> list[PlanTrial[Any]]:
         """Best first; by few runs each where there was no time for many."""
         found = self._sure or self._many or self._few
         return sorted(found.values(), key=lambda entry: entry.score)
@@ -148,7 +148,9 @@ class _Search:
                 if one is setting and one.rounds > 1:
                     yield replace(near, falling=not near.falling)
 
-    def _run(self, settings: Sequence[Setting], runs: int, kept: dict[Setting, Entry[Any]]) -> None:
+    def _run(
+        self, settings: Sequence[Setting], runs: int, kept: dict[Setting, PlanTrial[Any]]
+    ) -> None:
         """So many runs of each, together where plans differ in steps only."""
         for plain in dict.fromkeys(setting.plain for setting in settings):
             base = self._known(plain)
@@ -160,9 +162,9 @@ class _Search:
             for setting, algorithm, own in zip(alike, algorithms, values, strict=True):
                 plan = replace(base.plan, algorithm=algorithm)
                 ends = {which: [*map(float, each)] for which, each in own.items()}
-                kept[setting] = Entry(base.name, plan, setting, ends)
+                kept[setting] = PlanTrial(base.name, plan, setting, ends)
 
 
-def _setting(entry: Entry[Any]) -> Setting:
+def _setting(entry: PlanTrial[Any]) -> Setting:
     assert entry.setting is not None
     return entry.setting

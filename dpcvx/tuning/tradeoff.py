@@ -19,7 +19,7 @@ from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from .copies import Crossing
-from .entry import Entry, OutOfTime, quantile
+from .entry import OutOfTime, PlanTrial, quantile
 from .ranking import BREAKING, assumed_error, searching, where
 from .request import Planner, SearchRequest
 
@@ -208,7 +208,7 @@ def tradeoff(
     assert plans.delta is not None
     with searching(problem, planned, request) as search:
         asked = [replace(plans, algorithm=algorithm, epsilon=epsilon) for epsilon in budgets]
-        entries = [Entry("default", planned(problem, one, None)) for one in asked]
+        entries = [PlanTrial("default", planned(problem, one, None)) for one in asked]
         noiseless = search.noiseless(entries[-1].plan)
         try:
             for made in range(1, runs + 1):

@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.blocks import eliminated
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.privacy.accounting import gaussian_multiplier
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from tests.algorithms.networks import laplace, overheard
 from tests.run.test_resume import killed, same
 
@@ -348,7 +348,7 @@ def test_a_failing_solver_keeps_y_and_ends_no_run(monkeypatch):
         return sent
 
     def fails_in_round_2(self, D, c, center):
-        failed = Answer(None, Outcome.FAILED)
+        failed = ConicAnswer(None, Outcome.FAILED)
         return failed if rounds[-1:] == [2] else solve(self, D, c, center)
 
     monkeypatch.setattr(dp.GradientADMM, "send", in_round)

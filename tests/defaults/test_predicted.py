@@ -10,7 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.facts import Conditions
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.defaults.landscape import Block, Landscape, landscape
+from dpcvx.defaults.landscape import Landscape, VariableGroup, landscape
 from dpcvx.defaults.predicted import _response, chosen_penalty, longest, predicted
 from dpcvx.solvers.conic import ConicProgram
 from tests import spies
@@ -42,7 +42,9 @@ def test_bias_and_noise_are_those_of_the_recursion(q, output):
 
 
 def scene(noise=1.0, distance=3.0, curvature=2.0, size=1, holders=1.0):
-    return Landscape((Block(size, holders, noise, distance),), curvature, curvature, curvature, 1.0)
+    return Landscape(
+        (VariableGroup(size, holders, noise, distance),), curvature, curvature, curvature, 1.0
+    )
 
 
 @pytest.mark.parametrize("output", WEIGHTS)
@@ -137,9 +139,9 @@ def test_bounds_limit_the_distance_and_curvature_takes_their_place():
 
 def test_the_penalty_of_exact_steps_lies_between_the_curvatures():
     assert chosen_penalty(scene(curvature=2.0)) == pytest.approx(2.0)
-    wide = Landscape((Block(2, 2.0, 0.0, 1.0),), 9.0, 5.0, 1.0, 1.0)
+    wide = Landscape((VariableGroup(2, 2.0, 0.0, 1.0),), 9.0, 5.0, 1.0, 1.0)
     assert chosen_penalty(wide) == pytest.approx(math.sqrt(5.0 * 9.0))
-    flat = Landscape((Block(2, 2.0, 0.0, 4.0),), 0.0, 0.0, 0.0, 2.0)
+    flat = Landscape((VariableGroup(2, 2.0, 0.0, 4.0),), 0.0, 0.0, 0.0, 2.0)
     assert chosen_penalty(flat) == pytest.approx(0.5)
 
 

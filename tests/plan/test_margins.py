@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.joint import joint, with_kept
 from dpcvx.plan.margins import Spread, spread_of, tightened
 from dpcvx.privacy.randomness import source_for
-from dpcvx.privacy.tails import sum_quantile
+from dpcvx.privacy.truncation import sum_quantile
 from dpcvx.solvers.conic import ConicProgram
 
 RUNS = 120

@@ -24,7 +24,7 @@ from dpcvx.algorithms.gradient_admm import GradientADMM
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.randomness import Coins, source_for
+from dpcvx.privacy.randomness import PublicCoins, source_for
 from dpcvx.privacy.two_block import TwoBlock, step_interval
 from dpcvx.run import report as display
 from dpcvx.run.private_oracle import PrivateOracle
@@ -746,7 +746,7 @@ def turns(order, users=5, rounds=5, seeds=40):
     plan = planned(small(users), order, 2.0, rounds=rounds)
     algorithm, server = plan.algorithm, plan.algorithm.start_server(plan.program)
     for seed in range(seeds):
-        drawn, last = algorithm.drawn(server, rounds, Coins(source_for(seed, (0,)).at(0, 0)))
+        drawn, last = algorithm.drawn(server, rounds, PublicCoins(source_for(seed, (0,)).at(0, 0)))
         yield [drawn.order[(t - 1) % len(drawn.order)] for t in range(1, last + 1)]
 
 

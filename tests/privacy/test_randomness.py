@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpcvx.privacy.randomness import Coins, Secure, Seeded, source_for, together, uniform
+from dpcvx.privacy.randomness import PublicCoins, Secure, Seeded, source_for, together, uniform
 from tests.helpers import Words
 from tests.privacy.test_noise import DRAWS, LEVEL, ONES, SMALL, correlation
 
@@ -91,7 +91,7 @@ def test_with_a_seed_the_key_is_kept():
 
 
 def coins(seed, *given):
-    return Coins(Words(*given) if given else source_for(seed, (0,)).at(0, 0))
+    return PublicCoins(Words(*given) if given else source_for(seed, (0,)).at(0, 0))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 64])
@@ -137,12 +137,12 @@ def test_words_beyond_the_last_whole_multiple_are_drawn_again():
     assert coins(None, ONES - 1).below(3) == (ONES - 1) % 3
     assert coins(None, ONES).below(2**32) == 2**32 - 1
     source = Words(7)
-    assert Coins(source).below(1) == 0 and source.drawn == 1
+    assert PublicCoins(source).below(1) == 0 and source.drawn == 1
 
 
 def test_the_next_coins_go_on_in_the_stream():
     words = [int(w) for w in Seeded(9, (1,)).at(0, 0).words(3)]
-    flipped = Coins(Seeded(9, (1,)).at(0, 0))
+    flipped = PublicCoins(Seeded(9, (1,)).at(0, 0))
     assert [flipped.below(2**16) for _ in range(3)] == [w % 2**16 for w in words]
     assert coins(None).below(10) in range(10)
     assert coins(3).shuffled(0) == [] and coins(3).shuffled(1) == [0]

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Answer
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 from dpcvx.run import part
 from dpcvx.run.executors import in_process, processes
 from dpcvx.run.executors.in_process import Automatic, Durable

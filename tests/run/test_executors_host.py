@@ -9,7 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 from dpcvx.run.data import sources_of
 from dpcvx.run.executors.host import Host, dealt, heard, own_arguments
 from dpcvx.run.part import parts_of

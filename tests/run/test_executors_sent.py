@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 import dpcvx as dp
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 from dpcvx.run.data import sources_of
 from dpcvx.run.executors.host import packed, thinned
 from dpcvx.run.part import parts_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
 from dpcvx.run.history import History, Round
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from tests.benchmarks.speed.instances import BUDGET, boxes
 from tests.benchmarks.speed.memory import held
 
@@ -173,8 +173,8 @@ def test_failures_of_rounds_that_are_left_out_still_count(monkeypatch):
     def unreliable(self, *given):
         answer, k = solve(self, *given), next(calls)
         if k % 7 == 3:
-            return Answer(None, Outcome.FAILED)
-        return Answer(answer.x, Outcome.INACCURATE) if k % 5 == 0 else answer
+            return ConicAnswer(None, Outcome.FAILED)
+        return ConicAnswer(answer.x, Outcome.INACCURATE) if k % 5 == 0 else answer
 
     plan = planned(150)
     monkeypatch.setattr(ConicProgram, "solve", unreliable)

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.run.executors.in_process import Serial
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from tests.instances import covariance, overlapping_slices, power_line
 
 
@@ -208,7 +208,7 @@ def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
     def fails_sometimes(self, D, c, center):
         calls.append(1)
         failed = len(calls) % 3 == 0
-        return Answer(None, Outcome.FAILED) if failed else honest(self, D, c, center)
+        return ConicAnswer(None, Outcome.FAILED) if failed else honest(self, D, c, center)
 
     monkeypatch.setattr(ConicProgram, "solve", fails_sometimes)
     result = plan.run(seed=0)
@@ -220,7 +220,7 @@ def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
 
 def test_a_failing_solver_behind_the_door_does_not_show(monkeypatch):
     plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1, perturb="output"))
-    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: ConicAnswer(None, Outcome.FAILED))
     result = plan.run(seed=0, record=True)
     assert result.history.failed == 0
     assert all(np.isfinite(r.value).all() for r in result.transcript.releases)
@@ -344,7 +344,7 @@ def test_a_tolerance_needs_something_to_agree_on():
 
 def test_a_run_in_which_everything_fails_says_so(monkeypatch):
     plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1))
-    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: ConicAnswer(None, Outcome.FAILED))
     assert plan.run(seed=0).status is dp.Status.STALLED
 
 

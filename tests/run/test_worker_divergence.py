@@ -9,7 +9,7 @@ from dpcvx._words import at_most
 from dpcvx.algorithms.base import Residuals
 from dpcvx.defaults import solvable
 from dpcvx.run.worker import Growth, of_residuals
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from tests.run.test_resume import killed, same
 
 pytestmark = [
@@ -319,7 +319,7 @@ def test_sets_that_do_not_meet_are_refused_by_name(coupled):
 
 def test_a_local_step_without_a_minimizer_ends_as_unbounded(monkeypatch):
     plan = problem().plan(dp.ADMM(penalty=1.0), mechanism=None, rounds=3)
-    nothing = Answer(None, Outcome.UNBOUNDED)
+    nothing = ConicAnswer(None, Outcome.UNBOUNDED)
     monkeypatch.setattr(ConicProgram, "solve", lambda *_: nothing)
     result = plan.run()
     assert result.status is dp.Status.UNBOUNDED and not result.status.solved

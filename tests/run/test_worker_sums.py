@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import dpcvx as dp
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 from dpcvx.run.executors.host import Host, dealt, heard
 from dpcvx.run.worker import PartialSum, Reply, partial_rows, partial_sums, total_of
 from dpcvx.solvers.conic import Outcome

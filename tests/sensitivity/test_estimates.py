@@ -6,7 +6,7 @@ from scipy.integrate import quad
 
 from dpcvx.sensitivity.estimates import (
     LIMIT,
-    Entrywise,
+    EntrywiseMean,
     JamesStein,
     Linear,
     dimension_of,
@@ -52,7 +52,7 @@ def test_one_entry_is_estimated_by_its_posterior_mean_within_the_limit(noise, sp
     y = mean + away
     exact = brute(noise, y, mean, spread, deviation)
     wanted = y - np.clip(y - exact, -LIMIT * deviation, LIMIT * deviation)
-    one = Entrywise(np.array([mean]), np.array([spread]), deviation, NOISES[noise])
+    one = EntrywiseMean(np.array([mean]), np.array([spread]), deviation, NOISES[noise])
     assert one(np.array([y]))[0] == pytest.approx(wanted, abs=1e-6)
 
 
@@ -60,7 +60,7 @@ def test_one_entry_is_estimated_by_its_posterior_mean_within_the_limit(noise, sp
 def test_extreme_spreads_are_limits(noise):
     y = np.array([3.0, 3.0, 3.0, 1e8, -1e8])
     spread = np.array([0.0, np.inf, 1e12, 0.5, 0.5])
-    found = Entrywise(np.full(5, 1.5), spread, 1.0, NOISES[noise])(y)
+    found = EntrywiseMean(np.full(5, 1.5), spread, 1.0, NOISES[noise])(y)
     assert found == pytest.approx([1.5, 3.0, 3.0, 1e8 - LIMIT, -1e8 + LIMIT], rel=1e-12, abs=1e-5)
 
 
@@ -68,7 +68,7 @@ def test_extreme_spreads_are_limits(noise):
 def test_estimates_grow_with_what_left(noise):
     y = np.linspace(-30, 30, 4001)
     for spread in (0.0, 0.01, 0.3, 1.0, 10.0, 1e3):
-        one = Entrywise(np.zeros(y.size), np.full(y.size, spread), 1.0, NOISES[noise])
+        one = EntrywiseMean(np.zeros(y.size), np.full(y.size, spread), 1.0, NOISES[noise])
         found = one(y)
         assert (np.diff(found) >= -1e-9).all() and (np.diff(y - found) >= -1e-9).all()
 
@@ -125,7 +125,7 @@ def test_a_wrong_expectation_of_an_entry_costs_at_most_five_times(noise):
     xi = drawn(noise, rng, 200_000)
     for spread in (0.0, 0.2, 1.0, 5.0):
         for away in (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 100.0):
-            one = Entrywise(np.zeros(xi.size), np.full(xi.size, spread), 1.0, NOISES[noise])
+            one = EntrywiseMean(np.zeros(xi.size), np.full(xi.size, spread), 1.0, NOISES[noise])
             ratio = np.mean((one(away + xi) - away) ** 2) / np.mean(xi**2)
             # The mean has a standard error of 1 % at most.
             assert ratio < (1 + LIMIT**2) * 1.05
@@ -135,7 +135,7 @@ def test_a_wrong_expectation_of_an_entry_costs_at_most_five_times(noise):
                 assert ratio < 1
     # What is right is worth the more, the narrower it is.
     right = [
-        np.mean(Entrywise(np.zeros(1), np.array([t]), 1.0, NOISES[noise]).left) for t in (0, 1)
+        np.mean(EntrywiseMean(np.zeros(1), np.array([t]), 1.0, NOISES[noise]).left) for t in (0, 1)
     ]
     assert right == pytest.approx([0, 0.5], abs=1e-9)
 

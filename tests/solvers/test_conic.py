@@ -288,7 +288,7 @@ def test_large_conic_sets_are_not_searched_for_their_extent():
 def test_an_extent_that_no_solve_reaches_is_infinite(monkeypatch):
     x = cp.Variable(2)
     program = ConicProgram(data_of(0 * x[0], [cp.norm1(x) <= 1]))
-    failed = conic.Answer(np.zeros(2), Outcome.INACCURATE)
+    failed = conic.ConicAnswer(np.zeros(2), Outcome.INACCURATE)
     monkeypatch.setattr(program, "solve", lambda *a: failed)
     lower, upper = program.extent()
     assert np.isneginf(lower).all() and np.isposinf(upper).all()

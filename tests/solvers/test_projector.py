@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.solvers import conic
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from dpcvx.solvers.projector import Extent
 from dpcvx.solvers.steps import Minimization, ProximalStep
 from tests import sets, spies
@@ -293,7 +293,7 @@ def test_a_violation_that_no_solve_tells_is_not_zero(monkeypatch):
     agent = dp.Agent(cp.Minimize(cp.sum(x) + y), [cp.exp(x[0]) <= x[1], cp.abs(y) <= 1], name="a")
     P = sets.projector(agent)
     assert P.violation(np.array([0.0, 2.0, 0.0])) == pytest.approx(0.0, abs=1e-6)
-    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: ConicAnswer(None, Outcome.FAILED))
     assert np.isnan(P.violation(np.array([0.0, 2.0, 0.0])))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from dpcvx.solvers.conic import ConicAnswer, ConicProgram, Outcome
 from dpcvx.solvers.splitting import STRETCH, Splitting
 from dpcvx.solvers.steps import ProximalStep
 from tests import sets, spies
@@ -125,9 +125,9 @@ def cone(x):
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(None, Outcome.FAILED),
-        Answer(np.full(4, 9.0), Outcome.INACCURATE, 1.0),
-        Answer(np.full(4, 9.0), Outcome.FALLBACK),
+        ConicAnswer(None, Outcome.FAILED),
+        ConicAnswer(np.full(4, 9.0), Outcome.INACCURATE, 1.0),
+        ConicAnswer(np.full(4, 9.0), Outcome.FALLBACK),
     ],
     ids=lambda a: a.outcome.name,
 )

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import dpcvx as dp
 from dpcvx.model.private_constraints import private_constraint
 from dpcvx.solvers.conic import ConicProgram
-from dpcvx.solvers.tightened import Ball, Tightened
+from dpcvx.solvers.tightened import NoiseBall, Tightened
 
 D = 4
 d = dp.Private(shape=D, adjacency=dp.Within(0.1), name="d")
@@ -32,7 +32,7 @@ def limit_of(constraint):
 
 def ball(radius):
     scale = np.array([0.1, 0.2, 0.05, 0.1])
-    return Ball(radius, sp.csr_array(np.diag(scale)))
+    return NoiseBall(radius, sp.csr_array(np.diag(scale)))
 
 
 def bent(constraint, radius):

@@ -25,7 +25,7 @@ from dpcvx.run.gate import PrivacyGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.testing.error_rates import _rates, lower_bounds
-from dpcvx.testing.views import View
+from dpcvx.testing.views import ObserverView
 from tests.spies import change_charges
 
 DELTA = 1e-5
@@ -502,8 +502,8 @@ def secret(agents=6, colluders=1):
 
 
 def coalition_of(monkeypatch, size):
-    own = View.of_coalition
-    monkeypatch.setattr(View, "of_coalition", lambda view, colluders: own(view, size))
+    own = ObserverView.of_coalition
+    monkeypatch.setattr(ObserverView, "of_coalition", lambda view, colluders: own(view, size))
 
 
 def without_noise(monkeypatch, omitting):

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.tuning.entry import Entry, quantile, surely_lower
+from dpcvx.tuning.entry import PlanTrial, quantile, surely_lower
 from dpcvx.tuning.ranking import _best
 from dpcvx.tuning.tune import tune
 from tests.tuning.trials import PROXY, network, picked, request
@@ -58,7 +58,7 @@ def test_noise_passes_for_merit_at_the_stated_rate_and_merit_is_seen():
     def passed(factor, pairs):
         draws = np.exp(rng.normal(size=(pairs, 2, 10)))
         entries = [
-            [Entry("", None, None, {"last": list(row)}) for row in (factor * one, other)]
+            [PlanTrial("", None, None, {"last": list(row)}) for row in (factor * one, other)]
             for one, other in draws
         ]
         return sum(surely_lower(one.judged, other.judged, 0.05) for one, other in entries)
@@ -68,7 +68,7 @@ def test_noise_passes_for_merit_at_the_stated_rate_and_merit_is_seen():
 
 
 def test_infinite_values_are_ranked_last():
-    lost, fine = (Entry("", None, None, {"last": [v] * 10}) for v in (math.inf, 1.0))
+    lost, fine = (PlanTrial("", None, None, {"last": [v] * 10}) for v in (math.inf, 1.0))
     assert surely_lower(fine.judged, lost.judged, 0.01)
     assert not surely_lower(lost.judged, lost.judged, 0.5)
     assert quantile([1.0, math.inf, math.inf], 0.5) == math.inf and quantile([3.0, 1.0], 0.5) == 2
@@ -113,9 +113,9 @@ class _Ended:
 
 
 def test_who_leans_takes_what_did_better_without_calling_it_clear():
-    default = Entry("default", None, None, {"last": [float(k) for k in range(10)]})
-    other = Entry("other", None, None, {"last": [k - 1.7 for k in range(10)]})
-    worse = Entry("worse", None, None, {"last": [k + 1.7 for k in range(10)]})
+    default = PlanTrial("default", None, None, {"last": [float(k) for k in range(10)]})
+    other = PlanTrial("other", None, None, {"last": [k - 1.7 for k in range(10)]})
+    worse = PlanTrial("worse", None, None, {"last": [k + 1.7 for k in range(10)]})
     for entries, lean, best in [
         ([default, other], 0.0, default),
         ([default, other], 0.25, other),

@@ -6,7 +6,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.plan.request import Request
 from dpcvx.problem import planned
-from dpcvx.tuning.entry import Entry, OutOfTime, surely_lower
+from dpcvx.tuning.entry import OutOfTime, PlanTrial, surely_lower
 from dpcvx.tuning.search import BEHIND
 from dpcvx.tuning.settings import scaled, ways
 from dpcvx.tuning.simulated import best_simulated, simulates
@@ -49,7 +49,7 @@ def settled(problem, setting):
         delta=1e-6,
         release="each_step",
     )
-    return Entry(setting.way.name, planned(problem, asked), setting)
+    return PlanTrial(setting.way.name, planned(problem, asked), setting)
 
 
 BOUND = records(clip=None).plan(

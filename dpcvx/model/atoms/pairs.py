@@ -96,7 +96,7 @@ def _diagonal(values: Any, shapes: Shapes) -> sp.csr_array:
     return diagonal(np.ravel(as_array(values), order="F"), size)
 
 
-class Choice(Broadcasting):
+class ChoosingAtom(Broadcasting):
     """An atom that chooses one of its arguments, entry by entry.
 
     Its subgradient is that of the first argument that attains the value.
@@ -126,7 +126,7 @@ class Choice(Broadcasting):
         return [(np.zeros(low.size), np.ones(low.size)) for low in lo]
 
 
-class Maximum(Choice):
+class Maximum(ChoosingAtom):
     """``cp.maximum`` and ``cp.pos``."""
 
     name = "maximum"
@@ -141,7 +141,7 @@ class Maximum(Choice):
         return np.max(values, axis=0)
 
 
-class Minimum(Choice):
+class Minimum(ChoosingAtom):
     """``cp.minimum``, and ``cp.neg(u)`` as ``-cp.minimum(u, 0)``."""
 
     name = "minimum"

@@ -16,7 +16,7 @@ from ..._arguments import POSITIVE, check_argument, show
 from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from ...privacy.notes import Notes, Writer
+from ...privacy.ledger_lines import Notes, Writer
 from .host import RemoteHost, dealt, heard, lost, named, own_arguments, packed
 
 # Seconds after which a wait looks whether another worker was lost.

@@ -32,7 +32,7 @@ from ..._words import together
 from ...errors import ModelError, PrivacyError, WorkerLostError
 from ...model.sealed import Sealed, handed_over
 from ...privacy.ledger_file import Journal
-from ...privacy.notes import Notes
+from ...privacy.ledger_lines import Notes
 from ..worker import Reply, partial_sums
 
 # Agents to a worker from which on one of them is about as large as another.

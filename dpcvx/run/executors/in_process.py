@@ -1,11 +1,5 @@
 """The contract of executors, and those in this process: one after the other, or several at a time.
 
-All agents in this process, several at a time.
-
-The executor of a run that names none.
-
-The contract between the run loop and the place where agents live.
-
 Any executor, with what its agents charge and release on disk before any answer is taken up.
 """
 
@@ -20,7 +14,7 @@ from typing import Any, Protocol
 from ..._arguments import check_argument, count, optional
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from ...privacy.notes import Writer
+from ...privacy.ledger_lines import Writer
 
 
 class Serial:

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from ...privacy.notes import Notes, Writer
+from ...privacy.ledger_lines import Notes, Writer
 from .host import RemoteHost, dealt, heard, own_arguments, packed, required
 
 _START = (

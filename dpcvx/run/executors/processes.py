@@ -21,7 +21,7 @@ from ..._words import together
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from ...privacy.notes import Notes, Writer
+from ...privacy.ledger_lines import Notes, Writer
 from .host import Host, dealt, heard, lost, named, own_arguments
 from .in_process import available_cores
 

@@ -28,7 +28,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.consensus import LocalCopy
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 from dpcvx.run.executors.host import Host, heard, own_arguments
 from dpcvx.run.executors.in_process import Executor
 from dpcvx.run.worker import Reply, total_of

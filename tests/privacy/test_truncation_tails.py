@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from dpcvx.privacy.tails import image_quantile, length_quantile, sum_quantile
+from dpcvx.privacy.truncation import image_quantile, length_quantile, sum_quantile
 
 DRAWS = 200_000
 WEIGHTS = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpcvx.model.canonical import cone_data
 from dpcvx.model.layout import layout_of
-from dpcvx.solvers.separable import separable
+from dpcvx.solvers.closed_forms import separable
 
 N = 4
 FREE = (-np.inf, np.inf)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcvx.privacy.entries import Entry
-from dpcvx.privacy.notes import Notes
+from dpcvx.privacy.ledger_lines import Notes
 
 ENTRY = Entry(1, 1, "Gaussian", 10.0, 0.5, 2.0**-20, "derived", "gradient")
 NAMES = ["c", "a", "d", "b"]
