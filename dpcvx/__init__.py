@@ -58,9 +58,8 @@ from .testing import not_private
 from .testing.audit import Audit, audit
 from .testing.check import SensitivityCheck, check_sensitivity
 from .testing.reconstruct import Reconstruction, reconstruct
-from .tuning.compare import Comparison
 from .tuning.tradeoff import Tradeoff
-from .tuning.tune import Tuned
+from .tuning.tune import Comparison, Tuned
 
 if _TYPE_CHECKING:
     from .owners.loopback import LoopbackOwners

@@ -22,8 +22,8 @@ from .model.agent import Agent
 from .model.declaration import Declaration
 from .model.prior import Prior
 from .model.private import Private, seal_all
+from .plan.agent_plan import Compiled
 from .plan.banner import banner, derivation
-from .plan.compiled import Compiled
 from .plan.request import Constraints, Mechanisms, Observer, Release, Request, Scaling
 from .plan.terms import Terms
 from .privacy.ledger import Ledger
@@ -33,12 +33,10 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.report import busy_line
 from .run.result import Result, Status, Transcript
-from .tuning.compare import Comparison, compare
 from .tuning.forecast import Forecast, forecast
-from .tuning.request import SearchRequest
-from .tuning.settings import Way, ways
+from .tuning.settings import SearchRequest, Way, ways
 from .tuning.tradeoff import Tradeoff, tradeoff
-from .tuning.tune import Tuned, tune
+from .tuning.tune import Comparison, Tuned, compare, tune
 
 # Names of cvxpy and of other packages, and what does the same here.
 _ASK_A_PLAN = "result = problem.plan(epsilon=1.0, delta=1e-6).run(), then result"

@@ -26,9 +26,8 @@ from ..model.adjacency import Within
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
-from ..plan.asked import asked_of
 from ..plan.limits import with_margins
-from ..plan.request import KINDS, Choice, Request
+from ..plan.request import KINDS, Choice, Request, asked_of
 from ..privacy.accounting import check_delta
 from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips

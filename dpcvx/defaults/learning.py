@@ -16,7 +16,7 @@ from ..errors import PrivacyError
 from ..model.declaration import Declaration
 from ..model.normal_form import NormalForm
 from ..plan.agent_plan import agents_of
-from ..plan.asked import asked_of
+from ..plan.request import asked_of
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent

@@ -14,8 +14,7 @@ from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.program import once_per_kind
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
-from ..plan.asked import asked_of
-from ..plan.request import Mechanisms
+from ..plan.request import Mechanisms, asked_of
 from ..solvers.directions import bounded_for_slopes
 from .calibration import calibrated
 from .clipping import grows

@@ -13,8 +13,7 @@ from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
-from ..plan.agent_plan import Agents
-from ..plan.compiled import Compiled
+from ..plan.agent_plan import Agents, Compiled
 from ..plan.draft import Draft, before_noise, checked, declared_draft, make_terms, noisy_draft
 from ..plan.request import Choice, CompleteRequest, Request
 from ..plan.terms import Terms

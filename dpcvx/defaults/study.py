@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ..algorithms.program import AsWritten
 from ..model.declaration import Declaration
-from ..plan.compiled import Compiled, compiled
+from ..plan.agent_plan import Compiled, compiled
 from .response import Response
 from .responses import responses
 from .stakes import AtStandIns, at_stand_ins

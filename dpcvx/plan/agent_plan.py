@@ -1,26 +1,33 @@
-"""What a plan fixes for one agent."""
+"""What a plan fixes for one agent: its arrays, its sensitivities, and what it releases once."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
 
+import cvxpy as cp
 import numpy as np
 
 from ..algorithms.base import Requirements
-from ..algorithms.program import LocalProgram, Program, once_per_kind
-from ..model.declaration import Declaration
+from ..algorithms.program import AsWritten, LocalProgram, Program, compile_problem, once_per_kind
+from ..algorithms.written_model import WrittenModel
+from ..errors import PrivacyError
+from ..model.declaration import Declaration, Values
 from ..model.normal_form import NormalForm
 from ..model.prior import Expectation, Expectations
+from ..model.quadratic import is_quadratic_given_data
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.query import Query
-from ..sensitivity.release_once import Publication, Statistic
+from ..sensitivity.release_once import Once, Publication, Statistic, releasable, restated
 from ..sensitivity.stored_vectors import Smoothness
 from ..solvers.projector import Projector
+from .request import Estimates
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,3 +180,157 @@ def composed(agents: Agents, count: int) -> dict[str, Composition]:
         return Composition() if noise is None else noise.composed(count, each).repeated(share)
 
     return {a.name: exposed(a.noise, a.share, a.needs.releases) for a in agents}
+
+
+def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Estimates]) -> Agents:
+    """Return the agents with the statistics that they release in place of their data.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        With their noise.
+    once : sequence of (Once or None)
+        Of each; None where the gradient depends on no private data.
+    estimates : sequence of tuple of (slice, Estimate)
+        Of each, what is made of components of the released statistic: post-processing.
+
+    Raises
+    ------
+    PrivacyError
+        If an agent's data have no such statistic, or an agent with private data has none.
+    """
+    return tuple(_released(*each) for each in zip(agents, once, estimates, strict=True))
+
+
+def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> AgentPlan:
+    known, noise = agent.sensitivity, agent.noise
+    if known is None or noise is None:
+        return agent
+    if once is None:
+        idle = known.constant and all(J.nnz == 0 for J in known.jacobians)
+        if agent.program.hands_over or not idle:
+            raise PrivacyError(f"Agent '{agent.name}' has no statistic to release once.")
+        return agent
+    found = restated(known, noise.mechanism.norm, agent.name, once)
+    if agent.program.as_written and isinstance(found, Publication):
+        found = replace(found, jacobian=None)  # what the noise does is no matter of slopes
+    if agent.program.limits and (not isinstance(found, Publication) or not found.whole):
+        raise PrivacyError(
+            f"Agent '{agent.name}' has private data in constraints, and releases {once.kind}: "
+            "margins are proved for data that are released themselves."
+        )
+    if estimates:
+        if agent.program.limits or not isinstance(found, Publication):
+            raise PrivacyError(
+                f"Estimates of what agent '{agent.name}' releases once do not fit it: margins are "
+                "proved for data as they were released, and second moments have no estimates."
+            )
+        found = replace(found, estimates=estimates)
+    return replace(agent, publication=found)
+
+
+def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
+    """Return the model with what agents release, and the noise in it.
+
+    Parameters
+    ----------
+    model : WrittenModel
+    agents : tuple of AgentPlan
+        With their publications.
+    """
+    published = [agent.publication for agent in agents]
+    return replace(
+        model,
+        published=tuple(p if isinstance(p, Publication) else None for p in published),
+        deviations=tuple(
+            0.0
+            if agent.noise is None or agent.publication is None
+            else math.sqrt(agent.noise.variance(agent.publication.sensitivity))
+            for agent in agents
+        ),
+        laplace=tuple(a.noise is not None and a.noise.mechanism.norm == 1 for a in agents),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A problem as plain arrays, without compiled objectives, and its sensitivities."""
+
+    problem: Declaration
+    program: Program
+    # By agent; None where nothing is private, or nothing had to be derived.
+    sensitivities: dict[str, Sensitivity | None]
+    # Public parameters with the values that they were compiled with.
+    parameters: tuple[tuple[cp.Parameter, Values], ...] = ()
+
+    @property
+    def constant(self) -> bool:
+        """Whether all gradients are affine in the data."""
+        return all(s is None or s.constant for s in self.sensitivities.values())
+
+    @property
+    def linear(self) -> bool:
+        """Whether they are, with Jacobians that may depend on the point."""
+        return all(s is None or s.linear for s in self.sensitivities.values())
+
+    @property
+    def solvable(self) -> bool:
+        """Whether the objectives are quadratic in the private part, for any data."""
+        pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
+        return all(
+            s is None or s.constant or (not s.clips and is_quadratic_given_data(form))
+            for form, s in pairs
+        )
+
+    @property
+    def releasable(self) -> bool:
+        """Whether all data can leave once."""
+        return all(s is None or releasable(s) for s in self.sensitivities.values())
+
+    def clipped(self, clips: Sequence[float | None]) -> Self:
+        """Return the problem with contributions of records clipped to these norms.
+
+        Parameters
+        ----------
+        clips : sequence of (float or None)
+            In the order of the agents.
+
+        Raises
+        ------
+        PrivacyError
+            If no sensitivity can be derived then.
+        """
+        agents = [
+            local if local.clip == clip else replace(local, clip=clip)
+            for local, clip in zip(self.program.agents, clips, strict=True)
+        ]
+        changed = {a.name for a, b in zip(agents, self.program.agents, strict=True) if a is not b}
+        if not changed:
+            return self
+        program = replace(self.program, agents=tuple(agents))
+        anew = [local for local in agents if local.name in changed and local.form.private]
+        derived = once_per_kind(anew, lambda local: local.sensitivity())
+        pairs = zip(anew, derived, strict=True)
+        found = {local.name: sensitivity.renamed(local.form) for local, sensitivity in pairs}
+        return replace(self, program=program, sensitivities={**self.sensitivities, **found})
+
+
+def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compiled:
+    """Compile a problem and derive its sensitivities.
+
+    Parameters
+    ----------
+    problem : Declaration
+    as_written : AsWritten, optional
+        For a server that solves the model as it is written.
+
+    Raises
+    ------
+    ModelError
+        If the problem cannot be compiled.
+    PrivacyError
+        If no sensitivity can be derived.
+    """
+    parameters = problem.parameter_values()
+    program = compile_problem(problem, as_written=as_written)
+    return Compiled(problem, program, sensitivities(program), parameters)

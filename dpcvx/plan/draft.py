@@ -25,15 +25,19 @@ from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
-from .agent_plan import AgentPlan, Agents, agents_of, sensitivities
-from .asked import asked_of
-from .compiled import Compiled
+from .agent_plan import (
+    AgentPlan,
+    Agents,
+    Compiled,
+    agents_of,
+    released,
+    sensitivities,
+    with_releases,
+)
 from .fingerprint import fingerprint_of
 from .guarantee import Guarantee, no_guarantee
-from .noise import budgeted, priced, truncated, with_noise
-from .released import released, with_releases
-from .request import CompleteRequest, Noises, Request
-from .split import check_secret, split
+from .noise import budgeted, check_secret, priced, split, truncated, with_noise
+from .request import CompleteRequest, Noises, Request, asked_of
 from .stated import make_guarantee
 from .terms import Terms, releases_of
 

@@ -2,25 +2,41 @@
 
 Numbers that follow from it, such as smoothness constants, multipliers of noise and starts, have
 other last digits on other processors, and are no part of it; see `derived`.
+
+What takes local steps, named behind the digest of a plan's fingerprint where it matters.
+
+Answers of two kernels differ in their last digits. A run that is gone on with, or replayed, takes
+the steps that it began with, or is refused where these are not installed.
+
+The numbers of a plan that follow from its fingerprint: equal on all machines but for rounding.
+
+Another processor, or another version of a library, gives them other last digits. A run writes them
+into its ledger, and where it is gone on with, or replayed, it has those that it began with.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
+from ..algorithms.base import Algorithm
 from ..algorithms.program import LocalProgram, Program
 from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
 from ..model.structure import Opaque, digest_of
-from .agent_plan import Agents
+from ..solvers.newton import require_kernel
+from .agent_plan import AgentPlan, Agents
 from .request import CompleteRequest, Noises
+from .terms import Terms
+
+Array = NDArray[np.float64]
 
 
 def fingerprint_of(
@@ -139,3 +155,146 @@ def _labeled(adjacency: Adjacency) -> Adjacency:
     return (
         adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)
     )
+
+
+P = TypeVar("P", bound=Terms)
+
+
+def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
+    """The plan with the local solver of a run of it; as it is if its own is among them, or none is.
+
+    Parameters
+    ----------
+    plan : Terms
+    fingerprints : iterable of str
+        Of recorded runs; the last one counts.
+
+    Raises
+    ------
+    SolverError
+        If what took the steps of the run is not installed.
+    """
+    digest = plan.fingerprint.partition("-")[0]
+    known = [one for one in fingerprints if one.partition("-")[0] == digest]
+    if not known or plan.fingerprint in known:
+        return plan
+    kernel = known[-1].partition("-")[2]
+    require_kernel(kernel)
+
+    def taking(local):
+        return replace(local, kernel=kernel) if local.kernel else local
+
+    program = replace(plan.program, agents=tuple(taking(one) for one in plan.program.agents))
+    agents = tuple(
+        replace(one, program=local) for one, local in zip(plan.agents, program.agents, strict=True)
+    )
+    return replace(plan, program=program, agents=agents, fingerprint=named(digest, kernel))
+
+
+# Relative; starts are points, whose entries are compared with the largest one.
+AGREEMENT = 1e-9
+
+
+def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Array:
+    """Those of the method and of the noise, one after the other, and then all starts.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    agents : sequence of AgentPlan
+    """
+    starts = [agent.program.start for agent in agents]
+    numbers = list(_numbers(_settled(algorithm, agents)))
+    return np.concatenate([np.array(numbers, dtype=float), *starts])
+
+
+def with_derived(
+    algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan], numbers: Array
+) -> tuple[Algorithm[Any, Any], Agents] | None:
+    """Method and agents with numbers that were written down before, or None if they are not theirs.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    agents : sequence of AgentPlan
+    numbers : ndarray
+        See `derived`.
+    """
+    own = derived(algorithm, agents)
+    if np.array_equal(own, numbers, equal_nan=True):
+        return algorithm, tuple(agents)
+    if own.shape != numbers.shape:
+        return None
+    count = own.size - sum(agent.program.start.size for agent in agents)
+    finite = np.isfinite(own) & np.isfinite(numbers)
+    sizes = np.abs(own)
+    sizes[count:] = sizes[count:].max(initial=1.0, where=np.isfinite(own[count:]))
+    # What is infinite, or no number, has no digits that rounding could change.
+    same = (own == numbers) | (np.isnan(own) & np.isnan(numbers))
+    same[finite] |= np.abs(own[finite] - numbers[finite]) <= AGREEMENT * sizes[finite]
+    if not same.all():
+        return None
+    left = iter(numbers.tolist())
+    algorithm, noises, _ = _with(_settled(algorithm, agents), left)
+    found = []
+    for agent, noise in zip(agents, noises, strict=True):
+        start = np.array([next(left) for _ in range(agent.program.n)])
+        found.append(replace(agent, program=replace(agent.program, start=start), noise=noise))
+    return algorithm, tuple(found)
+
+
+def begun_with(plan: P, numbers: Array) -> P | None:
+    """The plan with numbers that were written down before, or None if they are not its own.
+
+    Parameters
+    ----------
+    plan : Terms
+    numbers : ndarray
+        See `derived`.
+    """
+    found = with_derived(plan.algorithm, plan.agents, numbers)
+    if found is None:
+        return None
+    algorithm, agents = found
+    if algorithm is plan.algorithm and agents == plan.agents:
+        return plan
+    program = replace(plan.program, agents=tuple(agent.program for agent in agents))
+    return replace(plan, algorithm=algorithm, program=program, agents=agents)
+
+
+def _settled(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Any:
+    # Clips are compared alone: sensitivities were derived with them.
+    clips = tuple(agent.program.clip for agent in agents)
+    return algorithm, tuple(agent.noise for agent in agents), clips
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The floats in a declaration, at any depth, in the order of its fields."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        yield from value.ravel().tolist()
+    else:
+        for part in _parts(value).values():
+            yield from _numbers(part)
+
+
+def _with(value: Any, numbers: Iterator[float]) -> Any:
+    """The same declaration with other floats."""
+    if isinstance(value, float):
+        return next(numbers)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.array([next(numbers) for _ in range(value.size)]).reshape(value.shape)
+    found = {name: _with(part, numbers) for name, part in _parts(value).items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(found.values())
+    changed = {name: part for name, part in found.items() if part is not getattr(value, name)}
+    return replace(value, **changed) if changed else value  # pyright: ignore[reportArgumentType]
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    if isinstance(value, (tuple, list)):
+        return dict(enumerate(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+    return {}

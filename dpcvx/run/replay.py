@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from .._arguments import show
 from ..errors import ModelError, PrivacyError
 from ..model.normal_form import Evaluator
-from ..plan.derived import begun_with
-from ..plan.local_solver import computed_by
+from ..plan.fingerprint import begun_with, computed_by
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import BudgetError, LedgerError, ModelError
-from ..plan.derived import begun_with, derived
-from ..plan.local_solver import computed_by
+from ..plan.fingerprint import begun_with, computed_by, derived
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.book import Accounts

@@ -49,8 +49,7 @@ from .check import (
     observed_gates,
     oracles_behind,
 )
-from .error_rates import epsilon_of_gaussian, lower_bounds
-from .views import ObserverView, log_ratio
+from .views import ObserverView, epsilon_of_gaussian, log_ratio, lower_bounds
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]

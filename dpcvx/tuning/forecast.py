@@ -17,9 +17,9 @@ from ..model.sealed import Sealed, stand_in
 from ..plan.terms import Terms
 from ..run.data import DataSource
 from .copies import COUNT, Copies, Copy, Crossing, crossing
-from .entry import OutOfTime, quantile
 from .judge import values_kept
 from .search import Timed, gap_on
+from .settings import OutOfTime, quantile
 
 # Of noise: no search has these.
 _SEED = 2_000_000

@@ -21,19 +21,17 @@ from ..model.matrices import as_array
 from ..model.prior import expectations
 from ..model.private import Private
 from ..model.sealed import Sealed
-from ..plan.asked import asked_of, by_name
 from ..plan.banner import WIDTH
+from ..plan.request import asked_of, by_name
 from ..plan.terms import Terms
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import share_line
 from .copies import Copies, Crossing
-from .entry import OutOfTime, PlanTrial, quantile, surely_lower
 from .judge import values_kept
-from .request import Planner, SearchRequest
 from .search import MORE_TIME, Search
-from .settings import level
+from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, level, quantile, surely_lower
 
 P = TypeVar("P", bound=Terms)
 

@@ -25,11 +25,21 @@ from ..run.live import run_plan
 from ..run.result import Result
 from ..sensitivity.certificate import Sensitivity
 from .copies import COUNT, Copies, Copy, Crossing, crossing
-from .entry import OutOfTime, PlanTrial, surely_lower
-from .request import Planner, SearchRequest
-from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
-from .simulated import best_simulated, simulates
-from .simulation import Simulation
+from .settings import (
+    COARSE,
+    OutOfTime,
+    Planner,
+    PlanTrial,
+    SearchRequest,
+    Setting,
+    Way,
+    lengthened,
+    level,
+    scalable,
+    scaled,
+    surely_lower,
+)
+from .simulation import Simulation, best_simulated, simulates
 
 P = TypeVar("P", bound=Terms)
 

@@ -1,12 +1,22 @@
-"""The ways to spend a budget that are tried, and what each of them can be varied by."""
+"""The ways to spend a budget that are tried, and what each of them can be varied by.
+
+What a search on stand-in data is asked: its budget, its stand-ins, its time.
+
+Plans under trial, and their runs on stand-in data so far.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar, cast
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, Literal, TypeVar, cast
 
+import numpy as np
+from scipy.stats import mannwhitneyu
+
+from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
 from ..algorithms import penalties, steps
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
@@ -22,6 +32,14 @@ from ..algorithms.one_shot import OneShot
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.summed import SecretSharing
+from ..model.declaration import Declaration
+from ..model.private import Private
+from ..model.sealed import Sealed
+from ..plan.agent_plan import Compiled
+from ..plan.limits import check_given
+from ..plan.request import Request
+from ..plan.terms import Terms
+from ..privacy.accounting import check_delta, check_epsilon
 
 A = TypeVar("A", bound=Algorithm[Any, Any])
 
@@ -274,3 +292,124 @@ def level(value: object) -> float | None:
     if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
         return value.penalty
     return value if isinstance(value, float) else None
+
+
+P = TypeVar("P", bound=Terms)
+# Makes a plan of a problem, which may have been compiled before.
+Planner = Callable[[Declaration, Request, Compiled | None], P]
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What a search is given, checked.
+
+    Attributes
+    ----------
+    verb : str
+        What asks, for messages, such as ``problem.tune``.
+    plans : Request
+        What all plans have in common: the budget, and what is promised and expected.
+    proxy : mapping
+        Public values, where they are not declared.
+    time_limit : float
+        Seconds
+    seed : int
+    verbose : bool or None
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
+    clock : callable
+        Seconds since some moment.
+    """
+
+    verb: str
+    plans: Request
+    proxy: Mapping[Private | str, Sealed] = field(repr=False)
+    time_limit: float
+    seed: int
+    verbose: bool | None
+    recourse: bool = False
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        check_argument("", "time_limit", self.time_limit, POSITIVE.because("how long to search"))
+        check_argument("", "seed", self.seed, integer(0))
+        check_argument("", "verbose", self.verbose, optional(FLAG))
+        check_argument("", "recourse", self.recourse, FLAG)
+        plans = self.plans
+        check_given(plans.violation_probability, plans.slack_penalty)
+        if not isinstance(plans.epsilon, Mapping):
+            check_epsilon(plans.epsilon)
+        check_delta(plans.delta)
+
+
+class OutOfTime(Exception):
+    """Ends a run whose time is over; stays within a search."""
+
+
+@dataclass(eq=False)
+class PlanTrial(Generic[P]):
+    """A plan under trial.
+
+    Attributes
+    ----------
+    name : str
+    plan : P
+    setting : Setting or None
+        None for plans that are not varied.
+    values : dict of str to list of float
+        Objectives, by the iterate that they are of, one per run.
+    broken : list of bool
+        Whether the stand-in breaks a constraint with private data in a run.
+    """
+
+    name: str
+    plan: P
+    setting: Setting | None = None
+    values: dict[str, list[float]] = field(default_factory=dict)
+    broken: list[bool] = field(default_factory=list)
+
+    @property
+    def runs(self) -> int:
+        """How many were made."""
+        return len(self.judged)
+
+    @property
+    def judged(self) -> list[float]:
+        """The values of the iterate that the plan reports, where no other was looked at."""
+        return next(iter(self.values.values()), [])
+
+    @property
+    def best(self) -> str:
+        """The iterate with the lowest median."""
+        return min(self.values, key=lambda which: quantile(self.values[which], 0.5))
+
+    @property
+    def score(self) -> float:
+        """Its median; infinite before the first run."""
+        return quantile(self.values[self.best], 0.5) if self.values else math.inf
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The value that a part q of them does not exceed, linear in between; some may be infinite."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low if low == high else low + (place - math.floor(place)) * (high - low)
+
+
+def surely_lower(values: Sequence[float], others: Sequence[float], error: float) -> bool:
+    """Whether values are lower than others, by a rank test (Mann and Whitney, 1947).
+
+    Parameters
+    ----------
+    values, others : sequence of float
+    error : float
+        Probability at most that it says so of values that are alike.
+    """
+    if not values or not others:
+        return False
+    with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
+        found = mannwhitneyu(
+            values, others, use_continuity=False, alternative="less", method="asymptotic"
+        )
+    return bool(found.pvalue < error)

@@ -19,9 +19,8 @@ from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from .copies import Crossing
-from .entry import OutOfTime, PlanTrial, quantile
 from .ranking import BREAKING, assumed_error, searching, where
-from .request import Planner, SearchRequest
+from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpcvx.defaults.conditions import conditions
-from tests.plan.test_asked import BUDGETS, planned
+from tests.plan.test_request import BUDGETS, planned
 from tests.plan.test_terms_groups import ROUNDS
 
 

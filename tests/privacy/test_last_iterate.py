@@ -32,7 +32,7 @@ from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.testing.audit import _last_scores
 from dpcvx.testing.check import neighboring_sources
-from dpcvx.testing.error_rates import lower_bounds
+from dpcvx.testing.views import lower_bounds
 from tests.algorithms.test_gradient_admm import (
     boxed,
     elastic_net,

@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.plan.derived import derived
+from dpcvx.plan.fingerprint import derived
 
 ROUNDS, AGENTS = 6, 3
 

@@ -24,8 +24,7 @@ from dpcvx.run import report as display
 from dpcvx.run.gate import PrivacyGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
-from dpcvx.testing.error_rates import _rates, lower_bounds
-from dpcvx.testing.views import ObserverView
+from dpcvx.testing.views import ObserverView, _rates, lower_bounds
 from tests.spies import change_charges
 
 DELTA = 1e-5

@@ -8,8 +8,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.tuning.entry import PlanTrial, quantile, surely_lower
 from dpcvx.tuning.ranking import _best
+from dpcvx.tuning.settings import PlanTrial, quantile, surely_lower
 from dpcvx.tuning.tune import tune
 from tests.tuning.trials import PROXY, network, picked, request
 

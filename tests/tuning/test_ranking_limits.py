@@ -7,9 +7,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.tuning.compare import compare
 from dpcvx.tuning.settings import ways
-from dpcvx.tuning.tune import tune
+from dpcvx.tuning.tune import compare, tune
 from tests.tuning.trials import grid, picked, request
 
 NAMES = (

@@ -9,8 +9,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.plan.request import Request
-from dpcvx.tuning.request import SearchRequest
-from dpcvx.tuning.settings import ways
+from dpcvx.tuning.settings import SearchRequest, ways
 
 LOADS = (np.array([0.2, 0.4]), np.array([0.6, 0.1]))
 PROXY = {"load 0": LOADS[0], "load 1": LOADS[1]}

@@ -8,8 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.errors import SolverError
-from dpcvx.plan.fingerprint import named
-from dpcvx.plan.local_solver import computed_by
+from dpcvx.plan.fingerprint import computed_by, named
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.solvers.newton import COMPILED, PLAIN, best_kernel
 

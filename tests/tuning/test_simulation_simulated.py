@@ -6,10 +6,9 @@ import pytest
 import dpcvx as dp
 from dpcvx.plan.request import Request
 from dpcvx.problem import planned
-from dpcvx.tuning.entry import OutOfTime, PlanTrial, surely_lower
 from dpcvx.tuning.search import BEHIND
-from dpcvx.tuning.settings import scaled, ways
-from dpcvx.tuning.simulated import best_simulated, simulates
+from dpcvx.tuning.settings import OutOfTime, PlanTrial, scaled, surely_lower, ways
+from dpcvx.tuning.simulation import best_simulated, simulates
 from dpcvx.tuning.tune import tune
 from tests.tuning.trials import picked, records, request
 

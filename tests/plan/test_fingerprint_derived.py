@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan import derived as numbers
-from dpcvx.plan.derived import begun_with
+from dpcvx.plan.fingerprint import begun_with
 from tests.instances import power_line
 
 METHODS = {
@@ -19,7 +18,7 @@ METHODS = {
 
 
 def derived(plan):
-    return numbers.derived(plan.algorithm, plan.agents)
+    return fingerprint.derived(plan.algorithm, plan.agents)
 
 
 def planned(method="linearized"):

@@ -8,8 +8,8 @@ import dpcvx as dp
 from dpcvx._words import plural
 from dpcvx.plan.request import Request
 from dpcvx.problem import planned
-from dpcvx.tuning.compare import compare
 from dpcvx.tuning.search import LATE
+from dpcvx.tuning.tune import compare
 from tests.tuning.trials import PROXY, filled, network, picked, request
 
 NAMES = (

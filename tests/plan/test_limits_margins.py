@@ -12,7 +12,7 @@ from scipy.stats import binom, chi2
 
 import dpcvx as dp
 from dpcvx.algorithms.joint import joint, with_kept
-from dpcvx.plan.margins import Spread, spread_of, tightened
+from dpcvx.plan.limits import Spread, spread_of, tightened
 from dpcvx.privacy.randomness import source_for
 from dpcvx.privacy.truncation import sum_quantile
 from dpcvx.solvers.conic import ConicProgram
