@@ -33,13 +33,10 @@ from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
 from .forecast import SQUARED, noise_over_signal
 from .learning import asked_scale, refused, with_learning
-from .margins import margin_ratio, margin_shares
 from .noisy_rounds import NoisyRounds, best_rounds
 from .response import Response
-from .responses import predicted_gap, published
-from .selection import Selection
-from .stakes import by_agent, stand_ins_of
-from .study import Study, study
+from .responses import Selection, Study, predicted_gap, published, study
+from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of
 
 # Rounds of a method that has no number of its own.
 ROUNDS = 100

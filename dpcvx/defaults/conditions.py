@@ -1,14 +1,19 @@
-"""What methods choose their numbers by: noise, and how far data move gradients."""
+"""The public facts that methods propose numbers by: noise, and how far data move gradients.
+
+The public facts of one run, for `Algorithm.propose`; `dpcvx.defaults` alone calls that.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.facts import Conditions
+from ..algorithms.facts import Conditions, Output, StepRule
 from ..algorithms.program import Program, once_per_kind
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
@@ -16,7 +21,8 @@ from ..model.curvature import smoothness
 from ..model.quadratic import is_quadratic_given_data
 from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.certificate import Sensitivity
-from .landscape import landscape
+from .landscape import Landscape, landscape, summed
+from .predicted import chosen_penalty, chosen_step, constant_step, longest, require_scale
 
 Array = NDArray[np.float64]
 # How many times as large as one change in it an entry of private data is taken to be.
@@ -122,3 +128,70 @@ def _spread(agent: AgentPlan, distance: float) -> float:
         return 0.0
     norm, start = agent.noise.mechanism.norm, agent.program.start
     return math.sqrt(agent.noise.variance(_change(agent.sensitivity, norm, start, distance)))
+
+
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """A `dpcvx.algorithms.facts.PublicFacts`."""
+
+    program: Program
+    conditions: Conditions
+    turns: tuple[int, ...] = ()  # positions of agents of whom one steps at once; empty for all
+
+    @cached_property
+    def scene(self) -> Landscape:
+        """The landscape of all agents, or of the sum of those that take turns."""
+        if not self.turns:
+            return landscape(self.program, self.conditions)
+        held = replace(self.program, agents=tuple(self.program.agents[k] for k in self.turns))
+        told = replace(
+            self.conditions,
+            noise=tuple(self.conditions.noise[k] for k in self.turns),
+            slope=tuple(self.conditions.slope[k] for k in self.turns),
+        )
+        return summed(landscape(held, told), len(self.turns))
+
+    @property
+    def limit(self) -> float:
+        """See `Landscape.limit`."""
+        return self.scene.limit
+
+    @property
+    def scale(self) -> float:
+        """See `Landscape.scale`."""
+        return self.scene.scale
+
+    @property
+    def noisy(self) -> bool:
+        """See `Landscape.noisy`."""
+        return self.scene.noisy
+
+    @property
+    def penalty(self) -> float:
+        """See `chosen_penalty`."""
+        return chosen_penalty(self.scene)
+
+    def step(
+        self, *, pull: float = 1.0, updates: int = 1, exact: bool = True, falls: bool = False
+    ) -> tuple[StepRule, Output | None]:
+        """Return the rule of `chosen_step`, and the iterate to return."""
+        found = chosen_step(
+            self.program, self.conditions, pull=pull, updates=updates, exact=exact, falls=falls
+        )
+        return found.rule, found.output
+
+    def constant_step(self, largest: float, output: Output | None) -> tuple[float, Output | None]:
+        """See `dpcvx.defaults.predicted.constant_step`."""
+        return constant_step(self.scene, self.conditions.rounds, largest, output)
+
+    def longest(self) -> float | None:
+        """See `dpcvx.defaults.predicted.longest`."""
+        return longest(self.scene, self.conditions.rounds)
+
+    def require_scale(self) -> None:
+        """See `dpcvx.defaults.predicted.require_scale`."""
+        require_scale(self.program, self.scene)
+
+    def in_turn(self, agents: Sequence[int]) -> RunFacts:
+        """Return the facts about the sum of these agents' objectives."""
+        return replace(self, turns=tuple(agents))

@@ -1,4 +1,4 @@
-r"""Noise shaped to constraints: which linear statistic tells all data, where margins cost least.
+r"""Noise shaped to a problem and its constraints: which linear statistic of the data to release.
 
 Data in constraints have to leave as a whole. If K d leaves with noise, the data that left are off
 by :math:`N Y` with :math:`N = K^+ \sigma`, and a row that the data move by b needs a margin of a
@@ -14,6 +14,26 @@ entries. How loud each row is next to them is searched for, with a few numbers.
 
 Nothing private is looked at, and nothing rests on the search: the sensitivity of K is derived for
 the K that was found.
+
+Noise shaped to a problem: which linear statistic of the data to release, by what is public.
+
+The release of K d with noise scaled to the sensitivity of K is private for every K that follows
+from public numbers, as its sensitivity is derived for that K. It leaves noise of covariance
+:math:`\sigma^2 X^{-1}` in the data, :math:`X = K'K`, which is expected to cost
+:math:`\tfrac12 \sigma^2 \operatorname{tr}(W X^{-1})` where W is the influence of the data on the
+optimum. The best K for Gaussian noise is a root of the solution of the convex problem
+
+.. math::
+    \operatorname{minimize} \operatorname{tr}(W X^{-1}) \quad \text{subject to} \quad
+    a_j' X a_j \le 1 \text{ for every change } a_j
+
+(the matrix mechanism of Li et al., 0912.4742). Its dual has one weight per change:
+:math:`X = W^{1/2} (W^{1/2} M W^{1/2})^{-1/2} W^{1/2}` with :math:`M = \sum_j \lambda_j a_j a_j'`,
+where :math:`\lambda_j` is positive only if :math:`a_j' X a_j = 1`. Multiplying each weight by
+:math:`a_j' X a_j`, again and again, leads there; the dual value tells how far it is.
+
+For Laplace noise the lengths of columns of K are taken in l1, where K counts and not its square
+alone: from the Gaussian shape a search goes downhill, to a shape that is good and need not be best.
 """
 
 from __future__ import annotations
@@ -26,7 +46,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ..sensitivity.release_once import left_inverse
-from .shape import best_shape
 
 Array = NDArray[np.float64]
 
@@ -172,3 +191,119 @@ def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], floa
         return own
     start = np.zeros(len(more))
     return stacked(minimize(lambda v: cost(stacked(v)), start, method="Nelder-Mead").x)
+
+
+# The noise costs at most so much more than with the best shape, by the dual value.
+_EXCESS = 0.01
+_ROUNDS = 300
+# Multiplications beyond which none is looked for.
+_WORK = 2e9
+# Directions of smaller singular values, in rows of one length, are not moved by the data.
+_RANK = 1e-9
+# Directions without influence are taken to have this part of the mean: they get more noise, not so
+# much that the optimum leaves the region in which it responds as predicted.
+
+# Eigenvalues, relative to the largest, below which roots are not taken.
+_ROUNDED = 1e-14
+# How the l1 norm, and the largest of them, are smoothed for the search: the corners of absolute
+# values, relative to their mean, and the power of the mean that stands for a maximum.
+_SMOOTH = ((0.1, 10), (0.01, 30), (0.001, 100))
+_STEPS = 100
+
+
+def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) -> Array | None:
+    r"""The statistic of least expected cost for changes of single entries; a good one for p = 1.
+
+    Parameters
+    ----------
+    changes : ndarray, shape (n, N)
+        What one change of each entry of the data does to the slope.
+    influence : ndarray, shape (n, n)
+        W of the slope, positive semidefinite: noise of covariance S in it costs
+        :math:`\tfrac12 \operatorname{tr}(W S)`.
+    p : {1, 2}
+        Norm of the mechanism.
+    below : float
+        The least :math:`\operatorname{tr}(W S)` for noise of variance one that is of use.
+
+    Returns
+    -------
+    ndarray, shape (r, N), or None
+        K, for data in units of their changes. r is the rank of the changes: K d tells the slope.
+        None if nothing has influence, none is of use, or the search would take long.
+    """
+    n, size = changes.shape
+    least = min(n, size)
+    if n * size * least + _ROUNDS * least * least * (size + 10 * least) > _WORK:
+        return None
+    lengths = np.linalg.norm(changes, axis=1)
+    unit = np.where(lengths > 0, lengths, 1.0)
+    U, s, V = np.linalg.svd(changes / unit[:, None], full_matrices=False)
+    kept = s > _RANK * s.max(initial=0.0)
+    # Coordinates along V: units of variables do not matter, and those of data are their changes.
+    U, V = (U[:, kept] * s[kept]) * unit[:, None], V[kept]
+    with np.errstate(all="ignore"):  # squares may leave floating point; then there is no shape
+        W = U.T @ influence @ U
+        felt = float(np.trace(W))
+    if not 0 < felt < np.inf:
+        return None
+    hedged = W / felt + _HEDGE / len(W) * np.eye(len(W))
+    X = _optimal(hedged, V)
+    # Of no norm that is taken are columns shorter than in l2.
+    if float(np.sum(np.linalg.inv(X) * W)) > (1 + _EXCESS) * below:
+        return None
+    # Along its own axes, whatever those of V are.
+    values, vectors = np.linalg.eigh(X)
+    R = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    if len(V) == size:  # as close to the data themselves as the shape allows
+        R = V.T @ vectors @ R
+    return (R if p == 2 else _shorter(R, hedged, V)) @ V
+
+
+def _optimal(W: Array, changes: Array) -> Array:
+    """X; both in the same coordinates."""
+    root = _root(W)
+    weights = np.ones(changes.shape[1])
+    for _ in range(_ROUNDS):
+        values, vectors = np.linalg.eigh(root @ (changes * weights) @ changes.T @ root)
+        values = np.maximum(values, _ROUNDED * values[-1])
+        half = root @ vectors / values**0.25
+        squares = np.sum((half.T @ changes) ** 2, axis=0)
+        X = half @ half.T / squares.max()
+        if squares.max() * weights.sum() <= (1 + _EXCESS) * np.sqrt(values).sum():
+            return X
+        weights = weights * squares
+    return X
+
+
+def _shorter(R: Array, W: Array, changes: Array) -> Array:
+    """From R, another with a lower ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a."""
+    for corner, power in _SMOOTH:
+        moved = np.abs(R @ changes)
+        R = R / moved.sum(axis=0).max()
+        least = corner * moved.mean() / moved.sum(axis=0).max()
+
+        def cost(entries: Array, least: float = least, power: int = power) -> tuple[float, Array]:
+            R = entries.reshape(W.shape)
+            Y = R @ changes
+            smooth = np.sqrt(Y * Y + least * least)
+            lengths = smooth.sum(axis=0)
+            top = lengths.max()
+            parts = (lengths / top) ** power
+            inverse = np.linalg.inv(R)
+            back = inverse.T @ W @ inverse
+            total = float(np.trace(back))
+            slope = -2 * back @ inverse.T / total
+            slope += 2 * (Y / smooth * (parts / lengths / parts.sum())) @ changes.T
+            value = np.log(total) + 2 * np.log(top) + 2 / power * np.log(parts.mean())
+            return float(value), slope.ravel()
+
+        found = minimize(cost, R.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+        R = found.x.reshape(W.shape)
+    return R
+
+
+def _root(X: Array) -> Array:
+    """The symmetric root of a positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh((X + X.T) / 2)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

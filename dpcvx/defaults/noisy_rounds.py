@@ -22,8 +22,7 @@ from .conditions import conditions
 from .forecast import of_steps
 from .landscape import Landscape, landscape
 from .predicted import Prediction, longest, predicted
-from .selection import Selection
-from .study import Study
+from .responses import Selection, Study
 
 # Laplace noise is the smaller one for few releases of few numbers only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}

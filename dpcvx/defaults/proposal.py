@@ -21,16 +21,12 @@ from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Once, Publication
 from .calibration import calibrated, calibrated_with_limit, multipliers_of_turns
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
-from .conditions import conditions
-from .facts import RunFacts
+from .conditions import RunFacts, conditions
 from .forecast import bent, in_secret, of_releases, of_steps
-from .margins import margin_shares
 from .predicted import step_reasons
-from .responses import published, slope_noise, toward_proxy
-from .selection import Selection
+from .responses import Selection, Study, published, slope_noise, toward_proxy
 from .solvable import check_sets, check_solvable
-from .stakes import by_agent, by_price, stand_ins_of
-from .study import Study
+from .stakes import by_agent, by_price, margin_shares, stand_ins_of
 
 P = TypeVar("P", bound=Terms)
 

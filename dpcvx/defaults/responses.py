@@ -1,28 +1,34 @@
-"""How the problem gives way to noise from each agent: by that plans choose what leaves once."""
+"""A problem under study: how it gives way to noise, and the request while defaults fill it.
+
+A compiled problem with what proposals follow from: responses to noise, and public optima.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
-from ..algorithms.program import LocalProgram, Program
+from ..algorithms.program import AsWritten, LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
+from ..model.declaration import Declaration
 from ..model.matrices import without_zeros
 from ..model.prior import Expectation
 from ..model.quadratic import hessian, hessian_at
-from ..plan.agent_plan import AgentPlan, Agents
+from ..plan.agent_plan import AgentPlan, Agents, Compiled, compiled
+from ..plan.request import Choice, Request
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.release_once import Publication, Statistic
 from ..solvers.projector import Projector
 from .data_shape import Stake
 from .response import LARGEST, Response
-from .stakes import NOTHING, AtStandIns
+from .stakes import NOTHING, AtStandIns, at_stand_ins
 from .statistics import for_model, informed, publication
 
 Array = NDArray[np.float64]
@@ -219,3 +225,48 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
 def _together(around: Sequence[Response]) -> bool:
     """Whether what surrounds each agent is the whole problem."""
     return all(response.hessian is around[0].hessian for response in around)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection(Request):
+    """A request with the choices that were made so far."""
+
+    choices: tuple[Choice, ...] = ()
+    forecast: str = ""  # what is predicted of noisy steps
+    quiet: Agents = ()  # with noise and what they release once, if these were chosen together
+
+    @staticmethod
+    def of(request: Request) -> Selection:
+        """Return a request with nothing chosen yet."""
+        return Selection(**{field.name: getattr(request, field.name) for field in fields(Request)})
+
+    def chosen(self, what: str, why: str) -> Selection:
+        """Return the request with one more choice."""
+        return replace(self, choices=(*self.choices, Choice(what, why)))
+
+
+@dataclass(frozen=True, eq=False)
+class Study(Compiled):
+    """A compiled problem, and how it responds to noise."""
+
+    @staticmethod
+    def of(known: Compiled) -> Study:
+        """Return a study of a problem that was compiled before."""
+        if isinstance(known, Study):
+            return known
+        return Study(known.problem, known.program, known.sensitivities, known.parameters)
+
+    @cached_property
+    def responses(self) -> tuple[Response, ...]:
+        """How the problem gives way to noise from each agent."""
+        return responses(self.program, self.at_stand_ins)
+
+    @cached_property
+    def at_stand_ins(self) -> AtStandIns:
+        """What constraints cost at the optimum for public stand-ins."""
+        return at_stand_ins(self.problem, self.program, self.sensitivities)
+
+
+def study(problem: Declaration, as_written: AsWritten | None = None) -> Study:
+    """Return the study of what `compiled` returns; its arguments and its errors."""
+    return Study.of(compiled(problem, as_written))

@@ -38,9 +38,8 @@ from ..sensitivity.release_once import (
     whole_data,
 )
 from ..sensitivity.second_moments import has_intercept, moments
-from .data_shape import Stake, data_shape
+from .data_shape import Stake, best_shape, data_shape
 from .response import Response
-from .shape import best_shape
 
 Array = NDArray[np.float64]
 

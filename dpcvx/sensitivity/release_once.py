@@ -49,9 +49,9 @@ class Publication:
     private : tuple of PrivateSpec
     kind : {"data", "shaped data", "slope", "shaped slope", "sums"}
         The data themselves, each object in units of its own sensitivity; a statistic that tells
-        them all, see `dpcvx.defaults.data_shape`; the slope J d, its components weighted; another
-        statistic that tells the slope, see `dpcvx.defaults.shape`; or weighted sums of entries,
-        through which alone a model reads them, see `dpcvx.algorithms.weighted_sums`.
+        them all; the slope J d, its components weighted; another statistic that tells the slope
+        (`dpcvx.defaults.data_shape` shapes both); or weighted sums of entries, through which alone
+        a model reads them, see `dpcvx.algorithms.weighted_sums`.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float

@@ -11,7 +11,7 @@ from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.consensus import Broadcast
 from dpcvx.algorithms.facts import Conditions
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.defaults.facts import RunFacts
+from dpcvx.defaults.conditions import RunFacts
 from dpcvx.solvers.projector import Projector
 
 NAN = float("nan")

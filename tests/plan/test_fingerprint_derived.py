@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan import fingerprint
 from dpcvx.plan.fingerprint import begun_with
 from tests.instances import power_line
 
