@@ -13,8 +13,7 @@ from ._arguments import POSITIVE, check_argument, integer
 from ._card import card
 from ._words import plural
 from .algorithms.base import Algorithm
-from .algorithms.secret_terms import check_sharing
-from .algorithms.summed import SHARING, SecretSharing
+from .algorithms.summed import SHARING, SecretSharing, check_sharing
 from .defaults import proposal
 from .errors import ModelError
 from .guard import frameless, without_attribute

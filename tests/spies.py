@@ -22,8 +22,8 @@ INSIDES = {
     "records that are many": "sensitivity.records._MANY",
     "records in a block": "sensitivity.records._BLOCK",
     "directions that are few": "sensitivity.records._FEW",
-    "nodes of a dense spectrum": "algorithms.spectrum._DENSE",
-    "nodes of a sparse spectrum": "algorithms.spectrum._SPARSE",
+    "nodes of a dense spectrum": "algorithms.mixing._DENSE",
+    "nodes of a sparse spectrum": "algorithms.mixing._SPARSE",
     "entries of a landscape that is searched": "defaults.landscape._SEARCHED",
     # Functions and methods.
     "norm of one row": "sensitivity.norms._row_norm",

@@ -4,6 +4,12 @@ A round consists of `exchanges` exchanges. In each, the server side sends one me
 (None leaves the agent idle), the agents act, and the server side receives their replies. In
 methods without a server, the server side only forwards what neighbors sent. An algorithm holds
 neither data nor noise; whatever it learns about private data comes out of `Oracle`.
+
+What a method adds to `Algorithm` to have a guarantee for its last iterate alone.
+
+An observer of ``observer="last_iterate"`` learns the result and nothing else of a run. Such a plan
+asks for two things: what the loss of the agents depends on, and results that follow from the last
+iterate only.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from numpy.typing import NDArray
 
 from .._arguments import Kind, check_fields, choice, optional
 from ..errors import ModelError
+from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
@@ -494,3 +501,34 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def outcome(self, state: A) -> Outcome:
         """How the last public solve of an agent ended; solved where agents solve nothing."""
         return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED
+
+
+class HiddenIterates(Algorithm[S, A]):
+    """A method whose steps do not expand differences, so that later noise covers earlier steps."""
+
+    needs_last_iterate = False
+
+    @abc.abstractmethod
+    def amplification(
+        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
+    ) -> LastIterate:
+        """Constants of the guarantee against an observer who learns the last iterate only.
+
+        Parameters
+        ----------
+        program : Program
+        sensitivities : sequence of float
+            Of the agents' gradients in l2.
+        clipped : bool
+            Whether gradients are clipped in a way that may leave those of convex functions.
+        rounds : int
+
+        Raises
+        ------
+        PrivacyError
+            If no theorem covers the problem.
+        """
+
+    @abc.abstractmethod
+    def conclude_hidden(self, server: S) -> list[Answer]:
+        """The agents' results as functions of the last iterate alone."""

@@ -1,19 +1,36 @@
-"""What private data add to an objective that is quadratic in what they touch."""
+"""What private data add to an objective that is quadratic in what they touch.
+
+Sums of second moments over agents whose objectives read their records alike.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..errors import ModelError
 from ..model.canonical import ConeData
+from ..model.matrices import csr
 from ..model.quadratic import curved
 from ..sensitivity.queries.data import DataCurvature
 from ..sensitivity.queries.gradients import Gradient
+from ..sensitivity.second_moments import (
+    Reading,
+    Scaled,
+    closest_rows,
+    more_than_moments,
+    radii_of,
+    reading,
+)
 from .base import Local, Oracle
+from .joint import picked, places_of, size_of
+from .program import Program
 
+Index = NDArray[np.intp]
 Array = NDArray[np.float64]
 
 
@@ -63,3 +80,97 @@ def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
     """A program whose objective gets ``1/2 x'H x`` on top."""
     more = data.P.shape[0] - data.n
     return replace(data, P=sp.csc_array(data.P + sp.block_diag([H, sp.csr_array((more, more))])))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSum:
+    """What a sum of second moments over all agents consists of, and what it says of the problem.
+
+    Attributes
+    ----------
+    terms : tuple of Scaled
+        By agent.
+    reader : int
+        The agent whose objective reads the sum.
+    reading : Reading
+        How it does.
+    records : int
+        Of all agents.
+    """
+
+    terms: tuple[Scaled, ...]
+    reader: int
+    reading: Reading
+    records: int
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return self.terms[0].size
+
+    def read(self, total: Array) -> tuple[Array, sp.csr_array]:
+        """Slope at 0 and curvature that records with these moments add to the reader's objective.
+
+        Parameters
+        ----------
+        total : ndarray, shape (size,)
+            The sum, with noise. It is brought back to moments of as many records here.
+        """
+        term = self.terms[self.reader]
+        V = closest_rows(total, term.order, self.records)
+        return self.reading.quadratic(V, term.units)
+
+
+def moment_sum(program: Program) -> MomentSum:
+    """The sum for these agents.
+
+    Raises
+    ------
+    PrivacyError
+        If an objective reads more of its records than second moments.
+    ModelError
+        If agents read them differently.
+    """
+    places, size = places_of(program), size_of(program)
+    found: dict[int, Reading] = {}
+    for k, local in enumerate(program.agents):
+        if not local.form.private:
+            continue
+        own = reading(local.form)
+        if own is None or not own.weight > 0 or local.clip is not None:
+            raise more_than_moments(local.name)
+        found[k] = own
+    if not found:
+        raise ModelError(
+            "dp.OneShot(sums='moments') sums second moments of private records, and no agent has "
+            "any. Leave sums= and sharing= out."
+        )
+    reader, first = max(found.items(), key=lambda pair: pair[1].weight)
+    for k, own in found.items():
+        if not _alike(own, first, places[k], places[reader], size):
+            one, other = program.agents[k].name, program.agents[reader].name
+            raise ModelError(
+                f"Agents '{one}' and '{other}' read their records differently, and the sum of "
+                "their second moments says nothing of the sum of their objectives. Write the same "
+                "cp.sum_squares(X @ w - y) of the same variables for all agents, up to a factor in "
+                "front, with private objects in the same order; or use "
+                "dp.FederatedGradient(sharing=...)."
+            )
+    radii = np.max([radii_of(own.private) for own in found.values()], axis=0)
+    units = tuple(math.sqrt(radii.size) * float(r) for r in radii)
+    weights = [found[k].weight / first.weight if k in found else 0.0 for k in range(len(places))]
+    records = sum(own.private[0].shape[0] for own in found.values())
+    return MomentSum(tuple(Scaled(first.widths, units, w) for w in weights), reader, first, records)
+
+
+def _alike(one: Reading, other: Reading, here: Index, there: Index, size: int) -> bool:
+    """Whether two objectives are the same function of their records and of all variables."""
+    if (one.parts, one.widths) != (other.parts, other.widths):
+        return False
+    F, G = (
+        csr(a.F) @ picked(place, size)
+        for a, place in ((one.affine, here), (other.affine, there))
+        if a.F is not None
+    )
+    same = F.shape == G.shape and abs(F - G).sum() == 0
+    return bool(same and np.array_equal(one.affine.h, other.affine.h))

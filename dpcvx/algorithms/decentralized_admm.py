@@ -62,11 +62,10 @@ from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization
 from .agent_state import EXACT, AgentState, minimization
 from .base import Local, Oracle, Output, Requirements
-from .curvatures import curvatures
 from .facts import PublicFacts
 from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, numbers, shared, spread
 from .program import Program
-from .steps import required_smoothness
+from .steps import curvatures, required_smoothness
 
 Array = NDArray[np.float64]
 # Power of ten by which D may grow.

@@ -35,12 +35,11 @@ from ..guard import frameless
 from ..sensitivity.queries.gradients import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
-from .divergence import too_long
 from .facts import PublicFacts, StepRule
 from .networks import Network
 from .on_networks import Graph, Inbox, Inboxes, NeighborMethod, require_whole, shared, spread
 from .program import Program
-from .steps import as_step, step_said
+from .steps import as_step, step_said, too_long
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -34,8 +34,16 @@ from ..sensitivity.queries.stored import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, NetworkState, mixed, numbers, shared
-from .secret_points import SecretPointMethod, require_open
+from .on_networks import (
+    Graph,
+    Inbox,
+    NetworkState,
+    SecretPointMethod,
+    mixed,
+    numbers,
+    require_open,
+    shared,
+)
 from .steps import one_over
 
 Array = NDArray[np.float64]

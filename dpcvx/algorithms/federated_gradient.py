@@ -35,10 +35,13 @@ from .facts import PublicFacts, StepRule
 from .joint import joint_rest, joint_set
 from .learned_scale import ROUNDS, LearnScale, Scale, ScaleQuestion
 from .program import Program
-from .secret_terms import (
+from .steps import as_step, step_said
+from .summed import (
+    SHARING,
     Delivery,
     Pool,
     Question,
+    SecretSharing,
     added,
     check_sharing,
     proposed_sharing,
@@ -46,8 +49,6 @@ from .secret_terms import (
     secrecy,
     shared,
 )
-from .steps import as_step, step_said
-from .summed import SHARING, SecretSharing
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -34,10 +34,9 @@ from ..privacy.two_block import TwoBlock, step_interval
 from ..sensitivity.queries.gradients import GradientStep
 from ..solvers.conic import Outcome
 from ..solvers.steps import Contraction
-from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
+from .base import Answer, Coins, HiddenIterates, Local, Oracle, Output, Requirements, Residuals
 from .blocks import TwoBlocks, blocks_of, eliminated
 from .facts import PublicFacts
-from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]

@@ -24,8 +24,7 @@ from ..sensitivity.queries.stored import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .facts import PublicFacts
-from .on_networks import Graph, Inbox, mixed, numbers, shared
-from .secret_points import SecretPointMethod, require_open
+from .on_networks import Graph, Inbox, SecretPointMethod, mixed, numbers, require_open, shared
 from .steps import one_over
 
 Array = NDArray[np.float64]

@@ -36,13 +36,17 @@ from .._arguments import is_int, is_text, listed, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.randomness import PublicCoins, Seeded
-from .mixing import NAMES, WEIGHTS, given_weights, quoted, ruled_weights
-from .spectrum import (
+from .mixing import (
+    NAMES,
+    WEIGHTS,
     Around,
+    given_weights,
     laplacian,
     laplacian_norm,
     lowest_eigenvalue,
     matrix_on,
+    quoted,
+    ruled_weights,
     second_eigenvalue,
 )
 

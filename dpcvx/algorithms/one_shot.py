@@ -41,24 +41,25 @@ from ..sensitivity.queries.gradients import Gradient, Summand
 from ..sensitivity.second_moments import Scaled
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
-from .data_terms import DataTerms, curvature_of_data, data_terms
+from .data_terms import DataTerms, MomentSum, curvature_of_data, data_terms, moment_sum
 from .facts import PublicFacts
 from .joint import Joint, joint, missed, size_of, with_kept, with_slacks
-from .moment_sums import MomentSum, moment_sum
 from .program import Program
-from .secret_terms import (
+from .summed import (
+    SHARING,
     Delivery,
     Pool,
     Question,
+    SecretSharing,
     Shared,
     added,
     check_sharing,
+    divided,
     proposed_sharing,
     require_all,
     secrecy,
     shared,
 )
-from .summed import SHARING, SecretSharing, divided
 from .toward_start import followed
 from .written_model import Decision, WrittenModel
 

@@ -28,11 +28,10 @@ from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization
 from .agent_state import EXACT, minimization, projected_step
 from .base import Local, Oracle, Output, Requirements
-from .curvatures import curvatures
 from .facts import PublicFacts
 from .on_networks import numbers
 from .program import LocalProgram, Program
-from .steps import required_smoothness
+from .steps import curvatures, required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
 
 Array = NDArray[np.float64]

@@ -42,7 +42,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import ArrayLike, NDArray
 
 from ..algorithms.one_shot import LeftInShares
-from ..algorithms.secret_terms import Shared
+from ..algorithms.summed import Shared
 from ..errors import LedgerError
 from ..privacy.secret_sharing import Partial, SecretSum, Share, combine
 from .messages import refused

@@ -24,8 +24,7 @@ from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
-from ..algorithms.secret_terms import Delivery, Question, Shared
-from ..algorithms.summed import Heard
+from ..algorithms.summed import Delivery, Heard, Question, Shared
 from ..privacy.entries import Entry
 from ..privacy.mechanism import MECHANISMS
 from ..privacy.secret_sharing import Partial, SecretSum

@@ -33,8 +33,7 @@ from ..algorithms.penalties import PenaltyRule
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
 from ..algorithms.resource_admm import ResourceADMM
-from ..algorithms.secret_terms import Delivery, Question, Shared
-from ..algorithms.summed import Heard, SecretSharing, SplitSharing
+from ..algorithms.summed import Delivery, Heard, Question, SecretSharing, Shared, SplitSharing
 from ..model.adjacency import MirroredWithin, Rows, Within
 from ..model.canonical import ConeData, Cones
 from ..model.layout import Layout, Piece

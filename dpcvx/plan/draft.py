@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from .._arguments import as_python_number
 from ..algorithms.base import Algorithm, Requirements, SecretSums
+from ..algorithms.data_terms import moment_sum
 from ..algorithms.joint import size_of
-from ..algorithms.moment_sums import moment_sum
 from ..algorithms.program import (
     Program,
     compile_problem,

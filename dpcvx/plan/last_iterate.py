@@ -13,8 +13,7 @@ from typing import Any
 
 from .._arguments import check_argument, choice
 from .._words import at_least
-from ..algorithms.base import Algorithm
-from ..algorithms.hidden_iterates import HiddenIterates
+from ..algorithms.base import Algorithm, HiddenIterates
 from ..algorithms.program import Program
 from ..errors import PrivacyError
 from ..model.declaration import Declaration

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.base import Answer, Residuals
-from ..algorithms.hidden_iterates import HiddenIterates
+from ..algorithms.base import Answer, HiddenIterates, Residuals
 from ..defaults.conditions import conditions
 from ..errors import PrivacyError
 from ..plan.terms import Terms

@@ -33,9 +33,9 @@ import numpy as np
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.algorithms.moment_sums import moment_sum
+from dpcvx.algorithms.data_terms import moment_sum
 from dpcvx.algorithms.one_shot import MomentsQuestion
-from dpcvx.algorithms.secret_terms import Delivery, Question
+from dpcvx.algorithms.summed import Delivery, Question
 from dpcvx.owners import offers as offers_module
 from dpcvx.owners import wire
 from dpcvx.owners.loopback import policies_of

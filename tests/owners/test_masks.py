@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.algorithms.secret_terms import Question, Shared
-from dpcvx.algorithms.summed import Heard
+from dpcvx.algorithms.summed import Heard, Question, Shared
 from dpcvx.owners import keys, wire
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.files import CoordinatorLog, OwnerFiles

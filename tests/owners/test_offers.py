@@ -9,7 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.learned_scale import ScaleQuestion
-from dpcvx.algorithms.secret_terms import Question
+from dpcvx.algorithms.summed import Question
 from dpcvx.owners import offers, wellformed
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.files import CoordinatorLog

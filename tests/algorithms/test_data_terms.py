@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.moment_sums import moment_sum
+from dpcvx.algorithms.data_terms import moment_sum
 
 SHARING = dp.SecretSharing(limit=1000.0)
 BUDGET = dict(epsilon=1.0, delta=1e-6)

@@ -48,7 +48,7 @@ def test_eigenvalues_of_large_networks_are_those_of_their_matrices(name):
 
 
 def test_large_networks_that_are_not_sparse_are_computed_densely(monkeypatch):
-    monkeypatch.setattr("dpcvx.algorithms.spectrum.eigsh", lambda *_, **__: pytest.fail("sparse"))
+    monkeypatch.setattr("dpcvx.algorithms.mixing.eigsh", lambda *_, **__: pytest.fail("sparse"))
     net = dp.networks.build(nx.complete_graph(520), names(520), "laplacian")
     assert net.second_eigenvalue == pytest.approx(0, abs=1e-12)
     assert net.laplacian_norm == pytest.approx(520)
@@ -60,7 +60,7 @@ def test_eigenvalues_that_no_iteration_finds_are_computed_densely(monkeypatch):
 
     graph, _ = LARGE["path"]
     sparse = dp.networks.build(graph, names(700), "laplacian")
-    monkeypatch.setattr("dpcvx.algorithms.spectrum.eigsh", tired)
+    monkeypatch.setattr("dpcvx.algorithms.mixing.eigsh", tired)
     net = dp.networks.build(graph, names(700), "laplacian")
     assert net.second_eigenvalue == pytest.approx(sparse.second_eigenvalue, abs=1e-10)
     assert net.lowest_eigenvalue == pytest.approx(sparse.lowest_eigenvalue, abs=1e-9)
