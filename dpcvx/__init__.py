@@ -58,8 +58,7 @@ from .testing import not_private
 from .testing.audit import Audit, audit
 from .testing.check import SensitivityCheck, check_sensitivity
 from .testing.reconstruct import Reconstruction, reconstruct
-from .tuning.tradeoff import Tradeoff
-from .tuning.tune import Comparison, Tuned
+from .tuning.tune import Comparison, Tradeoff, Tuned
 
 if _TYPE_CHECKING:
     from .owners.loopback import LoopbackOwners

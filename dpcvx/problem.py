@@ -34,8 +34,7 @@ from .run.report import busy_line
 from .run.result import Result, Status, Transcript
 from .tuning.forecast import Forecast, forecast
 from .tuning.settings import SearchRequest, Way, ways
-from .tuning.tradeoff import Tradeoff, tradeoff
-from .tuning.tune import Comparison, Tuned, compare, tune
+from .tuning.tune import Comparison, Tradeoff, Tuned, compare, tradeoff, tune
 
 # Names of cvxpy and of other packages, and what does the same here.
 _ASK_A_PLAN = "result = problem.plan(epsilon=1.0, delta=1e-6).run(), then result"

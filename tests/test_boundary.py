@@ -71,7 +71,6 @@ IMPORTERS = {
         "run.live",
         "run.loop",
         "run.part",
-        "run.remote",
         "testing",
         "tuning.copies",
         "tuning.simulation",

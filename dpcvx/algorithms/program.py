@@ -25,7 +25,7 @@ from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
-from ..model.private_constraints import PrivateConstraint, private_constraint
+from ..model.private_constraints import PrivateConstraint, Tightened, private_constraint
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import Blocks, blocks_of, empty_set
@@ -33,7 +33,6 @@ from ..solvers.closed_forms import separable
 from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
-from ..solvers.tightened import Tightened
 from .toward_start import SlopeNoise
 from .weighted_sums import weighted_sums
 from .written_model import Decision, Tight, WrittenModel, integral, relaxed, written_model

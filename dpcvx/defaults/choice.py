@@ -29,11 +29,10 @@ from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.limits import with_margins
 from ..plan.request import KINDS, Choice, Request, asked_of
 from ..privacy.accounting import check_delta
-from .calibration import calibrated, calibrated_with_limit
 from .clipping import with_clips
 from .forecast import SQUARED, noise_over_signal
 from .learning import asked_scale, refused, with_learning
-from .noisy_rounds import NoisyRounds, best_rounds
+from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
 from .response import Response
 from .responses import Selection, Study, predicted_gap, published, study
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of

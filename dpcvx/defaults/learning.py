@@ -20,11 +20,10 @@ from ..plan.request import asked_of
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent
-from .calibration import calibrated
 from .clipping import beside_penalties, grows, with_clips
 from .conditions import conditions
 from .landscape import landscape
-from .noisy_rounds import best_rounds
+from .noisy_rounds import best_rounds, calibrated
 from .responses import Selection, Study
 
 # Second derivatives of records are looked at in so many numbers at most, of so many variables.

@@ -1,12 +1,18 @@
-"""How many noisy rounds, and with which noise: by the gap that is predicted for them."""
+"""How many noisy rounds, by the gap predicted for them, and as little noise as budgets allow.
+
+As little noise as every agent's budget allows, as multipliers that a plan computes prices of.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..algorithms.base import Requirements
 from ..algorithms.facts import Conditions
 from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
@@ -14,15 +20,17 @@ from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.program import once_per_kind
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
-from ..plan.request import Mechanisms, asked_of
-from ..solvers.directions import bounded_for_slopes
-from .calibration import calibrated
+from ..plan.checks import check_long
+from ..plan.noise import require_delta, truncated, with_noise
+from ..plan.request import Declared, Mechanisms, Noises, asked_of
+from ..privacy.last_iterate import LastIterate
 from .clipping import grows
 from .conditions import conditions
 from .forecast import of_steps
 from .landscape import Landscape, landscape
 from .predicted import Prediction, longest, predicted
 from .responses import Selection, Study
+from .solvable import bounded_for_slopes
 
 # Laplace noise is the smaller one for few releases of few numbers only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
@@ -137,3 +145,123 @@ def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
 
 def _rms(values: tuple[float, ...]) -> float:
     return math.sqrt(sum(value**2 for value in values) / len(values))
+
+
+Multipliers = tuple[float | None, ...]
+
+
+def calibrated(
+    agents: Agents,
+    requested: Noises,
+    needs: Requirements,
+    rounds: int,
+    steps: int,
+    delta: float | None,
+    once: bool,
+) -> Agents:
+    """Return the agents with their noise: as little of it as every budget allows.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+    requested : mapping of str to (Declared or None)
+    needs : Requirements
+        Of the algorithm.
+    rounds : int
+    steps : int
+        Releases of an agent in these rounds.
+    delta : float or None
+    once : bool
+        Whether the data are released once, instead of a value in every step.
+
+    Raises
+    ------
+    PrivacyError
+        If the mechanism needs a delta, or too many releases differ in their noise.
+    """
+    first = () if once else needs.factors(rounds)
+    uneven = (len(needs.weights) > 1 or bool(first)) and not once
+
+    @functools.cache
+    def multiplier(asked: Declared, share: int) -> float:
+        # One person is exposed to the releases of all agents that may hold data of theirs.
+        decay, ratios, exposed = asked.mechanism.decay, [1.0], steps * share
+        if uneven or (decay < 1 and not once):
+            check_long(rounds, len(needs.weights))
+            times = [decay**t * w for t, w in enumerate([*first, *[1.0] * (rounds - len(first))])]
+            ratios = [time * w for time in times for w in needs.weights][needs.free :]
+            exposed = needs.releases // len(needs.weights) * share
+        mechanism = asked.mechanism
+        return multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))
+
+    pairs = [(requested[agent.name], agent.share) for agent in agents]
+    multipliers = [asked and multiplier(asked, share) for asked, share in pairs]
+    return with_noise(agents, requested, multipliers, needs, rounds, delta, once)
+
+
+def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Agents:
+    """Return the agents, those with private data in constraints with truncated noise.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        With their noise, for one release of the data.
+    requested : mapping of str to (Declared or None)
+    delta : float
+        Positive.
+
+    Raises
+    ------
+    PrivacyError
+        As `truncated` does.
+    """
+
+    def multiplier(asked: Declared) -> float:
+        mechanism = asked.mechanism
+        return multiplied(asked, delta / 2, lambda e, d: mechanism.for_total(1, e, d))
+
+    found = tuple(
+        replace(agent, noise=replace(agent.noise, multiplier=multiplier(asked)))
+        if agent.program.limits
+        and (asked := requested[agent.name]) is not None
+        and agent.noise is not None
+        else agent
+        for agent in agents
+    )
+    return truncated(found, delta)
+
+
+def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | None) -> Multipliers:
+    """Return as little noise in every turn as keeps each user within the budget.
+
+    Parameters
+    ----------
+    requested : mapping of str to (Declared or None)
+    last : LastIterate
+        What the loss depends on besides.
+    delta : float or None
+    """
+
+    @functools.cache
+    def multiplier(asked: Declared) -> float:
+        return multiplied(asked, delta, last.multiplier)
+
+    return tuple(asked and multiplier(asked) for asked in requested.values())
+
+
+def multiplied(
+    asked: Declared, delta: float | None, for_total: Callable[[float, float], float]
+) -> float:
+    """Return a mechanism's own multiplier, or that for a total budget of (epsilon, delta).
+
+    Raises
+    ------
+    PrivacyError
+        If the mechanism needs a delta.
+    """
+    require_delta(asked.mechanism, delta)
+    fixed = asked.mechanism.per_step()
+    if fixed is not None:
+        return fixed
+    assert asked.epsilon is not None  # or it would not have been declared
+    return for_total(asked.epsilon, delta or 0.0)

@@ -19,10 +19,10 @@ from ..plan.request import Choice, CompleteRequest, Request
 from ..plan.terms import Terms
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Once, Publication
-from .calibration import calibrated, calibrated_with_limit, multipliers_of_turns
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
 from .forecast import bent, in_secret, of_releases, of_steps
+from .noisy_rounds import calibrated, calibrated_with_limit, multipliers_of_turns
 from .predicted import step_reasons
 from .responses import Selection, Study, published, slope_noise, toward_proxy
 from .solvable import check_sets, check_solvable

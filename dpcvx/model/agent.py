@@ -20,7 +20,7 @@ from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
 from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
-from .atoms import linear, spellings
+from .atoms import spellings
 from .layout import Layout, layout_of
 from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
@@ -287,11 +287,11 @@ def _check_pairs(tree: Tree, label: str) -> None:
             continue
         seen.add(id(node))
         nodes += node.args
-        if len(node.args) < 2 or not linear.broadcasts(node) or _square(node) < 2:
+        if len(node.args) < 2 or not spellings.broadcasts(node) or _square(node) < 2:
             continue
         n = _square(node)
-        terms = [linear.before_broadcast(term) for term in node.args]
-        factors = [linear.before_ones(term) for term in terms]
+        terms = [spellings.before_broadcast(term) for term in node.args]
+        factors = [spellings.before_ones(term) for term in terms]
         if {(n, 1), (1, n)} <= {factor.shape for factor in factors}:
             terms = factors
         if any(term.shape[-2:] == (n, n) for term in terms):
@@ -309,7 +309,7 @@ def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None
     while nodes:
         node = nodes.pop()
         nodes += node.args
-        if linear.is_perspective(node):
+        if spellings.is_perspective(node):
             raise ModelError(
                 f"The objective of agent '{label}' uses cp.perspective, which cvxpy does not copy. "
                 "Write it in a constraint: a variable t in its place, and "

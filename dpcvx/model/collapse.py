@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import Rule, linear, rule_of, supported, written
+from .atoms import Rule, rule_of, spellings, supported, written
 from .canonical import affine_map
 from .curvature import smoothness
 from .layout import Layout, picked
@@ -123,7 +123,7 @@ class _Builder:
         if opposite is not None:
             self._opposites.append(opposite)
             u, m = self.visit(opposite), expr.size
-            return image(expr.shape, zeros(m), [(linear.minus(m), u)])
+            return image(expr.shape, zeros(m), [(spellings.minus(m), u)])
         args = [self.visit(arg) for arg in expr.args]
         found = self._linear(expr, args)
         return self._outer(expr, args) if found is None else found
@@ -182,12 +182,12 @@ class _Builder:
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
         """The combination of an atom that is linear in its non-constant arguments, else None."""
-        if linear.adds(expr):
+        if spellings.adds(expr):
             return total(expr.shape, args)
-        maps = linear.maps(expr)
+        maps = spellings.maps(expr)
         if maps is not None:
             return image(expr.shape, zeros(expr.size), list(zip(maps, args, strict=True)))
-        if linear.scales(expr):
+        if spellings.scales(expr):
             return _scaled(expr, args)
         fresh = [cp.Variable(a.shape) for a in args]
         mixed = [
@@ -269,7 +269,7 @@ def _opposite(expr: Any) -> cp.Expression | None:
     if known is None or known[0].product != "matrix":
         return None
     for place, factor in enumerate(expr.args):
-        inner = linear.negated(factor)
+        inner = spellings.negated(factor)
         if inner is not None and any(isinstance(p, Private) for p in factor.parameters()):
             return expr.copy([inner if k == place else a for k, a in enumerate(expr.args)])
     return None
@@ -369,7 +369,7 @@ def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
 
 def summands(expression: Any) -> list[cp.Expression]:
     """Return terms that add up to a scalar expression; factors are multiplied out."""
-    return linear.terms(expression, lambda e: not e.variables() and not _private(e))
+    return spellings.terms(expression, lambda e: not e.variables() and not _private(e))
 
 
 def _private(expression: cp.Expression) -> list[str]:

@@ -15,14 +15,13 @@ from ..errors import BudgetError, DpcvxError
 from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_plan import AgentPlan
-from ..plan.banner import WIDTH
+from ..plan.banner import WIDTH, moved
 from ..plan.noise import priced
 from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import SplitNoise
 from ..run.part import AgentPart
 from ..run.resume import begin
-from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Publication, Statistic, restated

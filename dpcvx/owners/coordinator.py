@@ -112,7 +112,7 @@ class Hub(Protocol):
 
 
 class Remote:
-    """An executor whose agents are owners behind a hub; see `dpcvx.run.remote`.
+    """An executor whose agents are owners behind a hub; see `dpcvx.run.live.RemoteExecutor`.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Remote:
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Have all owners agree; see `dpcvx.run.remote.RemoteExecutor`."""
+        """Have all owners agree; see `dpcvx.run.live.RemoteExecutor`."""
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)

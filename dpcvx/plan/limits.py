@@ -33,11 +33,17 @@ from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
 from ..model.agent import private_in
 from ..model.declaration import Declaration
-from ..model.private_constraints import ConstraintRows, PrivateConstraint, check_readable, equality
+from ..model.private_constraints import (
+    ConstraintRows,
+    NoiseBall,
+    PrivateConstraint,
+    Tightened,
+    check_readable,
+    equality,
+)
 from ..privacy.mechanism import Calibrated
 from ..privacy.truncation import image_quantile, length_quantile, sum_quantile
 from ..sensitivity.release_once import Publication
-from ..solvers.tightened import NoiseBall, Tightened
 from .agent_plan import Agents
 from .request import Request
 

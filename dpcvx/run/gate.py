@@ -23,8 +23,8 @@ from ..model.normal_form import NormalForm
 from ..model.sealed import Sealed, people_of, raw_array, seal, unseal
 from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
+from ..privacy.book import JointAccount
 from ..privacy.entries import Entry
-from ..privacy.joint_account import JointAccount
 from ..privacy.ledger_lines import Writer
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid

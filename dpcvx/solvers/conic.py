@@ -22,7 +22,7 @@ from .cones import ConeTest, largest, unmet
 from .interior_point import LIKELY, first_order, interior_point
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
-from .orthogonal import Orthogonal, orthogonal
+from .splitting import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
 

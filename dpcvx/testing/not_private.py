@@ -22,13 +22,13 @@ from ..model.canonical import ConeData
 from ..model.collapse import parts_of
 from ..model.declaration import Declaration
 from ..model.private import Private
+from ..model.private_constraints import Tightened
 from ..model.sealed import Sealed
 from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are, read_for_gradients, read_sparse_too
 from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
 from ..run.solution import Solution
 from ..solvers.pinned import solve_pinned
-from ..solvers.tightened import Tightened
 
 __all__ = ["joint_problem", "objective", "recourse", "too_long", "violation"]
 

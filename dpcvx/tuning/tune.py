@@ -1,17 +1,31 @@
-"""Searches on public proxy data: which setting, and which mechanism, for a model and a budget."""
+"""Searches on public proxy data: which setting, which mechanism, and which epsilon."""
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._arguments import check_argument, count
+from scipy.stats import binomtest
+
+from .._arguments import check_argument, count, listed, positive_finite, show
+from .._card import card
+from .._figure import TWO_COLUMNS, axes_on, canvas, figure_of, styled
+from .._words import number, plural
+from ..algorithms.base import Algorithm
 from ..errors import ModelError
 from ..model.declaration import Declaration
+from ..plan.banner import WIDTH
 from ..plan.terms import Terms
-from .ranking import Candidate, Ranking, ranked
-from .settings import Planner, SearchRequest, Way
+from .copies import Crossing
+from .ranking import BREAKING, Candidate, Ranking, assumed_error, ranked, searching, where
+from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, Way, quantile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 P = TypeVar("P", bound=Terms)
 
@@ -87,3 +101,223 @@ def tune(
         _LEAN,
     )
     return Tuned(**vars(found))
+
+
+_QUARTILES = (0.25, 0.5, 0.75)
+_BLUE = "#0072B2"  # the first color of the style
+
+
+@dataclass(frozen=True, repr=False)
+class Tradeoff:
+    """Gaps on stand-in data against epsilon.
+
+    Attributes
+    ----------
+    epsilons : tuple of float
+        Total budgets, increasing.
+    gaps : tuple of tuple of float
+        At each of them, one per run: the objective at the point that the run gives to everybody,
+        moved into all sets, minus the optimum; infinite where a run diverges or finds no decision.
+        What a decision pays for what it misses counts.
+    start : float
+        Median gap of the public start: no data at all. Infinite if it breaks a constraint with
+        private data.
+    proxy : float
+        Median gap of the optimum for the proxy data; infinite likewise, and where that optimum is
+        not known.
+    error : str
+        The assumed error of the proxy, which copies have.
+    crossing : Crossing or None
+        At which multiple of it the plan of the largest budget and the optimum for the proxy change
+        places; None if that was not simulated.
+    noiseless : float
+        Gap of the rounds of the last plan without noise; nan if not known.
+    optimum : float
+        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+    delta : float
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
+    method : str
+        The method that was asked for; empty where plans chose theirs.
+    violation : float or None
+        With which probability constraints with private data may be broken; None without any.
+    broken : tuple of int
+        At each budget, in how many runs the stand-in breaks one, beyond what is paid for.
+    """
+
+    epsilons: tuple[float, ...]
+    gaps: tuple[tuple[float, ...], ...]
+    start: float
+    proxy: float
+    error: str
+    crossing: Crossing | None
+    noiseless: float
+    optimum: float
+    delta: float
+    recourse: bool = False
+    method: str = ""
+    violation: float | None = None
+    broken: tuple[int, ...] = ()
+
+    @styled
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw median and quartiles against epsilon, with no data at all and no noise as lines.
+
+        Where constraints contain private data, below it: the share of runs that break one, with
+        intervals that hold it with probability 0.95, and what is promised.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw, without the share of runs; by default a new figure, which is pyplot's
+            current one if your code has imported pyplot.
+
+        Raises
+        ------
+        ModelError
+            If no run ended in time, or `ax` is something else.
+        """
+        rows = [
+            (epsilon, *(quantile(gaps, q) for q in _QUARTILES))
+            for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
+            if gaps
+        ]
+        rows = [row for row in rows if all(map(math.isfinite, row))]
+        if not rows:
+            raise ModelError(
+                "There is nothing to plot: no run ended in time, or half of them diverged. Call "
+                "problem.tradeoff with a larger time_limit=, or with larger epsilons."
+            )
+        epsilon, low, middle, high = zip(*rows, strict=True)
+        if self.violation is None or ax is not None:
+            axes = below = axes_on(ax, TWO_COLUMNS, 3.2)
+        else:
+            figure = canvas(TWO_COLUMNS, 4.4)
+            axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+            self._draw_broken(below, self.violation)
+        axes.fill_between(epsilon, low, high, alpha=0.25, linewidth=0, label="half of the runs")
+        axes.plot(epsilon, middle, marker="o", label="median")
+        if math.isfinite(self.start):
+            axes.axhline(self.start, color="0.5", linestyle="--", label="no data at all")
+        least = min(v for v in (*low, self.start) if v > 0) if max(low) > 0 else 1.0
+        # Answers that break private constraints may be below the optimum.
+        above = self.violation is None or min(low) > 0
+        floor = least / 10 if above else -math.inf
+        if self.noiseless > floor:
+            axes.axhline(self.noiseless, color="0.5", linestyle=":", label="no noise")
+        elif math.isfinite(self.noiseless):
+            label = f"no noise: {max(self.noiseless, 0.0):.1g}"  # rounding errors may be negative
+            axes.axhline(floor, color="0.5", linestyle=":", label=label)
+        axes.set_xscale("log")
+        axes.set_yscale("log" if above else "linear")
+        axes.set_ylabel("objective above the optimum")
+        below.set_xlabel("epsilon, in total")
+        axes.set_title(f"On public stand-in data, delta = {number(self.delta)}")
+        axes.legend()
+        return figure_of(axes)
+
+    def _draw_broken(self, axes: Axes, promised: float) -> None:
+        """How often private constraints were broken, with exact intervals."""
+        counts = zip(self.epsilons, self.gaps, self.broken, strict=True)
+        for epsilon, gaps, broken in counts:
+            if gaps:
+                low, high = binomtest(broken, len(gaps)).proportion_ci(0.95, method="exact")
+                axes.plot([epsilon] * 2, [low, high], "-", color=_BLUE)
+                axes.plot(epsilon, broken / len(gaps), marker="o", color=_BLUE)
+        axes.axhline(promised, color="0.5", linestyle="--", label="promised at most")
+        axes.set_ylabel("runs that break\na private constraint")
+        axes.legend()
+
+    def __str__(self) -> str:
+        head = (
+            f"Gap of {self.method or 'the default plan'} at delta = {number(self.delta)}: the "
+            f"objective on copies of the proxy data, {where(self.recourse)}, minus the optimum "
+            f"(of the proxy: {number(self.optimum)}); median and quartiles. No private data were "
+            "read."
+        )
+        if self.violation is not None:
+            promised = f"at most {number(self.violation)} of all" if self.violation else "none"
+            head += f" Broken: runs that break a private constraint; promised: {promised}."
+        title = f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"
+        lines = [textwrap.fill(head, WIDTH), title + (f"  {'broken':>12}" if self.broken else "")]
+        for k, (epsilon, gaps) in enumerate(zip(self.epsilons, self.gaps, strict=True)):
+            figures = "  no run ended in time"
+            if gaps:
+                low, middle, high = (quantile(gaps, q) for q in _QUARTILES)
+                figures = " ".join(f"{value:>8.3g}" for value in (middle, low, high))
+                if self.broken:
+                    figures += f"  {f'{self.broken[k]} of {len(gaps)}':>12}"
+            lines.append(f"{number(epsilon):>24} {figures}")
+        lines += [f"{'no noise':>24} {self.noiseless:>8.3g}"]
+        if math.isfinite(self.proxy):
+            lines += [f"{'optimum for the proxy':>24} {self.proxy:>8.3g}"]
+        start = f"{'no data at all':>24} {self.start:>8.3g}"
+        lines += [start if math.isfinite(self.start) else f"No data at all: {BREAKING}"]
+        budget = f" (epsilon {number(self.epsilons[-1])})" if self.crossing is not None else ""
+        (assumed,) = assumed_error(self.error, self.crossing)
+        return "\n".join([*lines, textwrap.fill(f"{assumed[:-1]}{budget}.", WIDTH)])
+
+    def __repr__(self) -> str:
+        budgets = f"epsilon from {number(self.epsilons[0])} to {number(self.epsilons[-1])}"
+        runs = plural(sum(map(len, self.gaps)), "run")
+        return f"<Tradeoff: {budgets}, {runs}; no data at all: {self.start:.3g}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"epsilon {number(epsilon)}", f"gap {quantile(gaps, 0.5):.3g}" if gaps else "no run")
+            for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
+        ]
+        return card(self, [*rows, ("no noise", f"gap {self.noiseless:.3g}")])
+
+
+def tradeoff(
+    problem: Declaration,
+    planned: Planner[Terms],
+    request: SearchRequest,
+    epsilons: object,
+    runs: int,
+    algorithm: Algorithm[Any, Any] | None = None,
+) -> Tradeoff:
+    """See `Problem.tradeoff`; `planned` makes its plans."""
+    check_argument("", "runs", runs, count())
+    budgets, plans = _budgets(epsilons), request.plans
+    assert plans.delta is not None
+    with searching(problem, planned, request) as search:
+        asked = [replace(plans, algorithm=algorithm, epsilon=epsilon) for epsilon in budgets]
+        entries = [PlanTrial("default", planned(problem, one, None)) for one in asked]
+        noiseless = search.noiseless(entries[-1].plan)
+        try:
+            for made in range(1, runs + 1):
+                for entry in entries:
+                    search.run(entry, made, 1.0, fresh=True)
+        except OutOfTime:
+            pass
+        copies, last = search.copies, entries[-1]
+        place = search.crossing(last) if last.runs and search.convex else None
+        lowest = copies.reference([v for entry in entries for v in entry.judged])
+        start, guess = copies.start - lowest, copies.guess - lowest
+    return Tradeoff(
+        epsilons=tuple(budgets),
+        gaps=tuple(tuple(v - lowest for v in entry.judged) for entry in entries),
+        start=start,
+        proxy=guess,
+        error=copies.error,
+        crossing=place,
+        noiseless=noiseless - lowest,
+        optimum=copies.judge.base + lowest,
+        delta=plans.delta,
+        recourse=request.recourse,
+        method="" if algorithm is None else str(entries[-1].plan.algorithm),
+        violation=plans.violation_probability,
+        broken=() if plans.violation_probability is None else tuple(sum(e.broken) for e in entries),
+    )
+
+
+def _budgets(epsilons: object) -> list[float]:
+    found = listed(epsilons)
+    if not found or not all(map(positive_finite, found)):
+        raise ModelError(
+            f"epsilons={show(epsilons)} must be a list of positive finite numbers, the total "
+            "budgets to try. Write for example problem.tradeoff([0.1, 1, 10], delta=1e-6)."
+        )
+    return sorted({float(epsilon) for epsilon in found})

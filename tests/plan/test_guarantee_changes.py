@@ -12,7 +12,6 @@ import pytest
 import dpcvx as dp
 from dpcvx.plan import banner
 from dpcvx.plan.stated import GROUPED, UNGROUPED
-from dpcvx.sensitivity import argument
 
 ROUNDS = 3
 RECORDS = np.eye(2)
@@ -177,7 +176,7 @@ def test_a_change_that_is_unlike_many_others_stands_by_itself():
 
 def test_what_is_alike_is_looked_at_once(monkeypatch):
     looked = []
-    for module, name in ((banner, "figures"), (argument, "_bounded_by")):
+    for module, name in ((banner, "figures"), (banner, "_bounded_by")):
         plain = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *given, f=plain, n=name: looked.append(n) or f(*given)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity.argument import argument, figures
+from dpcvx.plan.banner import argument, figures
 from dpcvx.sensitivity.derivation import derive as derive_within
 from dpcvx.sensitivity.norms import ball_norm
 from dpcvx.solvers.projector import Extent

@@ -10,7 +10,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.sensitivity.argument import argument
+from dpcvx.plan.banner import argument
 from dpcvx.sensitivity.certificate import _rungs
 from dpcvx.solvers.projector import Extent
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity.argument import argument
+from dpcvx.plan.banner import argument
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from tests import spies

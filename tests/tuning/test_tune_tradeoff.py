@@ -7,7 +7,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.tuning.tradeoff import tradeoff
+from dpcvx.tuning.tune import tradeoff
 from tests.tuning.trials import PROXY, counting, network, request
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.book import JointAccount
 from dpcvx.privacy.entries import Entry
-from dpcvx.privacy.joint_account import JointAccount
 from dpcvx.privacy.mechanism import Calibrated
 
 MECHANISMS = {"laplace": Calibrated(dp.Laplace(), 10.0), "gaussian": Calibrated(dp.Gaussian(), 9.0)}

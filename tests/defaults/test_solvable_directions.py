@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.solvers.directions import bounded_for_slopes
+from dpcvx.defaults.solvable import bounded_for_slopes
 from tests.sets import data_of
 
 x = cp.Variable(2, name="x")

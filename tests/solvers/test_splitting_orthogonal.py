@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from dpcvx.solvers.orthogonal import orthogonal
+from dpcvx.solvers.splitting import orthogonal
 from tests import sets, spies
 
 

@@ -8,9 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.model.private_constraints import private_constraint
+from dpcvx.model.private_constraints import NoiseBall, Tightened, private_constraint
 from dpcvx.solvers.conic import ConicProgram
-from dpcvx.solvers.tightened import NoiseBall, Tightened
 
 D = 4
 d = dp.Private(shape=D, adjacency=dp.Within(0.1), name="d")
