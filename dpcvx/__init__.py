@@ -5,7 +5,6 @@ solver whose differential-privacy guarantee is derived from the model, without a
 """
 
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -64,7 +63,8 @@ if _TYPE_CHECKING:
     from .owners.loopback import LoopbackOwners
     from .owners.owner import Owner, RemoteOwners
 
-__version__ = _version("dpcvx")
+    __version__: str
+
 # Names that need the packages of an extra, dpcvx[owners], and where they are.
 _OWNERS = {"Owner": "owner", "RemoteOwners": "owner", "LoopbackOwners": "loopback"}
 
@@ -142,6 +142,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        from importlib.metadata import version  # reads the package's metadata
+
+        return version("dpcvx")
     if name not in _OWNERS:
         raise AttributeError(f"module 'dpcvx' has no attribute {name!r}")
     try:

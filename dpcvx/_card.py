@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 _BOX = (
@@ -22,6 +21,8 @@ def card(thing: object, rows: Rows = ()) -> str:
     rows : sequence of (str, str)
         Labels and what stands beside them. They say nothing that ``str(thing)`` does not.
     """
+    import html  # its table of entities is slow to import
+
     kind, _, facts = repr(thing).removeprefix("<").removesuffix(">").partition(": ")
     lines = [f"<b>{html.escape(kind)}</b>", *(html.escape(fact) for fact in facts.split("; "))]
     text = "" if type(thing).__str__ is object.__str__ else html.escape(str(thing))

@@ -604,13 +604,7 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        plans = Request(
-            epsilon=epsilon,
-            delta=delta,
-            prior=prior,
-            violation_probability=violation_probability,
-            slack_penalty=slack_penalty,
-        )
+        plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest("problem.tune", plans, sealed, time_limit, seed, verbose, recourse)
         return tune(self, planned, search, _ways(sharing, max_colluders))
@@ -659,13 +653,8 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        plans = Request(
-            epsilon=1.0,  # every plan has its own
-            delta=delta,
-            prior=prior,
-            violation_probability=violation_probability,
-            slack_penalty=slack_penalty,
-        )
+        # Every plan has an epsilon of its own.
+        plans = _budget(1.0, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest(
             "problem.tradeoff", plans, sealed, time_limit, seed, verbose, recourse
@@ -716,18 +705,29 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        plans = Request(
-            epsilon=epsilon,
-            delta=delta,
-            prior=prior,
-            violation_probability=violation_probability,
-            slack_penalty=slack_penalty,
-        )
+        plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest(
             "problem.compare", plans, sealed, time_limit, seed, verbose, recourse
         )
         return compare(self, planned, search, _ways(sharing, max_colluders), runs)
+
+
+def _budget(
+    epsilon: float | Mapping[Agent | str, float],
+    delta: float,
+    prior: Mapping[Private | str, Prior] | None,
+    violation_probability: float | None,
+    slack_penalty: float | None,
+) -> Request:
+    """Return what searches request of every plan."""
+    return Request(
+        epsilon=epsilon,
+        delta=delta,
+        prior=prior,
+        violation_probability=violation_probability,
+        slack_penalty=slack_penalty,
+    )
 
 
 def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.lib.recfunctions import structured_to_unstructured
 from numpy.typing import NDArray
 
 from .._arguments import show
@@ -398,6 +397,8 @@ def real_array(values: object) -> NDArray[np.float64] | None:
         if np.ma.is_masked(raw):
             return None
         if raw.dtype.names is not None:  # a row per record, a column per field
+            from numpy.lib.recfunctions import structured_to_unstructured  # slow to import
+
             raw = structured_to_unstructured(np.ma.getdata(raw))
         if raw.dtype.kind not in "biufO":
             return None

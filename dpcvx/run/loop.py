@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -34,8 +34,12 @@ from .worker import Reply, Report, make_worker, total_of
 Array = NDArray[np.float64]
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
 PARTS = 8
-# The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.
-_BLAS = ThreadpoolController().select(user_api="blas")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the libraries that numpy and scipy have loaded; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 def whole_start(problem: Declaration) -> dict[int, Array]:
@@ -86,7 +90,7 @@ def drive(
     past: dict[int, list[Answer]] = {}
     # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
     # work at the same time would share the cores with each other's.
-    with _BLAS.limit(limits=1), closing(executor):
+    with _blas().limit(limits=1), closing(executor):
         agents = Agents(executor, batches, workers)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
         # Nothing is averaged before the first step.
