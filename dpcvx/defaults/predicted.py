@@ -155,23 +155,7 @@ def chosen_step(
     ones come first. Where nothing is known of the distance to the answer, and nothing of the
     curvature, noise is refused; without it, it is the papers' ``1 / sqrt(t)``, which has a unit.
 
-    Parameters
-    ----------
-    program : Program
-    conditions : Conditions
-    pull : float
-        See `predicted`.
-    updates : int
-        Steps per round.
-    exact : bool
-        Whether a constant step leads to the optimum without noise.
-    falls : bool
-        Whether noisy steps may fall: no penalty goes with their length.
-
-    Raises
-    ------
-    ModelError
-        If steps are noisy and nothing tells their scale.
+    Arguments and errors are those of `PublicFacts.chosen_step`; `pull` is that of `predicted`.
     """
     scene, rounds = landscape(program, conditions), conditions.rounds * updates
     require_scale(program, scene)
