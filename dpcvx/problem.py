@@ -291,15 +291,9 @@ class Plan(Terms):
 
 @dataclass
 class LastRun:
-    """What a problem knows of its last run; nothing else about a problem changes.
+    """What a problem knows of its last run; nothing else about a problem changes."""
 
-    Attributes
-    ----------
-    status : Status or None
-        None before the first run.
-    """
-
-    status: Status | None = None
+    status: Status | None = None  # None before the first run
 
 
 @frameless

@@ -38,36 +38,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ADMMState(Iterates):
-    """An agent's points and its multipliers.
+    """An agent's points and its multipliers."""
 
-    Attributes
-    ----------
-    lam : ndarray, shape (s,)
-    bent : bool
-        Whether the data enter the objective's curvature.
-    kept : ReleasedObjective or None
-        What they add, from round 1 on, if so.
-    """
-
-    lam: Array
-    bent: bool
-    kept: ReleasedObjective | None = None
+    lam: Array  # shape (s,)
+    bent: bool  # whether the data enter the objective's curvature
+    kept: ReleasedObjective | None = None  # what they add, from round 1 on, if so
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedObjective:
-    """An objective whose data have left.
+    """An objective whose data have left."""
 
-    Attributes
-    ----------
-    exact : ConicProgram
-        With the curvature that the data add.
-    slope : ndarray, shape (n,)
-        The linear term that they add.
-    """
-
-    exact: ConicProgram
-    slope: Array
+    exact: ConicProgram  # with the curvature that the data add
+    slope: Array  # shape (n,); the linear term that they add
 
 
 @frameless

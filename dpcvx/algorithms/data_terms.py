@@ -84,24 +84,12 @@ def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
 
 @dataclass(frozen=True, eq=False)
 class MomentSum:
-    """What a sum of second moments over all agents consists of, and what it says of the problem.
+    """What a sum of second moments over all agents consists of, and what it says of the problem."""
 
-    Attributes
-    ----------
-    terms : tuple of Scaled
-        By agent.
-    reader : int
-        The agent whose objective reads the sum.
-    reading : Reading
-        How it does.
-    records : int
-        Of all agents.
-    """
-
-    terms: tuple[Scaled, ...]
-    reader: int
-    reading: Reading
-    records: int
+    terms: tuple[Scaled, ...]  # by agent
+    reader: int  # the agent whose objective reads the sum
+    reading: Reading  # how it does
+    records: int  # of all agents
 
     @property
     def size(self) -> int:

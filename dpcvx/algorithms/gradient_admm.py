@@ -44,26 +44,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """What the user whose turn it is receives.
+    """What the user whose turn it is receives."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (n,)
-    slope : ndarray, shape (n,)
-        ``A'(beta (B y - c) - lam)``.
-    users : int
-        By how much one user's gradient stands for those of all.
-    inverse : Contraction
-        ``v -> (I + eta beta A'A)^-1 v``.
-    outcome : Outcome
-        Of the y step.
-    """
-
-    x: Array
-    slope: Array
-    users: int
-    inverse: Contraction
-    outcome: Outcome
+    x: Array  # shape (n,)
+    slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``
+    users: int  # by how much one user's gradient stands for those of all
+    inverse: Contraction  # ``v -> (I + eta beta A'A)^-1 v``
+    outcome: Outcome  # of the y step
 
 
 @dataclass(frozen=True, eq=False)

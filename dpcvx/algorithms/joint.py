@@ -58,21 +58,11 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class AtPoint:
-    """A question to an agent about a point of all agents.
+    """A question to an agent about a point of all agents."""
 
-    Attributes
-    ----------
-    at : ndarray, shape (n,)
-        The agent's components of the point.
-    place : ndarray of int
-        Where they are in the vector of all agents.
-    size : int
-        The length of that vector.
-    """
-
-    at: Array
-    place: Index
-    size: int
+    at: Array  # shape (n,); the agent's components of the point
+    place: Index  # where they are in the vector of all agents
+    size: int  # the length of that vector
 
 
 def joint(program: Program) -> Joint:

@@ -70,20 +70,11 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """One neighbor of each agent that has so many: their first ones, their second ones, ...
+    """One neighbor of each agent that has so many: their first ones, their second ones, ..."""
 
-    Attributes
-    ----------
-    agents : ndarray of int
-        Increasing.
-    neighbors : ndarray of int
-        Of each of them.
-    weights : ndarray, shape (agents, 1)
-    """
-
-    agents: Index
-    neighbors: Index
-    weights: Array
+    agents: Index  # increasing
+    neighbors: Index  # of each of them
+    weights: Array  # shape (agents, 1)
 
 
 @frameless

@@ -324,20 +324,11 @@ class SecretPointMethod(NetworkMethod[P], Generic[P]):
     """Abstract: a point leaves, then a vector made of gradients at secret points.
 
     A frozen dataclass with the fields below. The first point is the public start.
-
-    Attributes
-    ----------
-    step : float or None
-        How far a point moves per unit of the vector; None until a plan chooses it.
-    ratio : float
-        Scale of the points' noise over that of the vectors'.
-    smoothness : float or None
-        The user's claim, for agents for which none is derived.
     """
 
-    step: float | None
-    ratio: float
-    smoothness: float | None
+    step: float | None  # how far a point moves per unit of the vector; None until a plan chooses it
+    ratio: float  # scale of the points' noise over that of the vectors'
+    smoothness: float | None  # the user's claim, for agents for which none is derived
 
     exchanges = 2
     queries: ClassVar[tuple[type[Query], ...]] = (Stored, StoredGradient)

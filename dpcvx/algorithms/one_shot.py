@@ -129,16 +129,10 @@ class MomentsQuestion:
 
 @dataclass(frozen=True, eq=False)
 class LeftInShares:
-    """What an agent answers where slopes are summed in secret.
-
-    Attributes
-    ----------
-    slope : Shared
-    curvature : csr_array, shape (n, n)
-    """
+    """What an agent answers where slopes are summed in secret."""
 
     slope: Shared
-    curvature: sp.csr_array
+    curvature: sp.csr_array  # shape (n, n)
 
 
 @dataclass(frozen=True, eq=False)

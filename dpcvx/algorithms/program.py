@@ -171,19 +171,10 @@ class LocalProgram:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A constraint with private data, with its margins.
+    """A constraint with private data, with its margins."""
 
-    Attributes
-    ----------
-    agent : int
-        Whose constraint and whose data it is.
-    columns : ndarray of int
-        Where its variables are in the agent's vector.
-    tightened : Tightened
-    """
-
-    agent: int
-    columns: Index
+    agent: int  # whose constraint and whose data it is
+    columns: Index  # where its variables are in the agent's vector
     tightened: Tightened
 
 

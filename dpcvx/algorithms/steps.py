@@ -301,18 +301,10 @@ def _largest_smoothness(program: Program, remedy: str) -> float:
 
 @dataclass(frozen=True)
 class Curvatures:
-    """Between which bounds second derivatives lie.
+    """Between which bounds second derivatives lie."""
 
-    Attributes
-    ----------
-    moduli : tuple of float
-        Of each agent's strong convexity, above 0.
-    constants : tuple of float
-        Of each agent's smoothness.
-    """
-
-    moduli: tuple[float, ...]
-    constants: tuple[float, ...]
+    moduli: tuple[float, ...]  # of each agent's strong convexity, above 0
+    constants: tuple[float, ...]  # of each agent's smoothness
 
 
 def curvatures(program: Program) -> Curvatures | str:

@@ -88,47 +88,23 @@ class SplitSharing(SecretSharing):
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What all agents hear at the beginning of a round.
+    """What all agents hear at the beginning of a round."""
 
-    Attributes
-    ----------
-    residual : ndarray, shape (m,)
-        The sum of what they sent in the round before, less its target.
-    agents : int
-        How many sent something.
-    """
-
-    residual: Array
-    agents: int
+    residual: Array  # shape (m,); the sum of what they sent in the round before, less its target
+    agents: int  # how many sent something
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """The server side.
-
-    Attributes
-    ----------
-    names : tuple of str
-    residual : ndarray, shape (m,)
-        The last sum, less its target.
-    target : ndarray, shape (m,)
-    passed : tuple of tuple of Share
-        On their way, by sender.
-    sums : SecretSum or None
-        Of this round; None if the server side adds up.
-    dual : float
-        Change of the sum in the last round.
-    terms : tuple of ndarray or None
-        Of the last sum; None where nobody knows them.
-    """
+    """The server side."""
 
     names: tuple[str, ...]
-    residual: Array
-    target: Array
-    passed: tuple[tuple[Share, ...], ...] = ()
-    sums: SecretSum | None = None
-    dual: float = math.nan
-    terms: tuple[Array, ...] | None = None
+    residual: Array  # shape (m,); the last sum, less its target
+    target: Array  # shape (m,)
+    passed: tuple[tuple[Share, ...], ...] = ()  # on their way, by sender
+    sums: SecretSum | None = None  # of this round; None if the server side adds up
+    dual: float = math.nan  # change of the sum in the last round
+    terms: tuple[Array, ...] | None = None  # of the last sum; None where nobody knows them
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,15 +297,9 @@ def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> Secre
 
 @dataclass(frozen=True, eq=False)
 class Question(AtPoint):
-    """What an agent is asked first: its term of the sum.
+    """What an agent is asked first: its term of the sum."""
 
-    Attributes
-    ----------
-    sums : SecretSum or None
-        None if the server side adds up.
-    """
-
-    sums: SecretSum | None
+    sums: SecretSum | None  # None if the server side adds up
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,20 +345,11 @@ def added(message: Delivery, kept: Share | None, name: str) -> Partial:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The server side of one sum.
-
-    Attributes
-    ----------
-    sums : SecretSum
-    passed : tuple of tuple of Share
-        On their way, by sender.
-    public : ndarray
-        What is public of the sum.
-    """
+    """The server side of one sum."""
 
     sums: SecretSum
-    passed: tuple[tuple[Share, ...], ...] = ()
-    public: Array | float = 0.0
+    passed: tuple[tuple[Share, ...], ...] = ()  # on their way, by sender
+    public: Array | float = 0.0  # what is public of the sum
 
     @staticmethod
     def of(sharing: SecretSharing | None, program: Program, size: int | None = None) -> Pool | None:

@@ -31,21 +31,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SlopeNoise:
-    """The noise in the slope of what leaves once.
+    """The noise in the slope of what leaves once."""
 
-    Attributes
-    ----------
-    start : ndarray, shape (n,)
-        Where it is looked at: the public start, in the sets of all.
-    influence : ndarray, shape (n, n)
-        W.
-    felt : float
-        ``tr(W S)``.
-    """
-
-    start: Array
-    influence: Array
-    felt: float
+    start: Array  # shape (n,); where it is looked at: the public start, in the sets of all
+    influence: Array  # shape (n, n); W
+    felt: float  # ``tr(W S)``
 
     def explains(self, slope: Array) -> float:
         """The part of a noisy slope's cost that noise alone has on average; at most 1.

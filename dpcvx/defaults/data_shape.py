@@ -66,21 +66,11 @@ _TURNS = 4
 
 @dataclass(frozen=True, eq=False)
 class Stake:
-    """A part of a constraint with private data, at the optimum for public stand-ins.
+    """A part of a constraint with private data, at the optimum for public stand-ins."""
 
-    Attributes
-    ----------
-    rows : ndarray, shape (q, D)
-        What the agent's data move its rows by.
-    price : float
-        What a unit of margin costs, in units of the objective.
-    bends : bool
-        Whether `rows` depend on what is decided.
-    """
-
-    rows: Array
-    price: float
-    bends: bool = False
+    rows: Array  # shape (q, D); what the agent's data move its rows by
+    price: float  # what a unit of margin costs, in units of the objective
+    bends: bool = False  # whether `rows` depend on what is decided
 
     def length(self, noise: Array) -> float:
         """What noise N Y does to the rows, as a standard deviation for Y of variance one."""

@@ -36,24 +36,12 @@ _SEARCHED = 360_000
 
 @dataclass(frozen=True)
 class VariableGroup:
-    """Variables that as many agents hold, seen by the mean of these agents.
+    """Variables that as many agents hold, seen by the mean of these agents."""
 
-    Attributes
-    ----------
-    size : int
-        Entries.
-    holders : float
-        Agents per entry.
-    noise : float
-        Standard deviation of one entry of the mean of their gradients.
-    distance : float
-        From the start to the answer, about; infinite if nothing is known.
-    """
-
-    size: int
-    holders: float
-    noise: float
-    distance: float
+    size: int  # entries
+    holders: float  # agents per entry
+    noise: float  # standard deviation of one entry of the mean of their gradients
+    distance: float  # from the start to the answer, about; infinite if nothing is known
 
 
 @dataclass(frozen=True)

@@ -87,26 +87,14 @@ class Cones:
 
 @dataclass(frozen=True, eq=False)
 class ConeData:
-    """``minimize 1/2 y'P y + q'y  subject to  A y + s = b, s in cones``, y = (x, auxiliary).
+    """``minimize 1/2 y'P y + q'y  subject to  A y + s = b, s in cones``, y = (x, auxiliary)."""
 
-    Attributes
-    ----------
-    P : csc_array, shape (N, N)
-        Symmetric, positive semidefinite.
-    q : ndarray, shape (N,)
-    A : csc_array, shape (m, N)
-    b : ndarray, shape (m,)
-    cones : Cones
-    n : int
-        The first n columns are the agent's vector x in its own order.
-    """
-
-    P: sp.csc_array
-    q: NDArray[np.float64]
-    A: sp.csc_array
-    b: NDArray[np.float64]
+    P: sp.csc_array  # shape (N, N); symmetric, positive semidefinite
+    q: NDArray[np.float64]  # shape (N,)
+    A: sp.csc_array  # shape (m, N)
+    b: NDArray[np.float64]  # shape (m,)
     cones: Cones
-    n: int
+    n: int  # the first n columns are the agent's vector x in its own order
 
 
 def public_copy(tree: Any, parameters: Sequence[cp.Parameter]) -> Any:

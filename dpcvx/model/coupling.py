@@ -118,21 +118,13 @@ class Eliminated:
     """``A x + B y = c`` after Gaussian elimination of A (Chan, Xie and Zhao, Remark 3.4).
 
     Up to the order of its columns A is [I, D]; rows without x constrain y alone.
-
-    Attributes
-    ----------
-    A : ndarray, shape (r, n)
-    B : ndarray, shape (r, l)
-    c : ndarray, shape (r,)
-    B_alone : ndarray, shape (s, l)
-    c_alone : ndarray, shape (s,)
     """
 
-    A: Array
-    B: Array
-    c: Array
-    B_alone: Array
-    c_alone: Array
+    A: Array  # shape (r, n)
+    B: Array  # shape (r, l)
+    c: Array  # shape (r,)
+    B_alone: Array  # shape (s, l)
+    c_alone: Array  # shape (s,)
 
 
 def eliminate(A: Array, B: Array, c: Array) -> Eliminated:

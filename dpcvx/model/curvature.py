@@ -33,18 +33,10 @@ from .quadratic import Term, affine_view, bilinear, quadratic
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """Second derivatives in x, for all admissible data and all points.
+    """Second derivatives in x, for all admissible data and all points."""
 
-    Attributes
-    ----------
-    center : csr_array, shape (n, n)
-        Symmetric.
-    spread : float
-        They differ from it by at most that, in the spectral norm.
-    """
-
-    center: sp.csr_array
-    spread: float
+    center: sp.csr_array  # shape (n, n); symmetric
+    spread: float  # they differ from it by at most that, in the spectral norm
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -25,27 +25,13 @@ _JOINT = ("symmetric", "PSD", "NSD")
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Entries of one cvxpy variable inside an agent's vector.
+    """Entries of one cvxpy variable inside an agent's vector."""
 
-    Attributes
-    ----------
-    variable : int
-        cvxpy id.
-    name : str
-        Name of the variable.
-    shape : tuple of int
-        Shape of the whole variable.
-    entries : ndarray of int, shape (k,)
-        Column-major positions of the held entries, increasing.
-    offset : int
-        Position of the first of them in the agent's vector.
-    """
-
-    variable: int
-    name: str
-    shape: tuple[int, ...]
-    entries: NDArray[np.intp]
-    offset: int
+    variable: int  # cvxpy id
+    name: str  # name of the variable
+    shape: tuple[int, ...]  # shape of the whole variable
+    entries: NDArray[np.intp]  # shape (k,); column-major positions of the held entries, increasing
+    offset: int  # position of the first of them in the agent's vector
 
     @property
     def stop(self) -> int:

@@ -27,12 +27,7 @@ BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a size, without entries: data of records have millions of them.
-
-    Attributes
-    ----------
-    size : int
-    """
+    """The identity of a size, without entries: data of records have millions of them."""
 
     size: int
 

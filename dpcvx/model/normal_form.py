@@ -54,22 +54,13 @@ _LEAST = sys.float_info.min
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """``F x + sum_k G_k d_k + h + sum_j M_j a_j``, reshaped column-major to `shape`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    F : matrix of shape (m, n), or None if x does not occur outside atoms
-    G : tuple of (private index, matrix of shape (m, size of d_k))
-    h : ndarray, shape (m,)
-    terms : tuple of (atom index, matrix of shape (m, size of a_j))
-    """
+    """``F x + sum_k G_k d_k + h + sum_j M_j a_j``, reshaped column-major to `shape`."""
 
     shape: tuple[int, ...]
-    F: Matrix | None
-    G: tuple[tuple[int, Matrix], ...]
-    h: Array
-    terms: tuple[tuple[int, Matrix], ...] = ()
+    F: Matrix | None  # shape (m, n), or None if x does not occur outside atoms
+    G: tuple[tuple[int, Matrix], ...]  # shape (m, size of d_k)
+    h: Array  # shape (m,)
+    terms: tuple[tuple[int, Matrix], ...] = ()  # shape (m, size of a_j))
 
     @property
     def affine(self) -> bool:
@@ -232,24 +223,12 @@ def row_lengths(rows: Data | SparseMatrices) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class NormalForm:
-    """An agent's objective f(x; d), to be minimized.
+    """An agent's objective f(x; d), to be minimized."""
 
-    Attributes
-    ----------
-    n : int
-        Length of the agent's vector.
-    private : tuple of PrivateSpec
-        The private parameters d_k in index order.
-    atoms : tuple of Atom
-        In order of evaluation.
-    root : Combination
-        The objective's value, of size one.
-    """
-
-    n: int
-    private: tuple[PrivateSpec, ...]
-    atoms: tuple[Atom, ...]
-    root: Combination
+    n: int  # length of the agent's vector
+    private: tuple[PrivateSpec, ...]  # the private parameters d_k in index order
+    atoms: tuple[Atom, ...]  # in order of evaluation
+    root: Combination  # the objective's value, of size one
 
     @property
     def data_size(self) -> int:

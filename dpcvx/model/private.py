@@ -61,12 +61,7 @@ class Use:
 
 @dataclass
 class Uses:
-    """What runs released from a private object's data: all that such an object remembers.
-
-    Attributes
-    ----------
-    runs : list of Use
-    """
+    """What runs released from a private object's data: all that such an object remembers."""
 
     runs: list[Use] = field(default_factory=list)
 

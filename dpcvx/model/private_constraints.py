@@ -64,30 +64,14 @@ class ConstraintRows:
 
 @dataclass(frozen=True, eq=False)
 class PrivateConstraint:
-    """The cone form of a constraint; D is the total size of its agent's data.
+    """The cone form of a constraint; D is the total size of its agent's data."""
 
-    Attributes
-    ----------
-    what : str
-        Such as "Constraint 0 of agent 'north'".
-    layout : Layout
-        Of its variables, the first columns.
-    data : ConeData
-        At zero data: m rows, N columns.
-    offsets : csr_array, shape (m, D)
-        B.
-    slopes : csr_array, shape (m D, N)
-        Row ``j D + k`` is row j of :math:`A_k`.
-    parts : tuple of ConstraintRows
-        The rows in which private data occur.
-    """
-
-    what: str
-    layout: Layout
-    data: ConeData
-    offsets: sp.csr_array
-    slopes: sp.csr_array
-    parts: tuple[ConstraintRows, ...]
+    what: str  # such as "Constraint 0 of agent 'north'"
+    layout: Layout  # of its variables, the first columns
+    data: ConeData  # at zero data: m rows, N columns
+    offsets: sp.csr_array  # shape (m, D); B
+    slopes: sp.csr_array  # shape (m D, N); row ``j D + k`` is row j of :math:`A_k`
+    parts: tuple[ConstraintRows, ...]  # the rows in which private data occur
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
         """A(d) and b(d)."""
@@ -276,17 +260,10 @@ def check_readable(spec: PrivateSpec, what: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NoiseBall:
-    """Noise that rows are kept for.
-
-    Attributes
-    ----------
-    radius : float
-    noise : csr_array, shape (D, s)
-        N, from standard noise to noise in the data.
-    """
+    """Noise that rows are kept for."""
 
     radius: float
-    noise: sp.csr_array
+    noise: sp.csr_array  # shape (D, s); N, from standard noise to noise in the data
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,27 +186,13 @@ class OwnResult:
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """How a run ended at an owner.
+    """How a run ended at an owner."""
 
-    Attributes
-    ----------
-    fingerprint : str
-        Of the owner's part of the plan, as the ledger has it.
-    end : End
-        What the coordinator said.
-    account : FinalAccount
-        What the owner handed over.
-    own : OwnResult
-        What is the owner's alone.
-    covered : int
-        Rounds that the ledger covered when the run began.
-    """
-
-    fingerprint: str
-    end: End
-    account: FinalAccount
-    own: OwnResult
-    covered: int
+    fingerprint: str  # of the owner's part of the plan, as the ledger has it
+    end: End  # what the coordinator said
+    account: FinalAccount  # what the owner handed over
+    own: OwnResult  # what is the owner's alone
+    covered: int  # rounds that the ledger covered when the run began
 
 
 class OwnerFiles:

@@ -120,13 +120,7 @@ def of_der(der: bytes) -> str:
 
 @dataclass(frozen=True)
 class PartyIdentity:
-    """One party, with its key and the authority that it trusts.
-
-    Attributes
-    ----------
-    folder : Path
-    name : str
-    """
+    """One party, with its key and the authority that it trusts."""
 
     folder: Path
     name: str

@@ -110,25 +110,13 @@ class Offer:
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """An owner's public key for masks in a run, in hexadecimal digits.
-
-    Attributes
-    ----------
-    agent : str
-    document : str
-        Digest of the common document that the owner accepted.
-    public : str
-    certificate : str
-        Of the agent; empty between owners of one process.
-    signature : str
-        By the certificate's key; see `dpcvx.owners.masks.statement`.
-    """
+    """An owner's public key for masks in a run, in hexadecimal digits."""
 
     agent: str
-    document: str
+    document: str  # digest of the common document that the owner accepted
     public: str
-    certificate: str
-    signature: str
+    certificate: str  # of the agent; empty between owners of one process
+    signature: str  # by the certificate's key; see `dpcvx.owners.masks.statement`
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,23 +213,12 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class FinalAccount:
-    """What the agent hands over at the end.
-
-    Attributes
-    ----------
-    run : str
-    answer : Answer
-        Shared components.
-    violation : float
-        How far its last iterate leaves its set.
-    entries : tuple of Entry
-        What the run was charged, as its ledger has it.
-    """
+    """What the agent hands over at the end."""
 
     run: str
-    answer: Answer
-    violation: float
-    entries: tuple[Entry, ...]
+    answer: Answer  # shared components
+    violation: float  # how far its last iterate leaves its set
+    entries: tuple[Entry, ...]  # what the run was charged, as its ledger has it
 
 
 @dataclass(frozen=True, eq=False)

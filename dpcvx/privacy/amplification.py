@@ -110,18 +110,10 @@ class Mixture:
 
     The randomness must not depend on the data. It may become known: the bounds are those of
     releasing it along with the final iterate.
-
-    Attributes
-    ----------
-    rho : ndarray
-        Losses given the outcome.
-    weight : ndarray
-        Probabilities of the outcomes.
-    how : str
     """
 
-    rho: Array = field(repr=False)
-    weight: Array = field(repr=False)
+    rho: Array = field(repr=False)  # losses given the outcome
+    weight: Array = field(repr=False)  # probabilities of the outcomes
     how: str
 
     def delta(self, epsilon: float) -> float:

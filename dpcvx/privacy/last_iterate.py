@@ -68,19 +68,10 @@ class Amplification:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What a run costs.
+    """What a run costs."""
 
-    Attributes
-    ----------
-    price : Price
-        Of the user who loses most.
-    losses : dict of str to Composition
-        Per user, what a run adds to its ledger.
-    amplification : Amplification
-    """
-
-    price: Price
-    losses: Mapping[str, Composition]
+    price: Price  # of the user who loses most
+    losses: Mapping[str, Composition]  # per user, what a run adds to its ledger
     amplification: Amplification
 
 

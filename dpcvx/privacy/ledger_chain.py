@@ -40,30 +40,14 @@ GROUP = "lines"
 
 @dataclass(frozen=True)
 class Chain:
-    """An intact ledger file, perhaps of a process that died.
+    """An intact ledger file, perhaps of a process that died."""
 
-    Attributes
-    ----------
-    lines : list of dict
-        What the intact lines say.
-    link : str
-        Hash of the last one.
-    end : int
-        Where they end in the file.
-    tail : bytes
-        Part of a line that was being written.
-    head : bytes
-        As it stands in the file.
-    torn : bool
-        Whether the head says that a part of a value was on disk, and no line says so yet.
-    """
-
-    lines: list[dict[str, Any]]
-    link: str
-    end: int
-    tail: bytes
-    head: bytes
-    torn: bool
+    lines: list[dict[str, Any]]  # what the intact lines say
+    link: str  # hash of the last one
+    end: int  # where they end in the file
+    tail: bytes  # part of a line that was being written
+    head: bytes  # as it stands in the file
+    torn: bool  # whether the head says that a part of a value was on disk, and no line says so yet
 
     @property
     def holds_value(self) -> bool:

@@ -115,22 +115,12 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A run that ended.
-
-    Attributes
-    ----------
-    run : Recorded
-    status : str
-    rounds : int
-        Rounds that were run.
-    ledger : Accounts
-        As the run left it.
-    """
+    """A run that ended."""
 
     run: Recorded
     status: str
-    rounds: int
-    ledger: Accounts
+    rounds: int  # rounds that were run
+    ledger: Accounts  # as the run left it
 
 
 class Past:

@@ -277,14 +277,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """The sum of all shares that one agent holds. Public.
-
-    Attributes
-    ----------
-    sender : str
-    round : int
-    words : ndarray of uint64
-    """
+    """The sum of all shares that one agent holds. Public."""
 
     sender: str
     round: int

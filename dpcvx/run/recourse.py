@@ -45,19 +45,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Held:
-    """What is behind an own solution.
+    """What is behind an own solution."""
 
-    Attributes
-    ----------
-    solution : Solution
-        With the agent's own vector; those of others are the agreed ones.
-    variables : tuple of cvxpy.Variable
-        Those of the agent.
-    value : float
-    """
-
-    solution: Solution
-    variables: tuple[cp.Variable, ...]
+    solution: Solution  # with the agent's own vector; those of others are the agreed ones
+    variables: tuple[cp.Variable, ...]  # those of the agent
     value: float
 
 

@@ -130,23 +130,12 @@ def _log_erfcx(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    r"""The best linear estimate of components with a common expectation.
+    r"""The best linear estimate of components with a common expectation."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (r,)
-    pull : ndarray, shape (r, r)
-        A, symmetric.
-    deviation : float
-        Standard deviation of the noise.
-    weights : ndarray, shape (r, r)
-        :math:`\Omega` with trace one: in its norm the move is limited.
-    """
-
-    mean: Array
-    pull: Array
-    deviation: float
-    weights: Array
+    mean: Array  # shape (r,)
+    pull: Array  # shape (r, r); A, symmetric
+    deviation: float  # standard deviation of the noise
+    weights: Array  # shape (r, r); :math:`\Omega` with trace one: in its norm the move is limited
 
     @property
     def left(self) -> Array:

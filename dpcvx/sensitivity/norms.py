@@ -31,17 +31,10 @@ _CORNERS = 300
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound of what one change does.
-
-    Attributes
-    ----------
-    value : float
-    tight : bool
-        Whether some change attains it.
-    """
+    """An upper bound of what one change does."""
 
     value: float
-    tight: bool
+    tight: bool  # whether some change attains it
 
 
 def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:

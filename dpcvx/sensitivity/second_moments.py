@@ -31,21 +31,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Second moments of records, and surrogate records recovered from noisy ones.
+    """Second moments of records, and surrogate records recovered from noisy ones."""
 
-    Attributes
-    ----------
-    private : tuple of PrivateSpec
-        The parts of the records, all with the same number of rows.
-    radii : tuple of float
-        Bounds of the l2 norms of their rows.
-    sensitivity : float
-        Of the statistic, in the mechanism's norm.
-    """
-
-    private: tuple[PrivateSpec, ...]
-    radii: tuple[float, ...]
-    sensitivity: float
+    private: tuple[PrivateSpec, ...]  # the parts of the records, all with the same number of rows
+    radii: tuple[float, ...]  # bounds of the l2 norms of their rows
+    sensitivity: float  # of the statistic, in the mechanism's norm
 
     kind = "second moments"
 
@@ -248,21 +238,11 @@ def reading(form: NormalForm) -> Reading | None:
 
 @dataclass(frozen=True)
 class Scaled:
-    """How an agent's moments stand in a sum over agents.
+    """How an agent's moments stand in a sum over agents."""
 
-    Attributes
-    ----------
-    widths : tuple of int
-        Columns of each part.
-    units : tuple of float
-        In which rows of the parts are counted, the same for all agents.
-    factor : float
-        Weight of the agent's moments; 0 for an agent without records.
-    """
-
-    widths: tuple[int, ...]
-    units: tuple[float, ...]
-    factor: float
+    widths: tuple[int, ...]  # columns of each part
+    units: tuple[float, ...]  # in which rows of the parts are counted, the same for all agents
+    factor: float  # weight of the agent's moments; 0 for an agent without records
 
     @property
     def order(self) -> int:

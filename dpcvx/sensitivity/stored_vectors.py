@@ -68,20 +68,11 @@ _ENTRIES = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What one change of the data does to a vector: ``K e + w``.
+    """What one change of the data does to a vector: ``K e + w``."""
 
-    Attributes
-    ----------
-    K : ndarray, shape (n, n), or (1, 1) for a multiple of the identity
-    rest : float
-        Bound of ``||w||_2``.
-    image : callable
-        Bound of ``||K e||_p`` for K and p.
-    """
-
-    K: Array
-    rest: float
-    image: Callable[[Array, int], float]
+    K: Array  # shape (n, n), or (1, 1) for a multiple of the identity
+    rest: float  # bound of ``||w||_2``
+    image: Callable[[Array, int], float]  # bound of ``||K e||_p`` for K and p
 
     @cached_property
     def known(self) -> float:
@@ -105,35 +96,16 @@ class At:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """What one change of the data does to the gradients of one agent.
-
-    Attributes
-    ----------
-    n : int
-    image : callable
-        Bound of ``||K e||_p`` for K and p.
-    center : ndarray, shape (n, n) or (1, 1)
-        H.
-    spread : float
-        How far second derivatives are from it, in the spectral norm.
-    smoothness : float
-        M.
-    fixed : bool
-        Whether e is the same at all points.
-    turn : float
-        L, where e depends on the point.
-    changes : float
-        N; infinite if no number of changes leads to zeros.
-    """
+    """What one change of the data does to the gradients of one agent."""
 
     n: int
-    image: Callable[[Array, int], float]
-    center: Array
-    spread: float
-    smoothness: float
-    fixed: bool
-    turn: float
-    changes: float
+    image: Callable[[Array, int], float]  # bound of ``||K e||_p`` for K and p
+    center: Array  # shape (n, n) or (1, 1); H
+    spread: float  # how far second derivatives are from it, in the spectral norm
+    smoothness: float  # M
+    fixed: bool  # whether e is the same at all points
+    turn: float  # L, where e depends on the point
+    changes: float  # N; infinite if no number of changes leads to zeros
 
     def size(self, effect: Effect, p: int) -> float:
         """Bound of its lp norm."""

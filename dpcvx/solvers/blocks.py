@@ -31,27 +31,13 @@ _EMPTY = np.zeros(0, dtype=np.intp)
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A constraint set W in parts.
+    """A constraint set W in parts."""
 
-    Attributes
-    ----------
-    box : Box or None
-        Bounds of all components; None if no component has one.
-    closed_forms : tuple of (columns, ClosedForm)
-        The other blocks with closed forms.
-    conic : ConeData or None
-        All blocks without one, as one program; None if there are none.
-    conic_columns : ndarray of int
-        Its components.
-    kinds : Counter
-        Number of components per kind of block.
-    """
-
-    box: Box | None
-    closed_forms: tuple[tuple[Index, ClosedForm], ...]
-    conic: ConeData | None
-    conic_columns: Index
-    kinds: Counter[str]
+    box: Box | None  # bounds of all components; None if no component has one
+    closed_forms: tuple[tuple[Index, ClosedForm], ...]  # the other blocks with closed forms
+    conic: ConeData | None  # all blocks without one, as one program; None if there are none
+    conic_columns: Index  # its components
+    kinds: Counter[str]  # number of components per kind of block
 
 
 def blocks_of(data: ConeData, owner: str) -> Blocks:

@@ -387,20 +387,9 @@ RULES = Rules()
 
 
 class Point(NamedTuple):
-    """Where the method ended.
+    """Where the method ended."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (n,)
-    gap : float
-        Bound of how far the objective is above the least one, but for violations.
-    value : float
-        How far the objective is above its least value without inequalities.
-    violation : float
-        Largest value of a function, relative to what is allowed.
-    """
-
-    x: Array
-    gap: float
-    value: float
-    violation: float
+    x: Array  # shape (n,)
+    gap: float  # bound of how far the objective is above the least one, but for violations
+    value: float  # how far the objective is above its least value without inequalities
+    violation: float  # largest value of a function, relative to what is allowed

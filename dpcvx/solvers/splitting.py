@@ -156,27 +156,14 @@ class Splitting:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The iteration for one D: ``V = {p, s: s = b - G p}``, up to equalities, which R and r keep.
+    """The iteration for one D: ``V = {p, s: s = b - G p}`` up to equalities, which R and r keep."""
 
-    Attributes
-    ----------
-    root : ndarray, shape (n,)
-        Square roots of the weights.
-    G : ndarray, shape (m, N)
-    b : ndarray, shape (m,)
-    R : ndarray, shape (N, N)
-    r : ndarray, shape (N,)
-        The projection onto V has ``p = R (p0 + G'(b - s0)) + r``.
-    onto : ConeProjection
-        Onto the cones of all rows but equalities.
-    """
-
-    root: Array
-    G: Array
-    b: Array
-    R: Array
-    r: Array
-    onto: ConeProjection
+    root: Array  # shape (n,); square roots of the weights
+    G: Array  # shape (m, N)
+    b: Array  # shape (m,)
+    R: Array  # shape (N, N)
+    r: Array  # shape (N,); the projection onto V has ``p = R (p0 + G'(b - s0)) + r``
+    onto: ConeProjection  # onto the cones of all rows but equalities
 
     def mean(self, v: Array, sigma: Array) -> Array:
         """Mean of the last steps for v from sigma, in coordinates of weight one."""

@@ -57,21 +57,12 @@ class Minimization:
     derivatives G to :math:`(L I - G) / (L + D)`, whose norm in l1 is at most
     :math:`q_1 = (\|L I - H\|_1 + \sqrt n\, \varrho) / (L + D)` for G within :math:`\varrho` of H:
     the same holds with q_1, and :math:`\Delta` in l1.
-
-    Attributes
-    ----------
-    D : float
-    L : float
-    m : float
-        At most L.
-    steps : int
-        K.
     """
 
     D: float
     L: float
-    m: float
-    steps: int
+    m: float  # at most L
+    steps: int  # K
 
     @classmethod
     def close(cls, D: float, L: float, m: float) -> Minimization:
@@ -141,22 +132,12 @@ class ProximalStep:
               + \tfrac12 \| x - c \|_D^2
 
     which is :math:`\Pi_W^D(c - g / D)` for r = 0, what the projector has of the objective.
-
-    Attributes
-    ----------
-    projector : Projector
-    center : ndarray, shape (n,)
-        c, public.
-    D : ndarray, shape (n,)
-        Positive weights, public.
-    anchor : ndarray, shape (n,)
-        A public point of W, near which the step is expected.
     """
 
     projector: Projector
-    center: Array
-    D: Array
-    anchor: Array
+    center: Array  # shape (n,); c, public
+    D: Array  # shape (n,); positive weights, public
+    anchor: Array  # shape (n,); A public point of W, near which the step is expected
 
     def __call__(self, g: Array) -> Projection:
         """The step for gradient g, shape (n,)."""

@@ -28,23 +28,13 @@ _GROWTH = 1e6
 
 
 class Substituted(NamedTuple):
-    """``x = x0 + Z u`` and the rows that are left, ``s = d - C u`` in inequalities and cones.
+    """``x = x0 + Z u`` and the rows that are left, ``s = d - C u`` in inequalities and cones."""
 
-    Attributes
-    ----------
-    x0 : ndarray, shape (n,)
-    Z : csr_array, shape (n, p)
-    free : ndarray of int, shape (p,)
-        Components of x that are those of u.
-    C : csr_array, shape (m, p)
-    d : ndarray, shape (m,)
-    """
-
-    x0: Array
-    Z: sp.csr_array
-    free: Index
-    C: sp.csr_array
-    d: Array
+    x0: Array  # shape (n,)
+    Z: sp.csr_array  # shape (n, p)
+    free: Index  # shape (p,); components of x that are those of u
+    C: sp.csr_array  # shape (m, p)
+    d: Array  # shape (m,)
 
 
 def substituted(data: ConeData) -> Substituted | None:

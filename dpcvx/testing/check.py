@@ -141,14 +141,7 @@ class ObservedGate(PrivacyGate):
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What one agent released in a run, and was charged for it.
-
-    Attributes
-    ----------
-    seen : sequence of Observation
-    account : Account
-    calibrated : Calibrated or None
-    """
+    """What one agent released in a run, and was charged for it."""
 
     seen: Sequence[Observation]
     account: Account

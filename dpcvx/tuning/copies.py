@@ -50,23 +50,12 @@ _STREAM = 7
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """One copy of the proxy data.
+    """One copy of the proxy data."""
 
-    Attributes
-    ----------
-    proxy : mapping
-        Values for every private object.
-    judge : Judge
-    start : float
-        Gap of the initial point; infinite if it breaks a constraint with private data.
-    guess : float
-        Gap of the optimum for the proxy data; likewise.
-    """
-
-    proxy: Mapping[Private | str, Sealed] = field(repr=False)
+    proxy: Mapping[Private | str, Sealed] = field(repr=False)  # values for every private object
     judge: Judge = field(repr=False)
-    start: float
-    guess: float
+    start: float  # gap of the initial point; infinite if it breaks a constraint with private data
+    guess: float  # gap of the optimum for the proxy data; likewise
 
     def gap(self, solution: Solution, paid: float = 0.0) -> float:
         """How far a solution is above the optimum, with what it pays for what it misses.

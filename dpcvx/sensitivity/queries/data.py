@@ -21,12 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MomentsTerm(Query):
-    """An agent's term of a sum of second moments of records over all agents.
-
-    Attributes
-    ----------
-    scaled : Scaled
-    """
+    """An agent's term of a sum of second moments of records over all agents."""
 
     scaled: Scaled
 
@@ -119,14 +114,9 @@ class ReleasedData(Query):
     """The data themselves, one object after the other, for constraints that contain them.
 
     Asked for where they left before, with noise, and in runs without noise.
-
-    Attributes
-    ----------
-    count : int
-        Of their entries.
     """
 
-    count: int
+    count: int  # of their entries
     released = "data"
     by_entry = True
 

@@ -98,17 +98,10 @@ class CurvatureSums(OfRecords):
     """Trace and largest eigenvalue of the records' second derivatives at x, each cut to a limit.
 
     Over the limit, times a unit: see `dpcvx.model.record_curvature` for what one change does.
-
-    Attributes
-    ----------
-    x : ndarray, shape (n,)
-    limit : float
-        To which the trace of a record's second derivative is cut.
-    unit : float
     """
 
-    x: Array
-    limit: float
+    x: Array  # shape (n,)
+    limit: float  # to which the trace of a record's second derivative is cut
     unit: float
 
     released = "mean and largest curvature"
@@ -132,19 +125,11 @@ class LearnedGradient(OfRecords):
     """The gradient at x with contributions clipped to a learned multiple of the agent's clip.
 
     Divided by that multiple; and, as one more entry, how many records the clip shortens.
-
-    Attributes
-    ----------
-    x : ndarray, shape (n,)
-    multiple : float
-        Of the agent's clip, at which contributions are cut.
-    weight : float
-        What one record weighs in the last entry.
     """
 
-    x: Array
-    multiple: float
-    weight: float
+    x: Array  # shape (n,)
+    multiple: float  # of the agent's clip, at which contributions are cut
+    weight: float  # what one record weighs in the last entry
 
     released = "gradient and count"
 
