@@ -3,6 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dpcvx as dp
 from tests.model.agents import SECRETS, agent, load, x, y
@@ -225,6 +226,7 @@ MEANT = {
     "outer product": cp.sum(cp.multiply(np.ones((N, N)), cp.outer(flat, v))),
     "written out": cp.sum_squares(flow @ np.ones((1, N)) - v),
     "beside a matrix": cp.sum_squares(np.eye(N) + v - flow),
+    "a sparse column": cp.sum_squares(np.eye(N) + v + sp.csr_array(np.eye(N)[:, :1]) @ wide),
     "another length": cp.sum_squares(flow - w),
     "a scalar": cp.sum_squares(flow - v[0]),
 }

@@ -359,7 +359,9 @@ def before_ones(term: Any) -> Any:
     """Return the same of a matrix that meets another one: cvxpy multiplies both by ones."""
     if _is_kind(term, "MulExpression") and term.ndim == 2:
         for other, ones in (term.args, reversed(term.args)):
-            if isinstance(ones, cp.Constant) and 1 in ones.shape and np.all(ones.value == 1):
+            # Those of cvxpy are dense; entries of sparse matrices have no single truth.
+            dense = isinstance(ones, cp.Constant) and not sp.issparse(ones.value)
+            if dense and 1 in ones.shape and np.all(ones.value == 1):
                 return other
     return term
 
