@@ -2,12 +2,34 @@
 
 `power_flow` states a network as a private problem in one call. For an optimal power flow of your
 own, read a `Case` and `Zones`, declare `variables`, and put `zone_constraints`, `delivered` and
-`generation_cost` together as you like. Drawings are in `figures`, imported apart since matplotlib
-is slow to import. All quantities are in per unit unless a name says otherwise.
+`generation_cost` together as you like. `dc_power_flow` and its terms are the same for several hours
+in the direct-current approximation. Drawings are in `figures`, imported apart since matplotlib is
+slow to import. All quantities are in per unit unless a name says otherwise.
 """
 
 from .ac import AcCheck, Flow, ac_check, newton
 from .case import Case, read_case
+from .dc import (
+    DcVariables,
+    Store,
+    branch_limits,
+    dc_cost,
+    dc_delivered,
+    dc_flows,
+    dc_limits,
+    dc_variables,
+    generation_limits,
+    ramp_limits,
+    storage_limits,
+)
+from .dc_study import (
+    DcPowerFlow,
+    dc_ac_check,
+    dc_imbalance,
+    dc_optimum,
+    dc_power_flow,
+    dc_prices,
+)
 from .elastic import limits_in_the_way
 from .errors import CaseError, CaseWarning
 from .hidden import adjacency
@@ -21,6 +43,7 @@ from .model import (
     zone_constraints,
     zone_model,
 )
+from .profiles import read_profiles
 from .provenance import network_digest
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
@@ -37,6 +60,8 @@ __all__ = [
     "CaseError",
     "CaseWarning",
     "Central",
+    "DcPowerFlow",
+    "DcVariables",
     "Flow",
     "Outcome",
     "PowerFlow",
@@ -44,6 +69,7 @@ __all__ = [
     "Relaxation",
     "Run",
     "State",
+    "Store",
     "Table",
     "Variables",
     "Zones",
@@ -53,11 +79,23 @@ __all__ = [
     "adjacency",
     "angle_mismatch",
     "assess",
+    "branch_limits",
     "central",
     "cost_scale",
+    "dc_ac_check",
+    "dc_cost",
+    "dc_delivered",
+    "dc_flows",
+    "dc_imbalance",
+    "dc_limits",
+    "dc_optimum",
+    "dc_power_flow",
+    "dc_prices",
+    "dc_variables",
     "delivered",
     "flat_start",
     "generation_cost",
+    "generation_limits",
     "imbalance",
     "limits_in_the_way",
     "measure",
@@ -67,10 +105,13 @@ __all__ = [
     "newton",
     "optimum",
     "power_flow",
+    "ramp_limits",
     "read_case",
+    "read_profiles",
     "read_zones",
     "relaxation",
     "result_tables",
+    "storage_limits",
     "thermal_loading",
     "variables",
     "violations",

@@ -388,6 +388,29 @@ def loads_of(
     study: PowerFlow, result: dp.Result, loads: ModuleType | None
 ) -> tuple[State, Floats, Loads]:
     """Return the point of a run, and the loads at which it is checked; see `ac_check`."""
+    true = at_true_loads(result, loads)
+    case, state = study.case, network_state(study.case, study.zones, study.variables)
+    if true:
+        return state, study.load_scale * case.load, "true"
+    if any(agent.private for agent in study.problem.agents):
+        return state, served_loads(case, state), "served"
+    return state, study.load_scale * case.load, "public"
+
+
+def at_true_loads(result: dp.Result, loads: ModuleType | None) -> bool:
+    """Return whether a check is at true loads; refuse other words for it, and runs without point.
+
+    Parameters
+    ----------
+    result : dp.Result
+    loads : module or None
+        ``dp.not_private`` or None.
+
+    Raises
+    ------
+    dp.ModelError
+        As `ac_check` does.
+    """
     if loads is not None and loads is not dp.not_private:
         raise dp.ModelError(
             "loads= takes dp.not_private alone, for the true loads. Leave it out to check at loads "
@@ -397,12 +420,7 @@ def loads_of(
         raise dp.ModelError(
             f"The run ended as {result.status.name.lower()}, so there are no set points to check."
         )
-    case, state = study.case, network_state(study.case, study.zones, study.variables)
-    if loads is not None:
-        return state, study.load_scale * case.load, "true"
-    if any(agent.private for agent in study.problem.agents):
-        return state, served_loads(case, state), "served"
-    return state, study.load_scale * case.load, "public"
+    return loads is not None
 
 
 def served_loads(case: Case, state: State) -> Floats:

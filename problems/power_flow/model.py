@@ -26,7 +26,7 @@ Shared = Literal["voltage", "flow"]
 Objective = Literal["shed", "cost", "both"]
 # What squared imbalance costs beside generation: at 0.005 per unit, a bit more of it costs as much
 # as one of the dearest generator at full power.
-_IMBALANCE = 100.0
+IMBALANCE = 100.0
 Ints = NDArray[np.int64]
 
 
@@ -214,7 +214,7 @@ def zone_model(
         return cp.sum_squares(arrives - needed), constraints
     cost = generation_cost(case, zones, variables, zone)
     if objective == "both":
-        return cost + _IMBALANCE * cp.sum_squares(arrives - needed), constraints
+        return cost + IMBALANCE * cp.sum_squares(arrives - needed), constraints
     if not load.parameters():
         return cost, [*constraints, arrives == needed]
     for area in areas(case, zones, zone):
@@ -270,7 +270,7 @@ def zone_limits(case: Case, zones: Zones, variables: Variables, zone: int) -> li
 def _limits(
     case: Case, zones: Zones, variables: Variables, zone: int, *, relaxed: bool
 ) -> list[cp.Constraint]:
-    generators = _generators(case, zones, zone)
+    generators = generators_of(case, zones, zone)
     return [
         *_voltage_constraints(case, zones, variables, zone, relaxed),
         *_branch_constraints(case, zones, variables, zone),
@@ -425,7 +425,7 @@ def delivered(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.E
     cp.Expression, shape (own buses, 2)
         Columns P and Q in per unit, rows as in ``zones.buses[zone]``.
     """
-    generators = _generators(case, zones, zone)
+    generators = generators_of(case, zones, zone)
     own, branches, entries = zones.buses[zone], zones.branches[zone], variables.flows[zone]
     active = -cp.multiply(case.bus.gs[own], variables.w[own])
     reactive = cp.multiply(case.bus.bs[own], variables.w[own])
@@ -451,18 +451,32 @@ def generation_cost(case: Case, zones: Zones, variables: Variables, zone: int) -
     zone : int
         Index of the zone in ``zones.names``.
     """
-    generators = _generators(case, zones, zone)
+    return cost_of(case, generators_of(case, zones, zone), variables.pg, variables.qg)
+
+
+def cost_of(case: Case, generators: Ints, pg: cp.Expression, qg: cp.Expression) -> cp.Expression:
+    """Cost of some generators in $/h, times `cost_scale`.
+
+    Parameters
+    ----------
+    case : Case
+    generators : ndarray of int
+        Positions.
+    pg, qg : cp.Expression, shape (all generators,)
+        Power in per unit.
+    """
     if not len(generators):
         return cp.Constant(0.0)
     gen = case.gen
-    pg, qg = variables.pg[generators], variables.qg[generators]
     scale = cost_scale(case)
-    cost = _polynomial(pg, *(scale * c[generators] for c in (gen.c2, gen.c1, gen.c0)))
+    cost = _polynomial(pg[generators], *(scale * c[generators] for c in (gen.c2, gen.c1, gen.c0)))
     if any(c[generators].any() for c in (gen.q2, gen.q1, gen.q0)):
-        cost += _polynomial(qg, *(scale * c[generators] for c in (gen.q2, gen.q1, gen.q0)))
+        cost += _polynomial(
+            qg[generators], *(scale * c[generators] for c in (gen.q2, gen.q1, gen.q0))
+        )
     pieces = case.pieces
     own = np.isin(pieces.gen, generators)
-    for power, reactive in ((variables.pg, False), (variables.qg, True)):
+    for power, reactive in ((pg, False), (qg, True)):
         chosen = np.flatnonzero(own & (pieces.reactive == reactive))
         if len(chosen):
             cost += scale * _largest_piece(case, power, chosen)
@@ -482,7 +496,7 @@ def _polynomial(
     return cp.sum_squares(cp.multiply(np.sqrt(second), power)) + linear
 
 
-def _largest_piece(case: Case, power: cp.Variable, chosen: Ints) -> cp.Expression:
+def _largest_piece(case: Case, power: cp.Expression, chosen: Ints) -> cp.Expression:
     """Sum over generators of the largest of their pieces."""
     pieces = case.pieces
     gen, first, counts = np.unique(pieces.gen[chosen], return_index=True, return_counts=True)
@@ -492,7 +506,8 @@ def _largest_piece(case: Case, power: cp.Variable, chosen: Ints) -> cp.Expressio
     return cp.Constant(np.ones(len(gen))) @ cp.maximum(*lines)
 
 
-def _generators(case: Case, zones: Zones, zone: int) -> Ints:
+def generators_of(case: Case, zones: Zones, zone: int) -> Ints:
+    """Positions of the generators of a zone."""
     return np.flatnonzero(np.isin(case.gen.bus, zones.buses[zone]))
 
 

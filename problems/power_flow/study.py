@@ -160,13 +160,14 @@ def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variabl
             entries[places] = flow[branches]
         start[getattr(declared, end)] = entries
     gen = case.gen
-    links, power = case.links, _middle(gen.pmin, gen.pmax)
+    links, power = case.links, middle(gen.pmin, gen.pmax)
     power[links.end] = -(1 - links.loss1) * power[links.start] - links.loss0
     start[declared.pg] = power
-    start[declared.qg] = _middle(gen.qmin, gen.qmax)
+    start[declared.qg] = middle(gen.qmin, gen.qmax)
     return {variable: value for variable, value in start.items() if variable.size}
 
 
-def _middle(low: Floats, high: Floats) -> Floats:
+def middle(low: Floats, high: Floats) -> Floats:
+    """Return the middle of bounds, 0 where one of them is infinite."""
     bounded = np.isfinite(low) & np.isfinite(high)
     return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)
