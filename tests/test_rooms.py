@@ -1,5 +1,8 @@
 """The rooms of the package: their order, their number, and their picture."""
 
+import ast
+from collections import Counter
+
 import pytest
 
 from tests.rooms import (
@@ -73,6 +76,17 @@ def test_the_check_of_rooms_finds_what_breaks_their_order(house, file, text, fau
 def test_contributing_draws_the_rooms_as_they_are():
     drawn = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
     assert picture() in drawn, "python -m tests.rooms prints the picture that belongs there"
+
+
+def test_a_class_name_exists_once():
+    names = Counter(
+        node.name
+        for _, tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    # `dp.steps.Constant` and `dp.penalties.Constant`.
+    assert {name for name, count in names.items() if count > 1} == {"Constant"}
 
 
 def test_the_files_that_a_guarantee_rests_on_follow_from_what_derives_it(house):

@@ -1,25 +1,44 @@
 """What a plan guarantees against an observer who learns its last iterate and nothing else.
 
-`two_block` and `amplification` have the bounds; this module finds out whether, and with which
-constants, they hold for a model. They hold for what leaves in real numbers: hidden iterates are
-computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that same
-grid, which does not depend on anything private.
+`two_block` has the bounds of one use. This module composes them, and finds out whether, and with
+which constants, they hold for a model. They hold for what leaves in real numbers: hidden iterates
+are computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that
+same grid, which does not depend on anything private.
+
+Amplification by iteration: what users lose over a run of which the last iterate is released.
+
+`two_block` bounds what one use loses by the iterations after it. Several uses of one user do not
+add up when each is amplified up to the end: with A = [1 0], f = 0 and p passes over n users, the
+loss in the second coordinate is that of p shifts under np noises, p / n in the unit of `two_block`,
+while the sum of 1 / (np - jn) grows like log(p) / n. Proved are
+
+* composition, as if the iterate before the user's next use were released: every use is amplified
+  by the iterations up to the next one;
+* the chain over neighbors that differ in one use, all amplified up to the end, in which the roots
+  of the bounds add up; and the former for the first uses with the latter for the rest.
+
+The paper has one use per user only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..errors import PrivacyError
+from .._arguments import finite, is_int, show
+from ..errors import ModelError, PrivacyError
 from ..guard import frameless
-from .accounting import Composition, Price
-from .amplification import Mixture, Profile, Sampled, permuted, profile, sampled, stopped
-from .two_block import RULES, TwoBlock, bounds, refusal, step_interval
+from .accounting import Composition, Price, check_delta
+from .gaussian import gaussian_delta
+from .two_block import RULES, UP, TwoBlock, bounds, least, local_zcdp, refusal, step_interval
+
+Array = NDArray[np.float64]
+
 
 Order = Literal["fixed", "permutation", "stopping", "sampling"]
 ORDERS: tuple[Order, ...] = ("fixed", "permutation", "stopping", "sampling")
@@ -201,3 +220,232 @@ class LastIterate:
                 "step='contraction'"
             )
         return "A geometric bound needs a smaller beta: no step size contracts with this one"
+
+
+# Orders of Renyi divergences in conversions.
+_ORDERS = tuple(1 + np.geomspace(0.02, 1e5, 200))
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The loss of every user when users take turns in a fixed order and the last iterate is out.
+
+    Attributes
+    ----------
+    rho : ndarray, shape (users,)
+        By position; users that had no turn lose nothing.
+    local : ndarray, shape (users,)
+        If every iterate is visible.
+    """
+
+    rho: Array = field(repr=False)
+    local: Array = field(repr=False)
+
+    @property
+    def worst(self) -> int:
+        """Position of the user who loses most."""
+        return int(np.argmax(self.rho))
+
+    def price(self, delta: float, user: int | None = None) -> Price:
+        """Smallest provable epsilon for a user, by default the one who loses most."""
+        i = self.worst if user is None else user
+        return _gaussian_price(float(self.rho[i]), delta, amplified=self.rho[i] < self.local[i])
+
+    def epsilons(self, delta: float) -> Array:
+        """Epsilon by position."""
+        values, where = np.unique(self.rho, return_inverse=True)
+        return np.array([_gaussian_price(float(rho), delta).epsilon for rho in values])[where]
+
+
+def profile(
+    block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
+) -> Profile:
+    """Bounds by position for users who take turns, ``0, 1, ..., users - 1, 0, 1, ...``.
+
+    Parameters
+    ----------
+    block : TwoBlock
+    sensitivity : float
+        Bound of the change of every user's gradient between neighboring data.
+    sigma : float
+        Standard deviation of the noise in each component of x.
+    users : int
+    iterations : int, optional
+        One pass by default; several passes are multiples of `users`.
+
+    Raises
+    ------
+    PrivacyError
+        If the sensitivity is not finite, or sigma not positive.
+    """
+    total = _turns(users, iterations)
+    position = np.arange(users)
+    uses = np.maximum(0, (total - 1 - position) // users + 1)
+    last = np.maximum(0, total - 1 - position - (uses - 1) * users)
+    between = least(block, sensitivity, sigma, np.array([users - 1])).item()
+    # The chain over the last m uses, all amplified up to the end, after composition of the rest.
+    rho = np.where(uses > 0, np.inf, 0.0)
+    roots = np.zeros(users)
+    for m in range(1, int(uses.max()) + 1):
+        roots += np.sqrt(least(block, sensitivity, sigma, last + (m - 1) * users))
+        here = uses >= m
+        rho[here] = np.minimum(rho, (uses - m) * between + roots**2)[here]
+    local = uses * local_zcdp(block, sensitivity, sigma)
+    rho = np.minimum(rho * UP, local)
+    for values in (rho, local):
+        values.setflags(write=False)
+    return Profile(rho, local)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The loss of every user alike, when how many iterations follow a user is random.
+
+    The randomness must not depend on the data. It may become known: the bounds are those of
+    releasing it along with the final iterate.
+    """
+
+    rho: Array = field(repr=False)  # losses given the outcome
+    weight: Array = field(repr=False)  # probabilities of the outcomes
+    how: str
+
+    def delta(self, epsilon: float) -> float:
+        """The delta that goes with an epsilon: the mean of the Gaussian profiles."""
+        some = self.rho > 0
+        deltas = gaussian_delta(epsilon, np.sqrt(2 * self.rho[some]))
+        return min(1.0, float(self.weight[some] @ deltas) * UP)
+
+    def price(self, delta: float) -> Price:
+        """Smallest provable epsilon at `delta`."""
+        check_delta(delta)
+        name = f"mean of Gaussian profiles ({self.how})"
+        worst = _gaussian_price(float(self.rho.max()), delta)
+        low, high = 0.0, worst.epsilon
+        if not 0 < high < math.inf:
+            return Price(high, delta, name)
+        if self.delta(0.0) <= delta:
+            return Price(0.0, delta, name)
+        if self.delta(high) > delta:
+            return worst
+        while high - low > 1e-10 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return Price(high * UP, delta, name)
+
+
+def permuted(
+    block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
+) -> Mixture:
+    """Every user's loss if one uniform permutation, kept for all passes, fixes the order.
+
+    Permutations drawn anew for each pass are not covered. Arguments as in `profile`.
+    """
+    found = profile(block, sensitivity, sigma, users=users, iterations=iterations)
+    return Mixture(found.rho, np.full(users, 1 / users), "random permutation")
+
+
+def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) -> Mixture:
+    """Every user's loss in one pass that stops at a uniform number of N // 2 + 1 to N iterations.
+
+    The bound is that of user N // 2 + 1: those before have more iterations after them whatever the
+    number, and those after are left out more often. Arguments as in `profile`.
+    """
+    _turns(users, None)
+    outcomes = users - users // 2
+    rho = least(block, sensitivity, sigma, np.arange(outcomes))
+    return Mixture(rho, np.full(outcomes, 1 / outcomes), "random stopping")
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """The loss of every user alike, when each iteration draws its user uniformly at random.
+
+    Not in the paper. The uses compose as if the iterate before each next use were released, and the
+    Renyi divergence is that of the mixture over the draws, which may become known.
+
+    Attributes
+    ----------
+    rho : ndarray, shape (iterations,)
+        Loss of one use with 0, 1, ... iterations until the next use or the end.
+    users : int
+    """
+
+    rho: Array = field(repr=False)
+    users: int
+
+    def renyi(self, alphas: Sequence[float]) -> Array:
+        """Bounds of the Renyi divergence at some orders. Quadratic in the iterations."""
+        for alpha in alphas:
+            _check_order(alpha)
+        order = np.asarray(alphas, float)
+        N, q = len(self.rho), 1 / self.users
+        unused = (1 - q) ** np.arange(N)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            # All moments less 1: of a use by the iterations until the next one or the end, and
+            # `moment[m]` of all that follows a use with m iterations left after it.
+            use = np.expm1((order - 1) * order * self.rho[:, None])
+            drawn = q * unused[:, None]
+            moment = np.empty((N, len(order)))
+            for m in range(N):
+                later = use[:m] + (1 + use[:m]) * moment[:m][::-1]
+                moment[m] = unused[m] * use[m] + (drawn[:m] * later).sum(axis=0)
+            bound = np.log1p((drawn * moment[::-1]).sum(axis=0)) / (order - 1)
+        return np.where(np.isnan(bound), np.inf, bound) * (1 + 1e-9)
+
+    def price(self, delta: float) -> Price:
+        """Smallest epsilon at `delta` over a grid of orders."""
+        check_delta(delta)
+        name = "Renyi divergence (random sampling)"
+        if self.rho.max() == 0:
+            return Price(0.0, delta, name)
+        orders = [alpha for alpha in _ORDERS if alpha * (alpha - 1) * self.rho[0] < 600]
+        if not orders:
+            return Price(math.inf, delta, name)
+        return Price(_converted(orders, self.renyi(orders), delta), delta, name)
+
+
+def sampled(
+    block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int
+) -> Sampled:
+    """Every user's loss if each iteration draws its user uniformly, with replacement.
+
+    Arguments as in `profile`.
+    """
+    total = _turns(users, iterations)
+    return Sampled(least(block, sensitivity, sigma, np.arange(total)), users)
+
+
+def _converted(
+    orders: Sequence[float], divergences: Sequence[float] | Array, delta: float
+) -> float:
+    from dp_accounting.rdp import compute_epsilon
+
+    if delta == 0:
+        return math.inf
+    return float(compute_epsilon(list(orders), list(divergences), delta)[0]) * UP
+
+
+def _gaussian_price(rho: float, delta: float, amplified: bool = True) -> Price:
+    price = Composition(mu2=2 * rho).price(delta)
+    if amplified and rho > 0:
+        return Price(price.epsilon, delta, "Gaussian bound, amplified by iteration")
+    return price
+
+
+def _turns(users: int, iterations: int | None) -> int:
+    if not is_int(users, 1):
+        raise ModelError(f"users must be a whole number of at least 1, got {show(users)}.")
+    if iterations is None:
+        return users
+    if not is_int(iterations, 1):
+        raise ModelError(
+            f"iterations must be a whole number of at least 1, got {show(iterations)}."
+        )
+    return int(iterations)
+
+
+def _check_order(alpha: float) -> None:
+    if not (finite(alpha) and alpha > 1):
+        raise PrivacyError(
+            f"The order alpha of a Renyi divergence must be above 1, got {show(alpha)}."
+        )

@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 
 import dpcvx as dp
-from dpcvx.privacy.amplification import Mixture
+from dpcvx.privacy.last_iterate import Mixture
 from dpcvx.privacy.two_block import TwoBlock
 
 

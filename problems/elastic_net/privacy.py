@@ -1,6 +1,6 @@
 """What users lose: if every iterate is visible, and if an observer learns the last one only.
 
-By the formulas of `dpcvx.privacy.amplification`. Plans state the same of their runs, for the
+By the formulas of `dpcvx.privacy.last_iterate`. Plans state the same of their runs, for the
 observer that they are made for.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
+from dpcvx.privacy.last_iterate import permuted, profile, sampled, stopped
 
 from .printed import corollary_6_2, corollary_7_3
 from .setting import Setting

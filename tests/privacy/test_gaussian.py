@@ -9,8 +9,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
-from dpcvx.privacy.amplification import Mixture
 from dpcvx.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, laplace_mu
+from dpcvx.privacy.last_iterate import Mixture
 
 DELTAS = [1e-300, 1e-50, 1e-12, 1e-6, 1e-3, 0.1, 0.9]
 

@@ -1,6 +1,6 @@
 """Plans whose last iterate alone leaves: their constants, refusals, secrecy, ledger and losses.
 
-Constants are computed here from plain matrices, and losses by `dpcvx.privacy.amplification`, whose
+Constants are computed here from plain matrices, and losses by `dpcvx.privacy.last_iterate`, whose
 formulas have tests of their own.
 """
 
@@ -22,7 +22,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.gradient_admm import GradientADMM
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
+from dpcvx.privacy.last_iterate import permuted, profile, sampled, stopped
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import PublicCoins, source_for
 from dpcvx.privacy.two_block import TwoBlock, step_interval

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 
 import dpcvx as dp
-from dpcvx.privacy.amplification import Mixture, permuted
+from dpcvx.privacy.last_iterate import Mixture, permuted
 from dpcvx.privacy.two_block import TwoBlock, refusal
 from problems.elastic_net.printed import corollary_6_2, corollary_7_3, corollary_8_3, largest_order
 from tests.privacy.two_blocks import (

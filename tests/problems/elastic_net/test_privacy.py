@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import permuted
+from dpcvx.privacy.last_iterate import permuted
 from dpcvx.privacy.two_block import bounds, local_zcdp
 from problems.elastic_net.privacy import by_iterations, by_position, epsilon_of
 from problems.elastic_net.setting import Setting

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import ElasticNet as Reference
 
 import dpcvx as dp
-from dpcvx.privacy.amplification import profile
+from dpcvx.privacy.last_iterate import profile
 from problems.elastic_net.setting import C1, C2, Setting
 from problems.elastic_net.study import DELTA, elastic_net, losses, optimum, regularizer
 from problems.elastic_net.users import made_users

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
+from dpcvx.privacy.last_iterate import permuted, profile, sampled, stopped
 from dpcvx.privacy.two_block import TwoBlock, bounds, local_zcdp
 from tests.privacy.two_blocks import Instance, flat, least, random_instances, renyi, seeds, table_1
 
