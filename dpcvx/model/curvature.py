@@ -156,6 +156,8 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     """Of a term; with `single`, of what reads one record."""
+    if straight(form, term.atom):
+        return []
     squares, found = _squares_above(form, term), []
     for part in [term] if squares is None else squares:
         peak, argument = _peak(form, part), part.atom.args[0]
@@ -242,13 +244,47 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
     view = affine_view(form, u)
     if view is not None:
         return None if view.F is None else stretch(view.F)
-    total = 0.0 if u.F is None else _below(u.F)
+    total = 0.0 if u.F is None else _of_record(form, u) if single else _below(u.F)
+    apart = single and u.F is not None and _apart(form, u)
     for j, M in u.terms:
         product = _product_stretch(form, form.atoms[j], single)
         if product is None:
             return None
-        total += _below(M) * product
+        added = _below(M) * product
+        # Of other variables than those that the product has, as an intercept is.
+        total = math.hypot(total, added) if apart else total + added
     return total
+
+
+def _of_record(form: NormalForm, u: Combination) -> float:
+    """Bound of the spectral norm of the rows of u.F that one record has."""
+    assert u.F is not None
+    squares = np.asarray(csr(u.F).power(2).sum(axis=1)).ravel()
+    counts = {form.private[k].shape[0] for j, _ in u.terms for k in form.reach(form.atoms[j])[1]}
+    if len(counts) != 1 or squares.size % (rows := counts.pop()):
+        return _below(u.F)
+    return math.sqrt(float(squares.reshape(-1, rows).sum(axis=0).max(initial=0.0)))
+
+
+def _apart(form: NormalForm, u: Combination) -> bool:
+    """Whether the one product in u is of other variables than its affine part."""
+    if len(u.terms) != 1:
+        return False
+    views = [affine_view(form, a) for a in form.atoms[u.terms[0][0]].args]
+    parts = [csr(v.F).indices for v in views if v is not None and v.F is not None]
+    if u.F is None or None in views or not parts:
+        return False
+    return not np.isin(csr(u.F).indices, np.concatenate(parts)).any()
+
+
+def straight(form: NormalForm, atom: Atom) -> bool:
+    """Whether an atom is affine in x for all data: a product of which one factor has variables."""
+    if atom.rule.product is None:
+        return not form.reach(atom)[0]
+    moving = [u for u in atom.args if form.reach(replace(atom, args=(u,)))[0]]
+    return len(moving) <= 1 and all(
+        straight(form, form.atoms[j]) for u in moving for j, _ in u.terms
+    )
 
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:

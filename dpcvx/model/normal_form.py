@@ -157,6 +157,11 @@ class Clip:
         """The atom whose cotangent is scaled, or that of one argument of it."""
         return (self.atom, None) if self.beside is None else self.beside.place
 
+    def scores(self, form: NormalForm) -> int:
+        """How many columns the product has: the scores of one record."""
+        shape = form.atoms[self.atom].shape
+        return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
+
     def scaled(self, lengths: Array, rows: Array) -> Array:
         """Cotangents of single rows, scaled down as far as needed.
 

@@ -147,12 +147,7 @@ class Sensitivity:
         Those of a convex loss of one score per record do: the slope in the score is monotone, and
         stays so when it is cut off. Those of several scores may not.
         """
-
-        def one_score(clip: Clip) -> bool:
-            shape = form.atoms[clip.atom].shape
-            return len(shape) < 2 or shape[0 if clip.turned else 1] == 1
-
-        return all(one_score(clip) for clip in self.clips)
+        return all(clip.scores(form) == 1 for clip in self.clips)
 
     def renamed(self, form: NormalForm) -> Sensitivity:
         """The same for an agent with data of other names; what is bounded once is known to both.

@@ -41,13 +41,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..model.curvature import straight
 from ..model.matrices import has_entries
 from ..model.normal_form import Clip, NormalForm
 from ..model.quadratic import Term
@@ -190,6 +191,41 @@ class Contributions:
     def names(self) -> tuple[str, ...]:
         """Atoms of the terms, as users write them."""
         return tuple(dict.fromkeys(term.atom.written for term in self.terms))
+
+    @cached_property
+    def scores(self) -> int | None:
+        """How many numbers of one record its losses bend in; None where it is not known.
+
+        These are affine in x for all data, as ``X @ w`` is, and so are the others that meet them
+        in one atom. Second derivatives of a record's losses have at most that rank.
+        """
+        if self.rows is None:
+            return None
+        form, seen, total = self.form, set[int](), 0
+        places = {id(atom): j for j, atom in enumerate(form.atoms)}
+        due = [places[id(term.atom)] for term in self.terms]
+        while due:
+            j = due.pop()
+            atom = form.atoms[j]
+            if j in seen or straight(form, atom):
+                continue
+            seen.add(j)
+            for u in atom.args:
+                if not form.reach(replace(atom, args=(u,)))[0]:
+                    continue
+                inner = [i for i, _ in u.terms if form.reach(form.atoms[i])[0]]
+                bent = [i for i in inner if not straight(form, form.atoms[i])]
+                due += bent
+                if u.F is not None or len(bent) < len(inner):
+                    size = math.prod(u.shape)
+                    total += size if size % self.count else size // self.count
+        return total
+
+    @property
+    def smooth(self) -> bool:
+        """Whether all atoms on the way from the records' scores to the losses are smooth."""
+        reached = [atom for atom in self.form.atoms if all(map(bool, self.form.reach(atom)))]
+        return all(atom.rule.smooth for atom in reached)
 
     @property
     def count(self) -> int:
