@@ -21,6 +21,7 @@ from .algorithms.gradient_admm import GradientADMM
 from .algorithms.gradient_tracking import GradientTracking
 from .algorithms.learned_scale import LearnScale
 from .algorithms.linearized_admm import LinearizedADMM
+from .algorithms.objective_perturbation import ObjectivePerturbation
 from .algorithms.one_shot import OneShot
 from .algorithms.primal_dual import PrimalDual
 from .algorithms.resource_admm import ResourceADMM
@@ -97,6 +98,7 @@ __all__ = [
     "LinearizedADMM",
     "LoopbackOwners",
     "ModelError",
+    "ObjectivePerturbation",
     "OneShot",
     "Owner",
     "Plan",

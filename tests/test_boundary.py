@@ -55,8 +55,8 @@ IMPORTERS = {
     "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},
     "dpcvx.testing.worst_neighbor": {"testing.check"},
     "dpcvx.privacy.noise": {"privacy", "run.gate", "testing.check"},
-    "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism"},
-    "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism"},
+    "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism", "privacy.linear_term"},
+    "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism", "privacy.linear_term"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {
         "privacy",

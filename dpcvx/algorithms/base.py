@@ -247,6 +247,10 @@ class Requirements:
     secret : SecretSums or None
         Where agents send nothing but terms of sums that are formed in secret, so that noise may be
         split over them.
+    perturbed : float or None
+        Agents minimize their objectives with a random linear term, and with a quadratic of this
+        weight; see `dpcvx.privacy.linear_term`. None for other methods; not a number where it is
+        open.
     """
 
     convex: bool
@@ -264,6 +268,7 @@ class Requirements:
     limits: bool = False
     as_written: bool = False
     secret: SecretSums | None = None
+    perturbed: float | None = None
 
     def factors(self, rounds: int) -> tuple[float, ...]:
         """What noise of the first rounds is multiplied by, next to that of the others.

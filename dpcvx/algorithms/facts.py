@@ -136,6 +136,10 @@ class PublicFacts(Protocol):
         """
         ...
 
+    def regularization(self) -> float:
+        """Return the weight of the quadratic that objective perturbation adds."""
+        ...
+
     def in_turn(self, agents: Sequence[int]) -> PublicFacts:
         """Return the facts about the sum of these agents' objectives, one of whom steps at once."""
         ...

@@ -16,6 +16,7 @@ from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.objective_perturbation import ObjectivePerturbation
 from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..algorithms.resource_admm import ResourceADMM
@@ -33,6 +34,7 @@ from .clipping import with_clips
 from .forecast import SQUARED, noise_over_signal
 from .learning import asked_scale, refused, with_learning
 from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
+from .perturbation import with_perturbation
 from .response import Response
 from .responses import Selection, Study, predicted_gap, published, study
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of
@@ -95,11 +97,17 @@ def choose(
         request, known = _as_written(problem, request, noisy)
     elif any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
+    elif isinstance(request.algorithm, ObjectivePerturbation):
+        if request.chooses_noise:
+            request = replace(request, mechanism="laplace")
     elif not named:
         given = request
         request, known = _method(problem, request, noisy, known)
         if request.mechanism is None and any(agent.private for agent in problem.agents):
             request = _without_noise(problem, given, request, known)
+        pure = with_perturbation(problem, known, given) if noisy and known is not None else None
+        if pure is not None and known is not None and not known.linear:
+            return _filled(replace(pure, release="each_step")), known
         if noisy and request.epsilon is not None and known is not None and not known.linear:
             if given.release != "once" and _summable(known.program):
                 learned = with_learning(problem, known, _stepwise(problem, given, True))

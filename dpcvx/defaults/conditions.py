@@ -22,6 +22,7 @@ from ..model.quadratic import is_quadratic_given_data
 from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.certificate import Sensitivity
 from .landscape import Landscape, landscape, summed
+from .perturbation import regularization
 from .predicted import chosen_penalty, chosen_step, constant_step, longest, require_scale
 
 Array = NDArray[np.float64]
@@ -137,6 +138,7 @@ class RunFacts:
     program: Program
     conditions: Conditions
     turns: tuple[int, ...] = ()  # positions of agents of whom one steps at once; empty for all
+    agents: Agents = ()
 
     @cached_property
     def scene(self) -> Landscape:
@@ -191,6 +193,13 @@ class RunFacts:
     def require_scale(self) -> None:
         """See `dpcvx.defaults.predicted.require_scale`."""
         require_scale(self.program, self.scene)
+
+    def regularization(self) -> float:
+        """See `dpcvx.defaults.perturbation.regularization`."""
+        epsilon = self.conditions.release_epsilon
+        if math.isinf(epsilon):  # without noise, nothing has to hide what a record bends
+            return 0.0
+        return regularization(self.agents, epsilon, self.scene.distance)
 
     def in_turn(self, agents: Sequence[int]) -> RunFacts:
         """Return the facts about the sum of these agents' objectives."""

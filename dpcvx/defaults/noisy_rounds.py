@@ -24,6 +24,7 @@ from ..plan.checks import check_long
 from ..plan.noise import require_delta, truncated, with_noise
 from ..plan.request import Declared, Mechanisms, Noises, asked_of
 from ..privacy.last_iterate import LastIterate
+from ..privacy.mechanism import Laplace
 from .clipping import grows
 from .conditions import conditions
 from .forecast import of_steps
@@ -192,7 +193,13 @@ def calibrated(
             ratios = [time * w for time in times for w in needs.weights][needs.free :]
             exposed = needs.releases // len(needs.weights) * share
         mechanism = asked.mechanism
-        return multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))
+        # Only epsilon at delta 0 can be divided between a linear term and what it rests on.
+        pure = needs.perturbed is not None and isinstance(mechanism, Laplace)
+        return multiplied(
+            asked,
+            delta,
+            lambda e, d: mechanism.for_total(exposed, e, 0.0 if pure else d, ratios),
+        )
 
     pairs = [(requested[agent.name], agent.share) for agent in agents]
     multipliers = [asked and multiplier(asked, share) for asked, share in pairs]

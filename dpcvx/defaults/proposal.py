@@ -163,10 +163,12 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     if noisy and isinstance(algorithm, FederatedGradient) and algorithm.sharing is None:
         why = in_secret(agents, public, draft.releases)
         selection = selection.chosen("sharing", why) if why else selection
-    if noisy and not selection.forecast and MomentsTerm not in draft.needs.queries:
+    steps = MomentsTerm not in draft.needs.queries and draft.needs.perturbed is None
+    if noisy and not selection.forecast and steps:
         forecast = of_steps(agents, public, draft.releases)
         selection = replace(selection, forecast=forecast)
-    return replace(draft, algorithm=algorithm.propose(RunFacts(program, public))), selection
+    facts = RunFacts(program, public, agents=agents)
+    return replace(draft, algorithm=algorithm.propose(facts)), selection
 
 
 def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:

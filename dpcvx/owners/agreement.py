@@ -16,7 +16,7 @@ from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_plan import AgentPlan
 from ..plan.banner import WIDTH, moved
-from ..plan.noise import priced
+from ..plan.noise import perturbed, priced
 from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import SplitNoise
@@ -340,6 +340,8 @@ def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     first = needs.factors(offer.rounds) if len(needs.first) < offer.rounds else None
     if (noise.weights, noise.free, noise.first) != (needs.weights, needs.free, first):
         raise refused("malformed", "noise")
+    if noise.linear is not None or (needs.perturbed is not None and not needs.perturbed >= 0):
+        raise refused("malformed", "noise")
     if noise.level is not None or noise.truncation is not None:
         raise refused("method", "noise that is charged as a whole")
     split = noise.split
@@ -420,9 +422,11 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
         checks.check_affine((agent,), algorithm, noise is not None, once)
     checks.check_terms(_alone(local), algorithm)
     if noise is not None:
-        agent = _priced(agent, noise, offer, policy)
         if not once:
             checks.check_queries((agent,))
+        if needs.perturbed is not None:
+            (agent,) = perturbed((agent,), needs.perturbed)
+        agent = _priced(agent, noise, offer, policy)
         _check_held(agent, noise, offer)
     checks.check_start(agent, once)
     return AgentPart(

@@ -20,6 +20,7 @@ from ..algorithms.federated_gradient import FederatedGradient, Moved
 from ..algorithms.joint import AtPoint
 from ..algorithms.learned_scale import QUESTIONS, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.objective_perturbation import Minimize, ObjectivePerturbation
 from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.primal_dual import PrimalDual
@@ -129,7 +130,8 @@ def require_account(said: FinalAccount, local: LocalProgram, t: int, diverged: b
 
 def _is_charge(entry: Entry, t: int) -> bool:
     sizes = (entry.multiplier, entry.sensitivity, entry.grid)
-    known = entry.mechanism in MECHANISMS and entry.stated is None
+    pure = entry.stated is None or (0 < entry.stated[0] < HUGE and entry.stated[1] == 0)
+    known = entry.mechanism in MECHANISMS and pure
     inside = 0 <= entry.round <= t and entry.step >= 1
     return known and inside and all(0 <= x < HUGE for x in sizes) and entry.multiplier > 1 / HUGE
 
@@ -161,6 +163,8 @@ def _replies(
             return _is_vector(terms.slope, n) and terms.curvature.shape == (n, n)
         case Question(sums=SecretSum(), size=size), LeftInShares() if central:
             return _is_term(said.slope, size) and said.curvature.shape == (n, n)
+        case Minimize(), _:
+            return _is_vector(said, n)
         case ScaleQuestion(), _:
             return _is_vector(said, asked.answers)
         case Question(sums=None, size=size), _ if not central:
@@ -225,6 +229,8 @@ def _sensible(
         return isinstance(message, Inbox) and _inbox(message, shared, parties)
     if isinstance(algorithm, FederatedAveraging):
         return isinstance(message, tuple) and len(message) == 2 and _heard(*message, k, parties)
+    if isinstance(message, Minimize):
+        return k == 0 and isinstance(algorithm, ObjectivePerturbation)
     if isinstance(message, ScaleQuestion):
         positive = 1 / HUGE < message.limit < HUGE and 1 / HUGE < message.unit < HUGE
         learns = isinstance(algorithm, FederatedGradient) and algorithm.scale is not None

@@ -56,7 +56,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             plan=plan.fingerprint,
             algorithm=plan.algorithm,
             revision=REVISIONS[type(plan.algorithm)],
-            noise=agent.noise,
+            noise=agent.noise and agent.noise.asked,
             rounds=plan.rounds,
             release=plan.release,
             observer=plan.observer,

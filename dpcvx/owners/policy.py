@@ -29,7 +29,7 @@ from . import wire
 # Methods that an owner takes part in unless its policy names others.
 METHODS = (
     "ADMM", "DecentralizedGradient", "FederatedAveraging", "FederatedGradient", "LinearizedADMM",
-    "OneShot", "PrimalDual",
+    "ObjectivePerturbation", "OneShot", "PrimalDual",
 )  # fmt: skip
 
 

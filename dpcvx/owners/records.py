@@ -27,6 +27,7 @@ from ..algorithms.gradient_tracking import GradientTracking
 from ..algorithms.learned_scale import LearnScale, ScaleQuestion
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.networks import Network
+from ..algorithms.objective_perturbation import Minimize, ObjectivePerturbation
 from ..algorithms.on_networks import Inbox
 from ..algorithms.one_shot import Found, Left, LeftInShares, MomentsQuestion, OneShot
 from ..algorithms.penalties import PenaltyRule
@@ -42,6 +43,7 @@ from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..model.spec import Asserted, PrivateSpec
 from ..privacy.entries import Entry
+from ..privacy.linear_term import LinearTerm
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
@@ -49,7 +51,7 @@ from ..privacy.truncation import Truncation
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
 from ..sensitivity.queries.gradients import Gradient, Step, Summand
 from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
-from ..sensitivity.queries.solutions import LocalSolution
+from ..sensitivity.queries.solutions import LocalSolution, PerturbedMinimizer
 from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled
 from . import messages
@@ -61,6 +63,7 @@ REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
     ADMM: 1,
     FederatedAveraging: 1,
     FederatedGradient: 1,
+    ObjectivePerturbation: 1,
     OneShot: 1,
     DecentralizedGradient: 1,
     PrimalDual: 1,
@@ -68,7 +71,7 @@ REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
 # Of these an owner can derive by itself what one change does to the answer.
 _QUERIES = {
     Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData, RecordsAbove,
-    CurvatureSums, LearnedGradient,
+    CurvatureSums, LearnedGradient, PerturbedMinimizer,
 }  # fmt: skip
 _SECRET = "its agents draw secret numbers, which no ledger keeps for a restart"
 _CONVEX = "its guarantee rests on points that nobody sees, and a coordinator sees what it likes"
@@ -135,11 +138,13 @@ RECORDS: Mapping[str, type] = {
     "noise": Calibrated,
     "split": SplitNoise,
     "limit": Truncation,
+    "linear term": LinearTerm,
     # Methods, and what they are made of.
     "LinearizedADMM": LinearizedADMM,
     "ADMM": ADMM,
     "FederatedAveraging": FederatedAveraging,
     "FederatedGradient": FederatedGradient,
+    "ObjectivePerturbation": ObjectivePerturbation,
     "OneShot": OneShot,
     "DecentralizedGradient": DecentralizedGradient,
     "PrimalDual": PrimalDual,
@@ -164,6 +169,7 @@ RECORDS: Mapping[str, type] = {
     "scale question": ScaleQuestion,
     "moments question": MomentsQuestion,
     "scaled": Scaled,
+    "minimize": Minimize,
     "moved": Moved,
     "found": Found,
     "left": Left,

@@ -74,6 +74,10 @@ class AgentPlan:
         # It shares no blocks with the program, whose projectors serve public computations.
         return Projector(self.program.constraints, self.name)
 
+    def proximal(self) -> Projector:
+        """Return the same with the terms of the objective that proximal steps minimize."""
+        return Projector(self.program.constraints, self.name, self.program.rest)
+
     @property
     def kind(self) -> Hashable:
         """Equal for agents that differ in names, slots and data only; for as long as they exist."""

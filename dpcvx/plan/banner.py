@@ -230,6 +230,15 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
             f"sensitivity of what is released: {at_most(agent.publication.sensitivity)} in "
             f"l{entry.norm}, in units of the noise scales"
         )
+    term = None if agent.noise is None else agent.noise.linear
+    if term is not None:
+        gradient = term.sensitivity / term.scale
+        rest = term.epsilon - gradient - term.covering
+        said.append(
+            f"of epsilon {term.epsilon:.4g}, {gradient:.4g} is for the gradient, {rest:.4g} for "
+            f"what one change bends next to a rest of strong convexity {term.convexity:.4g}, and "
+            f"{term.covering:.4g} for how exact the minimizer is"
+        )
     return "; ".join(filter(None, said)) or "nothing that is released depends on its data"
 
 

@@ -36,7 +36,7 @@ from .agent_plan import (
 )
 from .fingerprint import fingerprint_of
 from .guarantee import Guarantee, no_guarantee
-from .noise import budgeted, check_secret, priced, split, truncated, with_noise
+from .noise import budgeted, check_secret, perturbed, priced, split, truncated, with_noise
 from .request import CompleteRequest, Noises, Request, asked_of
 from .stated import make_guarantee
 from .terms import Terms, releases_of
@@ -270,6 +270,8 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         )
     elif request.violation_probability == 0 and draft.noisy:
         agents = truncated(agents, draft.delta)
+    if draft.noisy and needs.perturbed is not None and needs.perturbed >= 0:  # it may be open
+        agents = perturbed(agents, needs.perturbed)
     if draft.noisy and needs.secret is not None:
         agents = _split(agents, needs.secret, draft.program, draft.rounds)
     return replace(draft, agents=agents)

@@ -16,6 +16,7 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from ..privacy.split_noise import require_three, split_noise
 from ..privacy.truncation import truncation
+from ..sensitivity.queries.solutions import perturbation_bounds
 from .agent_plan import AgentPlan, Agents, composed
 from .checks import check_long
 from .request import Declared, Noises
@@ -139,6 +140,46 @@ def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     size = sum(spec.size for spec in agent.program.form.private)
     cut = truncation(mechanism.norm, size, price.epsilon, spent, delta)
     return replace(noise, truncation=cut)
+
+
+def perturbed(agents: Agents, regularization: float) -> Agents:
+    """Return the agents with random linear terms in their objectives, at the price of their noise.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        With their noise, of which a release costs the inverse of its multiplier.
+    regularization : float
+        Weight of the quadratic that is added to each objective.
+
+    Raises
+    ------
+    PrivacyError
+        If noise is not Laplace noise, or the price leaves no room for a linear term.
+    """
+    return tuple(
+        replace(agent, noise=_perturbed(agent, agent.noise, regularization))
+        if agent.noise is not None and agent.bound > 0
+        else agent
+        for agent in agents
+    )
+
+
+def _perturbed(agent: AgentPlan, noise: Calibrated, regularization: float) -> Calibrated:
+    if not isinstance(noise.mechanism, Laplace):
+        raise PrivacyError(
+            f"dp.ObjectivePerturbation has a guarantee at delta=0, and {noise.mechanism} noise has "
+            "none. Leave mechanism= out, or write mechanism='laplace'."
+        )
+    epsilon = 1 / noise.multiplier
+    term = perturbation_bounds(agent).term(epsilon, regularization)
+    if term is None:
+        raise PrivacyError(
+            f"dp.ObjectivePerturbation(regularization={regularization:.6g}) leaves agent "
+            f"'{agent.name}' no noise at epsilon={epsilon:.6g}: one record may bend its objective "
+            "by as much as all that is left. Write a larger regularization=, or leave it out."
+        )
+    return replace(noise, multiplier=1 / term.covering, linear=term)
 
 
 def priced(agents: Agents, count: int, delta: float) -> Agents:

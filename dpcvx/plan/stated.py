@@ -56,6 +56,10 @@ BY_PERSON = (
     "If max_rows_per_person= is declared, all rows of one person have one identifier, and take the "
     "place of the one row above. Neighboring data have the same people in the same rows."
 )
+CERTIFIED = (
+    "Minimizers leave with noise that covers how far their certificates allow them to be from the "
+    "exact ones. Whether a search ends is not hidden; it ends for all data that are numbers."
+)
 CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
 # Where agents with private data have variables that they may decide about with `Result.own`.
 OWN = (
@@ -142,6 +146,8 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
         said = f"{' or '.join(kinds)} noise of each agent's own; {released}"
     else:
         scales = " and ".join(at_least(first.multiplier * w) for w in first.weights)
+        if first.linear is not None:
+            return f"a random linear term in each objective (objective perturbation); {released}"
         said = (
             f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
             f"sensitivity{_fading(first, once)}; {released}"
@@ -165,6 +171,8 @@ def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) 
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
     if any(_by_person(agent) for agent in agents):
         said.append(BY_PERSON)
+    if any(agent.noise is not None and agent.noise.linear is not None for agent in agents):
+        said.append(CERTIFIED)
     if any(agent.sensitivity is not None and agent.program.decides for agent in agents):
         said.append(OWN_GROUPED if grouped else OWN)
     expected = [f"'{name}'" for agent in agents for name in agent.expects]
@@ -188,7 +196,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
     """What one agent's data are protected by; `own`: other agents have other noise."""
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
-    bound = known.bound(chosen.mechanism.norm)
+    bound = known.bound(chosen.norm)
     scale, noise = _noise(chosen, agent, bound.value)
     moved, tight = bound.value, bound.tight
     if agent.program.as_written and agent.publication is not None:
@@ -201,7 +209,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
         adjacency={s.name: str(s.adjacency) for s in known.private},
         changes=changes(known.private),
         epsilon=price.epsilon,
-        norm=chosen.mechanism.norm,
+        norm=chosen.norm,
         sensitivity=moved,
         tight=tight,
         certificate="asserted" if _claims(agent) else known.certificate,
@@ -221,6 +229,12 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
         return scale, published.noise(scale)
     if bound == 0:
         return 0.0, _NO_NOISE
+    term = calibrated.linear
+    if term is not None:
+        return term.scale, (
+            f"scale {at_least(term.scale)} of the l{term.norm} length of a random linear term; a "
+            f"quadratic of weight {term.regularization:.6g} is added"
+        )
     norm = calibrated.mechanism.norm
     found = dict.fromkeys(
         query.noise(agent, norm, times, lambda level: calibrated.grid(level, n).scale)

@@ -173,7 +173,8 @@ class Composition:
     def _with_stated(self, delta: float) -> Price:
         epsilon = math.fsum(e for e, _ in self.stated)
         left = delta - math.fsum(d for _, d in self.stated)
-        name = "sum of epsilons that were stated at a delta"
+        pure = all(d == 0 for _, d in self.stated)
+        name = "sum of pure epsilons" if pure else "sum of epsilons that were stated at a delta"
         if left < -1e-12 * delta:
             return Price(math.inf, delta, f"{name}, which together exceed this one")
         rest = replace(self, stated=())

@@ -134,7 +134,9 @@ class Account:
         PrivacyError
         """
         total = self._total
-        if loss.stated and not total.exposed and noise_of(total) != Composition():
+        # Without a delta of its own, a release costs its epsilon whatever was seen before.
+        shares = any(delta > 0 for _, delta in loss.stated)
+        if shares and not total.exposed and noise_of(total) != Composition():
             raise PrivacyError(
                 f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
                 "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
@@ -144,7 +146,7 @@ class Account:
             )
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
-        if calibrated.steady and calibrated.truncation is None:
+        if calibrated.steady and calibrated.stated is None:
             times = count * self.share
             return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
         return self._total.joined(calibrated.composed(count, each).repeated(self.share))

@@ -265,7 +265,7 @@ def _charge(account: Account, entry: Entry, noise: Calibrated | None) -> None:
     """Record one release in one account."""
     if noise is None:
         account.expose(entry)
-    elif noise.truncation is not None:
+    elif noise.stated is not None:
         account.charge_run(entry, noise.composed(1))
     else:
         account.charge(entry, noise)

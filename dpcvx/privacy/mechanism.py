@@ -26,6 +26,7 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
+from .linear_term import LinearTerm
 from .noise import (
     Grid,
     Integers,
@@ -188,6 +189,30 @@ class Calibrated:
     split: SplitNoise | None = field(default=None, repr=False)
     # Where noise has a limit: the limit, and the cost of a release, in place of the multiplier.
     truncation: Truncation | None = field(default=None, repr=False)
+    # Of objective perturbation: what is drawn before the minimizer is computed, and the cost of a
+    # release, in place of the multiplier, which is that of the noise on the minimizer.
+    linear: LinearTerm | None = field(default=None, repr=False)
+
+    @property
+    def norm(self) -> int:
+        """In which one change of what noise hides is measured."""
+        return self.mechanism.norm if self.linear is None else self.linear.norm
+
+    @property
+    def stated(self) -> tuple[float, float] | None:
+        """Epsilon and delta of a release that is known by such a pair only; None for others."""
+        if self.linear is not None:
+            return self.linear.epsilon, 0.0
+        if self.truncation is not None:
+            return self.truncation.epsilon, self.truncation.delta
+        return None
+
+    @property
+    def asked(self) -> Calibrated:
+        """As a request has it: plans and owners derive what a linear term needs by themselves."""
+        if self.linear is None:
+            return self
+        return replace(self, multiplier=1 / self.linear.epsilon, linear=None)
 
     @property
     def alone(self) -> Calibrated:
@@ -210,7 +235,7 @@ class Calibrated:
     @property
     def as_written(self) -> str:
         """Code for a mechanism with this noise, to six digits; empty where none has just it."""
-        if not self.steady or self.split or self.truncation or self.prepaid:
+        if not self.steady or self.split or self.stated or self.prepaid:
             return ""
         return f"dp.{type(self.mechanism).__name__}(noise_multiplier={self.multiplier:.6g})"
 
@@ -221,7 +246,9 @@ class Calibrated:
         weight = self.weights[max(0, step - 1) % len(self.weights)]
         multiplier = self._times(max(0, t - 1), weight)
         split = None if self.split is None else self.split.times(multiplier / self.multiplier)
-        return Calibrated(self.mechanism, multiplier, split=split, truncation=self.truncation)
+        return replace(
+            self, multiplier=multiplier, split=split, weights=(1.0,), free=0, first=(), level=None
+        )
 
     def _times(self, t: int, weight: float) -> float:
         """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
@@ -231,9 +258,8 @@ class Calibrated:
     def composed(self, count: int, each: int = 1) -> Composition:
         """The first `count` releases, of which every round has `each`."""
         compose = self.mechanism.compose
-        if self.truncation is not None:
-            pair = self.truncation.epsilon, self.truncation.delta
-            return Composition(stated=(pair,)).repeated(count)
+        if self.stated is not None:
+            return Composition(stated=(self.stated,)).repeated(count)
         if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)

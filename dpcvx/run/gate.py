@@ -64,6 +64,16 @@ class Charge:
     grid: Grid | None  # grid and noise of the (scaled) values; None for exact values
 
 
+@dataclass(frozen=True, eq=False)
+class Perturbed:
+    """The minimization of an objective with a linear term, behind the gate."""
+
+    size: int  # entries of the linear term
+    minimizer: Callable[[Array], Array]  # of a linear term of each agent, a row per agent
+    # What checks compare between neighbors: the exact gradients at what left.
+    gradient: Callable[[Array], Array]
+
+
 class PrivacyGate:
     """The only way out for values computed from private data: charge, compute, add noise, keep.
 
@@ -150,6 +160,37 @@ class PrivacyGate:
         BudgetError
             If an account does not cover its charge.
         """
+        return self._left(place, charges, lambda due: self._noised(place, due, compute, scale))
+
+    def minimize(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+        """Release the minimizer of an objective with a random linear term.
+
+        Parameters
+        ----------
+        place : (int, int)
+            Round and step.
+        charges : sequence of Charge
+            Every agent is in one of them.
+        perturbed : Perturbed
+
+        Returns
+        -------
+        ndarray, shape (agents, size)
+
+        Raises
+        ------
+        BudgetError
+            If an account does not cover its charge.
+        """
+        return self._left(place, charges, lambda due: self._minimized(place, due, perturbed))
+
+    def _left(
+        self,
+        place: Place,
+        charges: Sequence[Charge],
+        make: Callable[[Sequence[Charge]], Array],
+    ) -> Array:
+        """Charge, make what leaves, and keep it; what was made before is handed out again."""
         for charge in charges:
             if self.noise is not None and charge.grid is None and charge.entry is not None:
                 raise package_fault("A value that was charged as noisy has no noise.")
@@ -157,7 +198,7 @@ class PrivacyGate:
         if past is None or len(past) < self.count:
             fresh = charges if past is None else [_without(charge, past) for charge in charges]
             self._charge(place, fresh)
-            values = self.withheld(lambda: self._noised(place, fresh, compute, scale))
+            values = self.withheld(lambda: make(fresh))
             if past is not None:
                 values = values.copy()
                 for row, value in past.items():
@@ -216,6 +257,15 @@ class PrivacyGate:
             for rows, grid in noisy:
                 values[rows] = self.noise.release_rows(values[rows], grid, streams.among(rows))
         return values if scale is None else values / scale
+
+    def _minimized(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+        """The minimizers, with noise that covers how inexact they are."""
+        noise, streams = self.noise, self._sources.at(*place)
+        (charge,) = charges
+        if noise is None or noise.linear is None or charge.grid is None:
+            return perturbed.minimizer(np.zeros((self.count, perturbed.size)))
+        values = perturbed.minimizer(noise.linear.drawn(streams))
+        return noise.release_rows(values, charge.grid, streams)
 
     def _charge(self, place: Place, charges: Sequence[Charge]) -> None:
         if self._prepaid:
@@ -326,7 +376,7 @@ def entry_on(
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
     """Ledger entry of a release on a grid."""
-    split, cut = calibrated.split, calibrated.truncation
+    split = calibrated.split
     return Entry(
         round=place[0],
         step=place[1],
@@ -336,7 +386,7 @@ def entry_on(
         grid=grid.width,
         certificate=certificate,
         released=released,
-        stated=None if cut is None else (cut.epsilon, cut.delta),
+        stated=calibrated.stated,
         colluders=None if split is None else split.max_colluders,
         alone=None if split is None else split.alone(calibrated.multiplier),
     )

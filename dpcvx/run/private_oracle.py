@@ -26,13 +26,14 @@ from ..sensitivity.known import Facts, Known, Objective, finite_clipped, finite_
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.queries.query import Query
 from ..sensitivity.queries.scale import CurvatureSums
+from ..sensitivity.queries.solutions import PerturbedMinimizer
 from ..sensitivity.stored_vectors import (
     LinearCombination,
     StoredEffects,
     StoredVectors,
     shift_of,
 )
-from .gate import Charge, PrivacyGate, charge_for, read, read_for_gradients
+from .gate import Charge, Perturbed, PrivacyGate, charge_for, read, read_for_gradients
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
@@ -114,7 +115,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._known: Known | None = None
         if gate.noise is not None and self._certified is not None:
             norm, gradient = gate.noise.mechanism.norm, self._public_gradient
-            self._known = Known(self._facts, norm, np.nan, gradient, projector, self._effects)
+            linear = gate.noise.linear
+            self._known = Known(
+                self._facts, norm, np.nan, gradient, projector, self._effects, linear
+            )
 
     def release(self, query: Query) -> Array:
         """Return the answer plus noise scaled to what one change of the data does to it.
@@ -154,8 +158,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             if noise is not None and bound == 0:
                 public.append(rows)
         apart = self._splits and len(public) < len(charges)
-        answer = self._answer(query, known, public, len(public) == len(charges))
-        values = self._gate.release(place, charges, answer, query.scale(known))
+        only = len(public) == len(charges)
+        if type(query) is PerturbedMinimizer:
+            values = self._gate.minimize(place, charges, self._perturbed(query, known, only))
+        else:
+            answer = self._answer(query, known, public, only)
+            values = self._gate.release(place, charges, answer, query.scale(known))
         left = values[0] if self.count == 1 else values
         return query.finish(left, self._public_gradient if apart else None)
 
@@ -209,6 +217,16 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             return values
 
         return answer
+
+    def _perturbed(self, query: PerturbedMinimizer, known: Known | None, only: bool) -> Perturbed:
+        """Return the minimization that a query asks for; `only`: of the objective without data."""
+        gradient = (self._public if only else self._private).gradient
+        linear = None if known is None or only else known.linear
+
+        def minimizer(b: Array) -> Array:
+            return query.minimizer(gradient, b[0], linear)[np.newaxis]
+
+        return Perturbed(self._n, minimizer, lambda left: gradient(left[0])[np.newaxis])
 
     def _evaluated(self, query: Query, objective: Objective) -> Array:
         # Authors of methods write queries of their own.

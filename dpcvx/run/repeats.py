@@ -247,7 +247,7 @@ def planned_entries(part: AgentPart) -> Iterator[Entry]:
         if noise is None:
             yield Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
             continue
-        of, cut, split = noise.at(*place), noise.truncation, noise.split
+        of, split = noise.at(*place), noise.split
         yield Entry(
             *place,
             str(noise.mechanism),
@@ -256,7 +256,7 @@ def planned_entries(part: AgentPart) -> Iterator[Entry]:
             0.0,
             part.agent.sensitivity.certificate,
             released,
-            stated=None if cut is None else (cut.epsilon, cut.delta),
+            stated=of.stated,
             colluders=None if split is None else split.max_colluders,
             alone=None if of.split is None else of.split.alone(of.multiplier),
         )

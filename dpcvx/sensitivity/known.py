@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.normal_form import Evaluator, NormalForm
 from ..model.record_curvature import RecordCurvature
+from ..privacy.linear_term import LinearTerm
 from ..solvers.projector import Projector
 from .certificate import Sensitivity
 from .stored_vectors import Smoothness, StoredEffects, StoredVectors
@@ -68,6 +69,10 @@ class Facts(Protocol):
         """Return a new projector onto the agent's set: solvers keep what they were asked last."""
         ...
 
+    def proximal(self) -> Projector:
+        """Return the same with the terms of the objective that proximal steps minimize."""
+        ...
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Known:
@@ -82,6 +87,7 @@ class Known:
     public_gradient: Callable[[Array], Array]  # at zero data; 0 where that is not finite
     projector: Callable[[], Projector]  # onto the agent's set, compiled at the first call
     stored: StoredEffects | None = None  # None if no query is about stored vectors
+    linear: LinearTerm | None = None  # of objective perturbation
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -44,12 +44,19 @@ from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .check import (
     Observed,
+    ObservedGate,
     dealt_as_run,
     neighboring_sources,
     observed_gates,
     oracles_behind,
 )
-from .views import ObserverView, epsilon_of_gaussian, log_ratio, lower_bounds
+from .views import (
+    ObserverView,
+    epsilon_of_gaussian,
+    length_ratio,
+    log_ratio_of,
+    lower_bounds,
+)
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]
@@ -225,12 +232,12 @@ def _mechanism_scores(
     far = np.zeros(size)
     far[0] = 1.0
     pair = np.zeros(size), far
-    source = source_for(seed, (0,))
+    source, ratio = source_for(seed, (0,)), log_ratio_of(mechanism.norm)
     scores = np.empty((2, runs))
     for world in (0, 1):
         for run in range(runs):
             out = calibrated.release(pair[world], grid, source.at(world, run))
-            scores[world, run] = log_ratio(mechanism.norm, out, *pair, grid.scale)
+            scores[world, run] = ratio(out, *pair, grid.scale)
     claimed = mechanism.compose(Composition(), multiplier, 1).price(delta).epsilon
     return {"likelihood ratio": (scores[0], scores[1])}, claimed
 
@@ -273,7 +280,7 @@ def _plan_scores(
         return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.agents[target].noise
     assert noise is not None
-    norm = noise.mechanism.norm
+    ratio = length_ratio if noise.linear and noise.norm == 2 else log_ratio_of(noise.norm)
     table: dict[str, list[list[float]]] = {}
     dealt = dealt_as_run(plan)
     claimed, priced, moved = 0.0, None, False
@@ -291,7 +298,7 @@ def _plan_scores(
             view = ObserverView(agents[target].seen, zero, one, others_seen)
             if noise.split is not None:
                 view = view.of_coalition(noise.split.max_colluders)
-            for name, value in view.scores(norm).items():
+            for name, value in view.scores(ratio).items():
                 table.setdefault(name, [[], []])[world].append(value)
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
 
@@ -316,7 +323,7 @@ def _attacked(
     other = [unreal[k] if k == target else data for k, data in enumerate(real)]
     (shadow,) = observed_gates(plan, [dealt[batch]], plan.accounts(), source, ())
     (twin,) = oracles_behind(plan, [shadow], other)
-    oracles[batch] = functools.partial(_Twins, oracles[batch], twin)
+    oracles[batch] = functools.partial(_Twins, oracles[batch], twin, shadow)
     drive_silently(plan, dealt, oracles, plan.rounds)
     seen = [agent for gate in gates for agent in gate.observed()]
     return seen, shadow.observed()[dealt[batch].index(target)]
@@ -368,8 +375,13 @@ def _last_scores(
 class _Twins(AgentOracle):
     """An oracle on one data set that also asks what the other would have answered."""
 
-    def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
-        self._real, self._other = real(), other()
+    def __init__(
+        self,
+        real: Callable[[], AgentOracle],
+        other: Callable[[], AgentOracle],
+        shadow: ObservedGate,
+    ) -> None:
+        self._real, self._other, self._shadow = real(), other(), shadow
         super().__init__(self._real.accounts, self._real.releases, self._real.count)
 
     def begin(self, t: int) -> None:
@@ -377,8 +389,10 @@ class _Twins(AgentOracle):
         self._other.begin(t)
 
     def release(self, query: Query) -> Array:
+        left = self._real.release(query)
+        self._shadow.shown = left
         self._other.release(query)
-        return self._real.release(query)
+        return left
 
     def store(self, name: str, combination: LinearCombination) -> None:
         self._other.store(name, combination)

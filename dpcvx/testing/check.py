@@ -41,7 +41,7 @@ from ..privacy.noise import Grid
 from ..privacy.randomness import Source, Sources, source_for, together
 from ..run.batch import batches, one_by_one
 from ..run.data import DataSource, sources_of
-from ..run.gate import Charge, PrivacyGate, Release, read_for_gradients
+from ..run.gate import Charge, Perturbed, Place, PrivacyGate, Release, read_for_gradients
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
 from ..run.part import oracle_of, parts_of
@@ -103,6 +103,8 @@ class ObservedGate(PrivacyGate):
     ) -> None:
         super().__init__(agents, noise, accounts, sources, record=True)
         self._seen: list[list[Observation]] = [[] for _ in agents]
+        # What another run released, for minimizers that are to be compared with it.
+        self.shown: Array | None = None
         self._frozen: dict[tuple[int, int, int], Array] | None = None
         if frozen is not None:
             self._frozen = {(r.agent, r.round, r.step): r.value for r in frozen}
@@ -133,10 +135,47 @@ class ObservedGate(PrivacyGate):
                 )
         return out
 
+    def minimize(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+        """See `PrivacyGate`.
+
+        What is compared is the exact gradient at what left, and beside it, as what an attacker
+        sees, the gradient plus the linear term that was drawn: it decides what leaves.
+        """
+        drawn = np.zeros((self.count, perturbed.size))
+
+        def minimizer(b: Array) -> Array:
+            drawn[:] = b
+            return perturbed.minimizer(b)
+
+        if self._frozen is None:
+            out = super().minimize(place, charges, replace(perturbed, minimizer=minimizer))
+        else:
+            self._charge(place, charges)
+            left = [self._frozen.get((agent, *place)) for agent in self.agents]
+            out = np.array([self.shown if value is None else value for value in left])
+        inside = perturbed.gradient(out)
+        for charge in charges:
+            for row in charge.rows.tolist():
+                entry, grid = _as_gradient(charge, self.noise)
+                outside = inside[row] + drawn[row]
+                seen = Observation(place, entry, inside[row], outside, grid, out[row])
+                self._seen[row].append(seen)
+        return out
+
     def observed(self) -> list[Observed]:
         """Return what was seen, by agent."""
         pairs = zip(self._seen, self.accounts(), strict=True)
         return [Observed(seen, account, self.noise) for seen, account in pairs]
+
+
+def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None, Grid | None]:
+    """Entry and grid by which gradients are held against the linear term that hides them."""
+    term = None if noise is None else noise.linear
+    if term is None or charge.entry is None or charge.grid is None:
+        return charge.entry, charge.grid
+    level, multiplier = term.sensitivity, term.scale / term.sensitivity
+    entry = replace(charge.entry, sensitivity=level, multiplier=multiplier)
+    return entry, replace(charge.grid, sensitivity=level, scale=term.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,11 +517,16 @@ def _noise(agent: Observed) -> list[tuple[int, Array]]:
     noise = agent.calibrated
     if noise is None or noise.split is not None or noise.truncation is not None:
         return []
-    return [
-        (noise.mechanism.norm, (s.outside - s.inside) / (s.entry.multiplier * s.entry.sensitivity))
+    drawn = [
+        (s.outside - s.inside) / (s.entry.multiplier * s.entry.sensitivity)
         for s in agent.seen
         if s.entry is not None
     ]
+    if noise.linear is not None:  # its length has the law of a sum of Laplace magnitudes
+        n = noise.linear.size
+        lengths = [float(np.linalg.norm(b, noise.linear.norm)) for b in drawn]
+        drawn = [np.full(n, length / n) for length in lengths]
+    return [(noise.mechanism.norm, b) for b in drawn]
 
 
 _REACHED = "private data reach them, or what the method keeps outside its states"
@@ -533,7 +577,7 @@ def _compare(
                     "noise, and different on the neighbor's data"
                 )
             continue
-        distance = float(np.linalg.norm(moved, one.calibrated.mechanism.norm))
+        distance = float(np.linalg.norm(moved, one.calibrated.norm))
         largest = max(largest, distance / a.entry.sensitivity)
         if distance > a.entry.sensitivity:
             faults.append(

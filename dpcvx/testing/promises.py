@@ -54,6 +54,11 @@ class Trial:
         self._release: Literal["each_step", "once"] = release
         self._build = build
 
+    @property
+    def noise(self) -> Asked:
+        """Kind of noise."""
+        return "gaussian" if self.method.requirements.perturbed is None else "laplace"
+
     @cached_property
     def instance(self) -> Instance:
         """The problem and its data."""
@@ -73,8 +78,8 @@ class Trial:
 
     @cached_property
     def noisy(self) -> Terms:
-        """The plan with Gaussian noise."""
-        return self.plan(self.method, "gaussian")
+        """The plan with the noise of the method: Gaussian, or pure where it has no other."""
+        return self.plan(self.method, self.noise)
 
     @cached_property
     def result(self) -> Result:
@@ -279,7 +284,7 @@ def refuses(trial: Trial) -> None:
         for wrong in (object(), math.nan):
             given = f"{one.name}={show(wrong)}"
             try:
-                trial.plan(dataclasses.replace(method, **{one.name: wrong}), "gaussian")  # type: ignore[type-var]
+                trial.plan(dataclasses.replace(method, **{one.name: wrong}), trial.noise)  # type: ignore[type-var]
             except DpcvxError as error:
                 _require(
                     one.name in str(error), f"the refusal of {given} names it nowhere: {error}"

@@ -14,6 +14,7 @@ from ..privacy.accounting import Composition
 from .check import Observation
 
 Array = NDArray[np.float64]
+Ratio = Callable[[Array, Array, Array, float], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +46,14 @@ class ObserverView:
         )
         return ObserverView(seen, zero, one, self.rest[len(honest) :])
 
-    def scores(self, norm: int) -> dict[str, float]:
-        """Scores of the run, by name: the higher, the more the data look like the second ones."""
+    def scores(self, ratio: Ratio) -> dict[str, float]:
+        """Scores of the run, by name: the higher, the more the data look like the second ones.
+
+        Parameters
+        ----------
+        ratio : callable
+            The log-likelihood ratio of one release.
+        """
         noisy = [
             (o.outside, a.inside, b.inside, o.grid.scale)
             for o, a, b in zip(self.seen, self.zero, self.one, strict=True)
@@ -54,7 +61,7 @@ class ObserverView:
         ]
         if not noisy:
             return {"likelihood ratio": 0.0}
-        scores = {"likelihood ratio": math.fsum(log_ratio(norm, *values) for values in noisy)}
+        scores = {"likelihood ratio": math.fsum(ratio(*values) for values in noisy)}
         errors = [(out - a) / s for out, a, _, s in noisy]
         moves = [(b - a) / s for _, a, b, s in noisy]
         if len(noisy) > 1 and len({e.size for e in errors}) == 1:
@@ -71,13 +78,11 @@ class ObserverView:
         return scores
 
 
-def log_ratio(norm: int, out: Array, a: Array, b: Array, scale: float) -> float:
-    """Log-likelihood ratio of b against a.
+def laplace_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
+    """Log-likelihood ratio of b against a, with Laplace noise.
 
     Parameters
     ----------
-    norm : {1, 2}
-        1 for Laplace noise, 2 for Gaussian.
     out : ndarray
         What was released.
     a, b : ndarray
@@ -85,9 +90,22 @@ def log_ratio(norm: int, out: Array, a: Array, b: Array, scale: float) -> float:
     scale : float
         Of the noise.
     """
-    if norm == 1:
-        return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
+    return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
+
+
+def normal_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
+    """The same with normal noise."""
     return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
+
+
+def length_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
+    """The same with noise of density ``exp(-||y||_2 / scale)``, up to a factor."""
+    return float(np.linalg.norm(out - a) - np.linalg.norm(out - b)) / scale
+
+
+def log_ratio_of(norm: int) -> Ratio:
+    """Return the ratio of a mechanism: 1 for Laplace noise, 2 for Gaussian."""
+    return laplace_ratio if norm == 1 else normal_ratio
 
 
 def _summed(own: Observation, others: Sequence[Observation]) -> Observation:

@@ -67,7 +67,7 @@ def _is_plain(agent: AgentPlan) -> bool:
         agent.program.rest is None
         and known is not None
         and known.bound(2).value < math.inf
-        and (noise is None or (noise.split is None and noise.truncation is None))
+        and (noise is None or (noise.split is None and noise.stated is None))
         and agent.program.form.data_size <= _ENTRIES
     )
 

@@ -375,6 +375,7 @@ CALLS: dict[str, Case] = {
         },
         connected,
     ),
+    "ObjectivePerturbation": (dp.ObjectivePerturbation, dict, fixed),
     "OneShot": (dp.OneShot, dict, fixed),
     "FederatedGradient": (dp.FederatedGradient, dict, used),
     "Prior": (dp.Prior, lambda: {"mean": np.ones(2), "std": 1.0}, nothing),

@@ -144,11 +144,15 @@ METHODS |= {
 SUMMED = dp.FederatedGradient(0.02)
 SPLIT = dp.FederatedGradient(0.02, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
 LEARNED = dp.FederatedGradient(scale=dp.LearnScale())
+PERTURBED = dp.ObjectivePerturbation(regularization=0.5)
 POOLED = dp.OneShot(dp.SecretSharing(limit=1e4, resolution=2.0**-30))
 METHODS |= {
     "summed gradient": Method(SUMMED, SUMMED, 3000, ["power line", "clinics"]),
     "summed gradient, learned": Method(LEARNED, SUMMED, 3000, ["clinics"]),
     "summed gradient, noise split": Method(SPLIT, SPLIT, 3000, ["sensors"]),
+    "objective perturbation": Method(
+        PERTURBED, dp.ObjectivePerturbation(0.0), None, ["power line", "clinics"]
+    ),
     "central, noise split": Method(POOLED, POOLED, 1, ["sensors", "household tariff"]),
 }
 SUITES = {

@@ -1,4 +1,4 @@
-"""Questions for results of local optimization: exact minimizers, and single steps."""
+"""Questions for results of local optimization: minimizers, exact or perturbed, and single steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._words import at_least
-from ...errors import PrivacyError
+from ...errors import PrivacyError, package_fault
+from ...model.curvature import record_smoothness, smoothness, strong_convexity
+from ...privacy.linear_term import LinearTerm, linear_term
 from ...solvers.projector import Projector
-from ...solvers.steps import Minimization, ProximalStep
+from ...solvers.steps import CertifiedSearch, Minimization, ProximalStep
 from ..known import Facts, Known, Objective
 from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_floor
 
 Array = NDArray[np.float64]
+
+# Eigenvalues and bounds are rounded by less, relative to them.
+_ROUNDED = 1e-9
+# Where a search ends without noise, relative to the gradient at its start.
+_EXACT = 1e-11
 
 # An assumption of guarantees that rest on a user's claim.
 STATED_ACCURACY = (
@@ -73,6 +80,147 @@ class Minimizer(Query):
     def evaluate(self, objective: Objective) -> Array:
         """Search along exact gradients."""
         return self.search(self.v, objective.gradient, objective.projector().nearest)
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedMinimizer(Query):
+    r"""The minimizer of the agent's objective plus a random linear term; see `linear_term`.
+
+    The search ends with a certificate of how far it is from the minimizer. The noise that is added
+    to its end is scaled to that alone.
+
+    Attributes
+    ----------
+    search : CertifiedSearch
+        With the quadratic that the plan adds.
+    """
+
+    search: CertifiedSearch
+
+    released = "minimizer of the perturbed objective"
+    charged = "the distance of the minimizer from the exact one"
+    once = (
+        "release='once' puts noise on the data, and dp.ObjectivePerturbation on the objective. "
+        "Drop one of them."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse objectives for which the theorem of `linear_term` has no constants."""
+        if gradient_level(facts, 2) > 0:
+            why = obstacle_to_perturbation(facts)
+            if why:
+                raise PrivacyError(
+                    f"dp.ObjectivePerturbation cannot be used for agent '{facts.name}': {why}. "
+                    "Write dp.FederatedGradient(), which takes noisy steps, or leave the method "
+                    "out."
+                )
+
+    def bound(self, known: Known) -> float:
+        """Twice the distance of what the search finds from the exact minimizer."""
+        if known.change == 0:
+            return 0.0
+        term = known.linear
+        if term is None or term.regularization != self.search.weight:
+            raise package_fault("A minimizer is asked for with another quadratic than planned.")
+        return known.spread(self.search.center.size) * 2 * term.distance
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The exact minimizer, up to rounding, where no noise is asked for."""
+        return self.minimizer(objective.gradient, np.zeros(self.search.center.size), None)
+
+    def minimizer(
+        self, gradient: Callable[[Array], Array], b: Array, linear: LinearTerm | None
+    ) -> Array:
+        """Return the minimizer with a linear term, to the residual that its noise covers.
+
+        Parameters
+        ----------
+        gradient : callable
+        b : ndarray, shape (n,)
+        linear : LinearTerm or None
+            None without noise.
+        """
+        if linear is not None:
+            residual = linear.residual
+        else:
+            residual = _EXACT * float(np.linalg.norm(gradient(self.search.center)))
+        x = self.search(gradient, b, residual)
+        if x is None:
+            raise package_fault("The search for a minimizer ended without a certificate.")
+        return x
+
+
+def obstacle_to_perturbation(facts: Facts) -> str:
+    """Why `PerturbedMinimizer` cannot be asked of an agent with private data; empty if it can."""
+    known, form = facts.sensitivity, facts.form
+    assert known is not None
+    if known.asserted is not None or known.weights is not None:
+        return "its sensitivity is asserted, or private data multiply functions of the variables"
+    if known.l2 == math.inf:
+        return f"nothing bounds what one change does to its gradient: {known.obstacle}"
+    if smoothness(form) is None or record_smoothness(form) is None:
+        return "the curvature of its losses has no bound"
+    if not facts.proximal().batched:
+        return (
+            f"its set, or a penalty, has no closed form ({facts.proximal()}), so that a solver "
+            "would have to be trusted"
+        )
+    return "" if known.clips_keep_convexity(form) and _scores(facts) is not None else _SCORES
+
+
+_SCORES = "its records do not enter by smooth losses of their scores, such as X @ w"
+
+
+def _scores(facts: Facts) -> int | None:
+    """How many scores of records one change moves; None where that is not known."""
+    known = facts.sensitivity
+    assert known is not None
+    most = 0
+    for records in known.records:
+        scores = records.scores
+        if scores is None or (scores > 1 and not records.smooth):
+            return None
+        most = max(most, scores * known.adjacency_of(records).moved_rows(records.count))
+    return most
+
+
+@dataclass(frozen=True)
+class PerturbationBounds:
+    """What the theorem of `dpcvx.privacy.linear_term` rests on, for one agent."""
+
+    size: int  # entries of its vector
+    sensitivities: tuple[float, float]  # L in l1 and in l2
+    scores: int  # q, of all records that one change moves
+    bend: float  # beta
+    convexity: float  # of the objective without these records, and without what a plan adds
+
+    def term(self, epsilon: float, regularization: float) -> LinearTerm | None:
+        """Return the random linear term at a price; None if the price leaves no room for it.
+
+        Parameters
+        ----------
+        epsilon : float
+            Of the release, at delta 0.
+        regularization : float
+            Weight of the quadratic that is added to the objective.
+        """
+        convexity = self.convexity + regularization
+        if not convexity > 0:
+            return None
+        price = self.scores * math.log1p(self.bend / convexity)
+        return linear_term(self.size, epsilon, self.sensitivities, price, convexity, regularization)
+
+
+def perturbation_bounds(facts: Facts) -> PerturbationBounds:
+    """Of an agent that `PerturbedMinimizer.check` takes."""
+    known, form = facts.sensitivity, facts.form
+    assert known is not None
+    scores, bend = _scores(facts), record_smoothness(form)
+    assert scores is not None and bend is not None
+    sensitivities = known.bound(1).value, known.bound(2).value
+    convexity = strong_convexity(form) * (1 - _ROUNDED)
+    return PerturbationBounds(form.n, sensitivities, scores, bend * (1 + _ROUNDED), convexity)
 
 
 @dataclass(frozen=True, eq=False)

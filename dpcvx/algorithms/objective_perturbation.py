@@ -1,0 +1,205 @@
+r"""Objective perturbation: each agent minimizes its objective with a random linear term, once.
+
+.. math::
+    x_i = \operatorname{argmin}_{x \in W_i} f_i(x) + r_i(x)
+        + \tfrac{\Delta}{2} \|x - c_i\|^2 + \langle b_i, x \rangle
+
+The random vector b_i hides the data from those who see x_i, at delta 0: see
+`dpcvx.privacy.linear_term` for the theorem, its proof, and the law of b_i. Several agents with
+private data leave their minimizers, and the server takes the mean, entry by entry, weighted by the
+number of records, and projects it onto all sets. It is the optimum of all where there is one agent,
+and close to it where data of the agents are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import number, optional
+from ..errors import ModelError
+from ..guard import frameless
+from ..model.adjacency import Rows
+from ..model.curvature import smoothness
+from ..sensitivity.queries.solutions import PerturbedMinimizer
+from ..solvers.conic import Outcome
+from ..solvers.projector import Projector
+from ..solvers.steps import CertifiedSearch
+from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
+from .facts import PublicFacts
+from .federated_gradient import Moved
+from .joint import joint_set
+from .program import LocalProgram, Program
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+_WEIGHT = optional(number(lambda v: 0 <= v < math.inf, "a finite number of at least 0"))
+
+
+@dataclass(frozen=True, eq=False)
+class Minimize:
+    """What an agent is asked for: its minimizer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """State of the server side: the mean of what left, as a point of all agents' sets."""
+
+    projector: Projector
+    places: tuple[Index, ...]  # per agent, where its components are in x
+    weights: tuple[float, ...]  # per agent, of its minimizer in the mean; 0 without private data
+    x: Array
+    outcome: Outcome = Outcome.SOLVED
+
+
+@frameless
+@dataclass(frozen=True)
+class ObjectivePerturbation(Algorithm[Server, Iterates]):
+    """Exact minimization of each agent's objective with a random linear term, for delta = 0.
+
+    One release per agent. Losses of records have to be smooth and convex functions of the records'
+    scores, and sets and penalties need closed forms: boxes, balls, ``cp.norm1``. With several
+    agents that hold private data, the result is the mean of their minimizers.
+
+    Guarantee: pure epsilon (Chaudhuri, Monteleoni and Sarwate, 2011), with a determinant that
+    counts what one change of the data bends; see `dpcvx.privacy.linear_term`.
+
+    Parameters
+    ----------
+    regularization : float, optional
+        Weight Delta of the quadratic ``Delta/2 ||x - c||^2`` that is added to each agent's
+        objective, around its starting point. Strongly convex objectives need less of it. If
+        omitted, the weight with the least predicted error.
+
+    Raises
+    ------
+    ModelError
+        If the weight is negative.
+    """
+
+    regularization: float | None = None
+
+    fixed_rounds: ClassVar[int | None] = 1
+    # There is one iterate.
+    returned: ClassVar[None] = None
+    exchanges: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        self.check_fields(regularization=_WEIGHT)
+
+    @property
+    def requirements(self) -> Requirements:
+        """One release per agent: a minimizer."""
+        weight = self.regularization
+        return Requirements(
+            convex=True,
+            exact=False,
+            releases=1,
+            proximal=True,
+            queries=(PerturbedMinimizer,),
+            perturbed=math.nan if weight is None else float(weight),
+        )
+
+    def propose(self, facts: PublicFacts) -> ObjectivePerturbation:
+        """Fill in the weight; public agents have nothing to minimize here.
+
+        Raises
+        ------
+        ModelError
+            If an agent without private data has an objective.
+        """
+        for local in facts.program.agents:
+            if local.form.private and smoothness(local.form) is None:
+                raise ModelError(
+                    f"dp.ObjectivePerturbation needs smooth losses, and a term in the objective of "
+                    f"agent '{local.name}' has no bound of its curvature. Write "
+                    "dp.FederatedGradient(), or a smooth loss such as cp.logistic."
+                )
+            if not local.form.private and has_objective(local):
+                raise ModelError(
+                    f"dp.ObjectivePerturbation asks agents with private data only, and agent "
+                    f"'{local.name}' has an objective and no private data. Add its objective to "
+                    "that of an agent with private data."
+                )
+        if self.regularization is not None:
+            return self
+        return replace(self, regularization=facts.regularization())
+
+    def start_server(self, program: Program) -> Server:
+        """x at the agents' public starts."""
+        whole = joint_set(program)
+        projector = Projector(whole.data, "all agents")
+        weights = tuple(_records(local) for local in program.agents)
+        return Server(projector, whole.places, weights, whole.start)
+
+    def start_agent(self, local: Local) -> Iterates:
+        """x at the public start."""
+        x = local.program.start
+        return Iterates(x, np.zeros_like(x))
+
+    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
+        """A question to those with private data; then where x is."""
+        if k == 0:
+            return server, [Minimize() if weight else None for weight in server.weights]
+        return server, [Moved(server.x[place], server.outcome) for place in server.places]
+
+    def act(
+        self,
+        local: Local,
+        state: Iterates,
+        t: int,
+        k: int,
+        message: Minimize | Moved,
+        oracle: Oracle,
+    ) -> tuple[Iterates, Array | None]:
+        """The minimizer; then the point of all."""
+        if isinstance(message, Moved):
+            return state.after(message.x, message.outcome), None
+        program, weight = local.program, self.regularization
+        bend = smoothness(program.form)
+        assert bend is not None and weight is not None  # the plan checked it
+        search = CertifiedSearch(local.projector, bend, weight, program.start)
+        return state, oracle.release(PerturbedMinimizer(search))
+
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+        """The weighted mean, in all sets."""
+        if k > 0:
+            return server
+        total, counts = np.zeros(server.x.size), np.zeros(server.x.size)
+        for place, weight, reply in zip(server.places, server.weights, replies, strict=True):
+            if weight:
+                total[place] += weight * reply
+                counts[place] += weight
+        mean = np.where(counts > 0, total / np.where(counts > 0, counts, 1.0), server.x)
+        ended = server.projector(mean, np.maximum(counts, 1e-6 * counts.max(initial=1.0)))
+        return replace(server, x=server.x if ended.x is None else ended.x, outcome=ended.outcome)
+
+    def residuals(self, server: Server) -> Residuals:
+        """All hear of one point."""
+        return Residuals(0.0, 0.0, 0.0, 0.0)
+
+    def __str__(self) -> str:
+        if self.regularization is None:
+            return "objective perturbation: each agent's minimizer with a random linear term"
+        return (
+            "objective perturbation: each agent's minimizer with a random linear term, and with a "
+            f"quadratic of weight {self.regularization:.4g}"
+        )
+
+
+def _records(local: LocalProgram) -> float:
+    """How much an agent's minimizer counts: its records, or 1; 0 without private data."""
+    rows = [spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows)]
+    return float(max(rows, default=1 if local.form.private else 0))
+
+
+def has_objective(local: LocalProgram) -> bool:
+    """Whether there is anything to minimize besides the set."""
+    root = local.form.root
+    return local.rest is not None or bool(root.terms) or root.F is not None
