@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .errors import CaseError
 from .matpower import COLUMNS
+from .pandapower_costs import KINDS, check_costs, controlled, cost_table, in_service, listed
 
 Floats = NDArray[np.float64]
 
@@ -43,18 +44,9 @@ _REFUSED = {
     "load_dc": ("loads of a DC grid", _CONSTANT_POWER),
     "source_dc": ("sources of a DC grid", _CONSTANT_POWER),
 }
-# Tables of what may have a cost, and whether its power is consumption.
-_PRICED = {"ext_grid": False, "gen": False, "sgen": False, "load": True, "storage": True}
-# What pandapower calls those of them that its optimal power flow controls.
-_KINDS = {
-    table: f"{table}_controllable" if table in ("sgen", "load", "storage") else table
-    for table in _PRICED
-}
-_COSTS = ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")
 # Tables of what takes or gives power at a bus.
 _AT_BUSES = ("load", "gen", "sgen", "storage", "motor", "ward", "shunt")
 _SOURCES = ("ext_grid", "gen")
-_SHOWN = 5
 # In megawatts: no limit.
 _NO_LIMIT = 1e9
 
@@ -87,8 +79,8 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     _iron_losses(bus, branch, ppc, name)
     branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
     branch[_without_limit(scratch, len(branch)), 5] = 0
-    if len(scratch["poly_cost"]):
-        fields["gencost"], unpriced = _costs(scratch, len(gen), name)
+    if any(len(net.get(table, ())) for table in ("poly_cost", "pwl_cost")):
+        fields["gencost"], unpriced = cost_table(net, scratch, len(gen), name)
         notes += unpriced
     ids = _bus_numbers(scratch, len(bus))
     bus[:, 0] = ids
@@ -110,8 +102,9 @@ def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, lis
         ) from None
     check_elements(net, name)
     scratch: Any = copy.deepcopy(net)  # the conversion leaves its intermediate results in the net
-    if "pwl_cost" in scratch:  # of elements out of service, since others are refused
-        scratch["pwl_cost"] = scratch["pwl_cost"].iloc[:0]
+    for table in ("pwl_cost", "poly_cost"):  # which `cost_table` reads itself
+        if table in scratch:
+            scratch[table] = scratch[table].iloc[:0]
     _drop_vector_groups(scratch)
     notes = [*_balanced(scratch, name), *_fill_limits(scratch, name)]
     _replace_extended_wards(scratch)
@@ -155,13 +148,13 @@ def places(net: Mapping[str, Any]) -> Places:
     ids, lookups = _bus_numbers(scratch, len(ppc["bus"])), scratch["_pd2ppc_lookups"]
     buses = {
         int(index): int(ids[lookups["bus"][index]])
-        for index in _in_service(net, "bus")
+        for index in in_service(net, "bus")
         if 0 <= lookups["bus"][index] < len(ids)
     }
     rows = {
         (table, element): int(lookups[kind][element]) + 1
-        for table, kind in _KINDS.items()
-        for element in _controlled(scratch, table)
+        for table, kind in KINDS.items()
+        for element in controlled(scratch, table)
         if element in net[table].index
     }
     return Places(buses, rows)
@@ -182,16 +175,16 @@ def check_elements(net: Mapping[str, Any], name: str) -> None:
         The first such element, with what to do about it. Loads are never shown.
     """
     for table, (what, remedy) in _REFUSED.items():
-        rows = _in_service(net, table)
+        rows = in_service(net, table)
         if rows:
             raise CaseError(
-                f"{name}: net.{table} has {what} ({_listed(rows)}), for which this balanced AC "
+                f"{name}: net.{table} has {what} ({listed(rows)}), for which this balanced AC "
                 f"power flow has no equations. To go on, {remedy}."
             )
     _check_constant_power(net, name)
     _check_supplied(net, name)
     _check_limits(net, name)
-    _check_costs(net, name)
+    check_costs(net, name)
 
 
 def _check_constant_power(net: Mapping[str, Any], name: str) -> None:
@@ -201,7 +194,7 @@ def _check_constant_power(net: Mapping[str, Any], name: str) -> None:
         rows = load.index[(share != 0) & load["in_service"].to_numpy(dtype=bool)].tolist()
         if rows:
             raise CaseError(
-                f"{name}: loads {_listed(rows)} draw power that depends on voltage ({column} is "
+                f"{name}: loads {listed(rows)} draw power that depends on voltage ({column} is "
                 "not 0), and would be taken for constant power. Write "
                 f"net.load['{column}'] = 0, or model the constant impedance as net.shunt."
             )
@@ -212,70 +205,19 @@ def _check_limits(net: Mapping[str, Any], name: str) -> None:
         column = "max_loading_percent"
         if table in net and column in net[table]:
             missing = np.isnan(net[table][column].to_numpy(dtype=np.float64))
-            rows = [
-                at for at in net[table].index[missing].tolist() if at in _in_service(net, table)
-            ]
+            rows = [at for at in net[table].index[missing].tolist() if at in in_service(net, table)]
             if rows:
                 raise CaseError(
-                    f"{name}: net.{table} {_listed(rows)} without {column}, while others have one: "
+                    f"{name}: net.{table} {listed(rows)} without {column}, while others have one: "
                     "it is not known what they may carry. Write 100 for the rated current, or a "
                     "large number for no limit."
                 )
 
 
-def _check_costs(net: Mapping[str, Any], name: str) -> None:
-    """Refuse costs of elements in service that are no convex polynomial of active power."""
-    for kind in ("pwl_cost", "poly_cost"):
-        costs = net.get(kind)
-        if costs is None or not len(costs):
-            continue
-        priced = [
-            at
-            for at, table, element in zip(costs.index, costs["et"], costs["element"], strict=True)
-            if table in _PRICED and element in _in_service(net, table)
-        ]
-        used = costs.loc[priced]
-        if kind == "pwl_cost" and len(used):
-            raise CaseError(
-                f"{name}: net.pwl_cost {_listed(priced)} is piecewise linear, and the model has "
-                "quadratic costs only. Write pandapower.create_poly_cost(net, element, et, "
-                "cp1_eur_per_mw=...) in its place."
-            )
-        if kind == "pwl_cost":
-            continue
-        repeated = used.index[used.duplicated(["et", "element"])].tolist()
-        if repeated:
-            raise CaseError(
-                f"{name}: net.poly_cost {_listed(repeated)} gives an element a second cost, so it "
-                "is unclear which one holds. Keep one row for each element."
-            )
-        for column in _COSTS:
-            wrong = used.index[~np.isfinite(used[column].to_numpy(dtype=np.float64))].tolist()
-            if wrong:
-                raise CaseError(
-                    f"{name}: net.poly_cost {_listed(wrong)} has a {column} that is not a finite "
-                    "number, so the cost is undefined. Write 0 for no cost."
-                )
-        concave = used.index[used[_COSTS[0]].to_numpy(dtype=np.float64) < 0].tolist()
-        if concave:
-            raise CaseError(
-                f"{name}: net.poly_cost {_listed(concave)} has a negative {_COSTS[0]}, so the cost "
-                "is not convex. Write a number of at least 0, for loads and storage too."
-            )
-        reactive = [c for c in used.columns if str(c).startswith("cq")]
-        paid = used.index[used[reactive].to_numpy(dtype=np.float64).any(axis=1)].tolist()
-        if paid:
-            raise CaseError(
-                f"{name}: net.poly_cost {_listed(paid)} prices reactive power, which the model "
-                "does not represent; the optimum would be another. Write "
-                f"net.poly_cost[{reactive}] = 0."
-            )
-
-
 def _check_supplied(net: Mapping[str, Any], name: str) -> None:
     """Refuse islands that nothing supplies, and buses that no branch reaches."""
     slack = net["gen"]["slack"] & net["gen"]["in_service"] if "slack" in net["gen"] else ()
-    if not _in_service(net, "ext_grid") and not np.any(slack):
+    if not in_service(net, "ext_grid") and not np.any(slack):
         raise CaseError(
             f"{name}: the net has no external grid in service, and no generator with slack=True: "
             "nothing fixes its frequency and angles. Add one with pandapower.create_ext_grid."
@@ -287,7 +229,7 @@ def _check_supplied(net: Mapping[str, Any], name: str) -> None:
         if left and (len(island) == 1 or not island & sources):
             have = "bus {} has" if len(left) == 1 else "buses {} have"
             raise CaseError(
-                f"{name}: {have.format(_listed(left))} loads or other elements and no path to an "
+                f"{name}: {have.format(listed(left))} loads or other elements and no path to an "
                 "external grid or a generator through lines, transformers and closed switches: "
                 "the net is not connected. Close a switch, or put a line back into service; give "
                 "the island an external grid of its own; or take its buses out of service "
@@ -299,25 +241,10 @@ def _buses_of(net: Mapping[str, Any], tables: tuple[str, ...]) -> set[int]:
     """Buses in service with elements in service of these tables."""
     found: set[int] = set()
     for table in tables:
-        rows = _in_service(net, table)
+        rows = in_service(net, table)
         if rows:
             found |= {int(bus) for bus in net[table].loc[rows, "bus"]}
-    return found & set(_in_service(net, "bus"))
-
-
-def _in_service(net: Mapping[str, Any], table: str) -> list[int]:
-    """Indices of the elements in service; none where the net has no such table."""
-    if table not in net or not len(net[table]):
-        return []
-    found = net[table]
-    if "in_service" not in found:
-        return found.index.tolist()
-    return found.index[found["in_service"].to_numpy(dtype=bool)].tolist()
-
-
-def _listed(rows: list[int]) -> str:
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return ", ".join(str(row) for row in rows[:_SHOWN]) + more
+    return found & set(in_service(net, "bus"))
 
 
 def _drop_vector_groups(net: Any) -> None:
@@ -343,7 +270,7 @@ def _balanced(net: Any, name: str) -> list[str]:
         ("asymmetric_load", power.create_load),
         ("asymmetric_sgen", power.create_sgen),
     ):
-        rows = _in_service(net, table)
+        rows = in_service(net, table)
         for row in rows:
             values = net[table].loc[row]
             active, reactive = (
@@ -354,7 +281,7 @@ def _balanced(net: Any, name: str) -> list[str]:
         if rows:
             net[table]["in_service"] = False
             notes.append(
-                f"{name}: net.{table} {_listed(rows)}: the sum of the three phases is taken, as if "
+                f"{name}: net.{table} {listed(rows)}: the sum of the three phases is taken, as if "
                 "it were balanced."
             )
     return notes
@@ -363,7 +290,7 @@ def _balanced(net: Any, name: str) -> list[str]:
 def _replace_extended_wards(net: Any) -> None:
     """An extended Ward is a Ward, and behind an impedance a bus whose voltage is held."""
     power = importlib.import_module("pandapower")
-    for row in _in_service(net, "xward"):
+    for row in in_service(net, "xward"):
         values = net["xward"].loc[row]
         bus, size = int(values["bus"]), float(values["vm_pu"])
         voltage = float(net["bus"].at[bus, "vn_kv"])
@@ -384,7 +311,7 @@ def _fill_limits(net: Any, name: str) -> list[str]:
     """Keep power where the net gives no limits for it, which pandapower's conversion asks for."""
     notes = []
     for table in ("gen", "sgen", "load", "storage"):
-        rows = _in_service(net, table)
+        rows = in_service(net, table)
         if table != "gen":
             control = net[table]["controllable"] if "controllable" in net[table] else None
             rows = [row for row in rows if control is not None and control.at[row] in (True, 1)]
@@ -406,7 +333,7 @@ def _fill_limits(net: Any, name: str) -> list[str]:
             if open_rows:
                 held = "kept as it is" if unit in net[table] else "unlimited"
                 notes.append(
-                    f"{name}: net.{table} {_listed(open_rows)} without limits of {quantity} power: "
+                    f"{name}: net.{table} {listed(open_rows)} without limits of {quantity} power: "
                     f"it is {held}."
                 )
     return notes
@@ -426,38 +353,6 @@ def _without_limit(net: Any, count: int) -> NDArray[np.int64]:
             start, end = place[table]
             found[start:end] = np.isclose(sizes[:, None], _UNLIMITED_MVA, rtol=1e-9).any(axis=1)
     return np.flatnonzero(found)
-
-
-def _costs(net: Any, count: int, name: str) -> tuple[Floats, tuple[str, ...]]:
-    """Polynomial costs of the converted generators, and notes on elements that have none.
-
-    pandapower's own conversion gives the last generator the costs of elements out of service, and
-    the quadratic and constant costs of loads and storage the wrong sign.
-    """
-    gencost = np.zeros((count, 7))
-    gencost[:, 0], gencost[:, 3] = 2, 3
-    costs = net["poly_cost"].set_index(["et", "element"])
-    notes = []
-    for table, consumes in _PRICED.items():
-        elements = _controlled(net, table)
-        free = [element for element in elements if (table, element) not in costs.index]
-        for element in elements:
-            if element not in free:
-                c2, c1, c0 = costs.loc[(table, element), list(_COSTS)].to_numpy(np.float64)
-                row = net["_pd2ppc_lookups"][_KINDS[table]][element]
-                gencost[row, 4:] = c2, -c1 if consumes else c1, c0
-        if free:
-            notes.append(
-                f"{name}: net.{table} {_listed(free)} without a row in net.poly_cost: power there "
-                "costs nothing, as in pandapower's own optimal power flow."
-            )
-    return gencost, tuple(notes)
-
-
-def _controlled(net: Any, table: str) -> list[int]:
-    """Indices of the elements that the conversion made generators."""
-    used = net["_is_elements"].get(_KINDS[table])
-    return [] if used is None or not len(net[table]) else net[table].index[used].tolist()
 
 
 def _free_slack(bus: Floats, net: Any) -> None:

@@ -86,6 +86,7 @@ def tables(source: Source) -> Tables:
           without a row in ``net.poly_cost`` cost nothing, and a note names them; without any row
           pandapower puts 1 $/h on a megawatt. Costs of loads and storage refer to consumption:
           pandapower's own optimal power flow (3.5) gives their quadratic part the other sign.
+          Piecewise linear costs are those of active or reactive power, by ``power_type``.
           Generators without limits of active power keep it, the phases of asymmetric loads are
           summed, and extended Wards get a bus whose voltage is held. Rows of branches and
           generators count those of the conversion. Elements that it would leave out are refused.

@@ -18,6 +18,7 @@ from problems.power_flow.ac import newton
 from problems.power_flow.case import read_case
 from problems.power_flow.errors import CaseError, CaseWarning
 from problems.power_flow.matpower import COLUMNS, parse
+from problems.power_flow.recovery import ac_optimum
 from problems.power_flow.solution import central
 from problems.power_flow.sources import BUNDLED, CASES, tables
 from problems.power_flow.study import power_flow
@@ -383,6 +384,40 @@ class TestPandapower:
         case = read_case(net)
         np.testing.assert_allclose(case.gen.c1, whole.gen.c1[[0, 2]])
 
+    def test_piecewise_linear_optima_are_pandapowers(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        net.poly_cost = net.poly_cost.iloc[:0]
+        # pandapower holds the voltage of the external grid.
+        net.bus.loc[0, ["min_vm_pu", "max_vm_pu"]] = net.ext_grid.vm_pu[0]
+        pp.create_pwl_cost(net, 0, "ext_grid", [[0, 100, 5], [100, 250, 9]])
+        pp.create_pwl_cost(net, 0, "gen", [[0, 80, 4], [80, 300, 8]])
+        pp.create_pwl_cost(net, 1, "gen", [[0, 60, 6], [60, 300, 7]])
+        optimum = ac_optimum(read_case(net))
+        assert optimum.feasible
+        assert optimum.cost == pytest.approx(1732.5579, rel=2e-6)  # of runopp
+
+    def test_piecewise_linear_and_reactive_costs_are_taken(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        _pieces(pp, net, [[-10, 20, 1.0], [20, 50, 3.0]])
+        net.poly_cost.loc[2, ["cq2_eur_per_mvar2", "cq1_eur_per_mvar"]] = 0.5, 2.0
+        case = read_case(net)
+        at = {int(bus): row for row, bus in enumerate(case.bus.id[case.gen.bus])}
+        pieces = case.pieces
+        assert set(pieces.gen) == {at[2]} and not pieces.reactive.any()
+        power = np.array([-0.1, 0.2, 0.5])
+        cost = (np.outer(power, pieces.slope) + pieces.intercept).max(axis=1)
+        np.testing.assert_allclose(cost, [-10, 20, 110])
+        assert case.gen.c1[at[2]] == 0 and case.gen.c1[at[1]] > 0
+        np.testing.assert_allclose(case.gen.q2[at[3]], 0.5 * 100**2)
+        np.testing.assert_allclose(case.gen.q1, [200 * (row == at[3]) for row in range(3)])
+        net.pwl_cost["power_type"] = "q"
+        reactive = read_case(net)
+        assert reactive.pieces.reactive.all() and reactive.gen.c1[at[2]] == 0
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [
@@ -390,11 +425,27 @@ class TestPandapower:
                 lambda pp, net: pp.create_pwl_cost(
                     net, 0, "gen", [[0, 9, 1], [9, 300, 2]], check=False
                 ),
-                "net.pwl_cost 0 is piecewise linear",
+                "net.pwl_cost 0 gives an element a second cost",
             ),
             (
-                lambda pp, net: net.poly_cost.__setitem__("cq1_eur_per_mvar", 1.0),
-                "net.poly_cost 0, 1, 2 prices reactive power",
+                lambda pp, net: _pieces(pp, net, [[0, 9, 2], [9, 300, 1]]),
+                "net.pwl_cost 0 has a slope that is lower than the one before it",
+            ),
+            (
+                lambda pp, net: _pieces(pp, net, [[0, 9, 2], [10, 300, 3]]),
+                "net.pwl_cost 0 is no list of pieces",
+            ),
+            (
+                lambda pp, net: _pieces(pp, net, [[0, 9, 2]], power_type="s"),
+                "net.pwl_cost 0 is no list of pieces",
+            ),
+            (
+                lambda pp, net: _pieces(pp, net, [[0, 9, 2]], et="load"),
+                "net.pwl_cost 0 is of consumption",
+            ),
+            (
+                lambda pp, net: net.poly_cost.__setitem__("cq2_eur_per_mvar2", -1.0),
+                "has a negative cq2_eur_per_mvar2",
             ),
             (
                 lambda pp, net: net.poly_cost.__setitem__("cp2_eur_per_mw2", -1.0),
@@ -471,3 +522,9 @@ def test_a_capability_curve_is_refused_where_it_is_tighter_than_the_limits():
 
 def test_tables_keep_every_row():
     assert tables(ppc(AWKWARD)).bus.shape == (5, 15)
+
+
+def _pieces(pp: Any, net: Any, points: Any, *, et: str = "gen", power_type: str = "p") -> None:
+    """Replace the polynomial cost of the first generator by pieces."""
+    net.poly_cost = net.poly_cost[(net.poly_cost.et != "gen") | (net.poly_cost.element != 0)]
+    pp.create_pwl_cost(net, 0, et, points, power_type=power_type, check=False)
