@@ -14,7 +14,7 @@ few-demo := --seeds 1
 few-ryu_kim_power_flow := --seeds 1 --rounds 30
 few-chan_xie_zhao_elastic_net := --repetitions 2
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -64,6 +64,9 @@ gallery: $(READY)  ## draws the pictures of the gallery and the landing page ane
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew
 	$(BIN)/python -m tests.pages
+
+prose: $(READY)  ## marks in sentences of the docs and of docstrings; --list RULE shows them
+	$(BIN)/python -m tests.prose --check
 
 weight: $(READY)  ## how much there is to read, beside the figures of the last commit
 	$(BIN)/python -m tests.weight

@@ -58,7 +58,7 @@ _TEXT = 60
 
 
 def show(value: object) -> str:
-    """What a message shows of an argument: numbers and short text, of all else the type.
+    """Return what a message shows of an argument: numbers and short text, of all else the type.
 
     Whoever takes one argument for another may have put private data there.
     """
@@ -95,7 +95,7 @@ def _shape(value: object) -> tuple[int, ...] | None:
 
 
 def finite(value: object) -> bool:
-    """Whether a value is a finite real number."""
+    """Return whether a value is a finite real number."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an int beyond the floats
@@ -103,17 +103,17 @@ def finite(value: object) -> bool:
 
 
 def positive_finite(value: object) -> bool:
-    """Whether a value is a positive finite real number."""
+    """Return whether a value is a positive finite real number."""
     return finite(value) and float(value) > 0  # pyright: ignore[reportArgumentType]
 
 
 def is_int(value: object, least: int) -> bool:
-    """Whether a value is an integer of at least `least`."""
+    """Return whether a value is an integer of at least `least`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def countable(value: object, least: int) -> bool:
-    """Whether a value is an integer of at least `least` that one could count up to."""
+    """Return whether a value is an integer of at least `least` that one could count up to."""
     return is_int(value, least) and int(value) <= COUNTED  # pyright: ignore[reportArgumentType]
 
 
@@ -149,7 +149,7 @@ def is_text(value: object) -> bool:
 
 
 def is_path(value: object) -> bool:
-    """Whether a value can be the name of a file or a folder."""
+    """Return whether a value can be the name of a file or a folder."""
     text = str(value) if isinstance(value, (str, Path)) else ""
     return text != "" and is_text(text) and "\0" not in text
 
@@ -186,7 +186,7 @@ DIVISOR = Kind(
 
 
 def optional(kind: Kind) -> Kind:
-    """What fits, or None."""
+    """Return what fits, or None."""
     return replace(kind, fits=lambda value: value is None or kind.fits(value))
 
 

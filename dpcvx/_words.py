@@ -123,7 +123,7 @@ def paragraph(label: str, text: str, width: int) -> str:
 
 
 def _follows(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
-    """Whether the names end in a number and the next one, and are alike otherwise."""
+    """Return whether the names end in a number and the next one, and are alike otherwise."""
     if one is None or other is None or one[1] != other[1] or one[3] != other[3]:
         return False
     return int(other[2]) == int(one[2]) + 1

@@ -216,7 +216,7 @@ def require_one_import(things: Iterable[object]) -> None:
 
 
 def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
-    """Whether a function and its arguments are of different imports of the package."""
+    """Return whether a function and its arguments are of different imports of the package."""
     own = next(iter(inspect.signature(thing).parameters), "") == "self"
     scope = getattr(thing, "__globals__", {}).values()
     return any(isinstance(value, type) and _is_old(value) for value in scope) or any(
@@ -225,7 +225,7 @@ def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
 
 
 def _is_old(kind: type) -> bool:
-    """Whether the package has another class of this module and name by now."""
+    """Return whether the package has another class of this module and name by now."""
     module = getattr(kind, "__module__", None)
     if not isinstance(module, str) or "<locals>" in kind.__qualname__:
         return False
@@ -264,7 +264,7 @@ def _unknown(
 
 
 def _places(takes: Mapping[str, inspect.Parameter]) -> float:
-    """How many positional arguments are taken."""
+    """Return how many positional arguments are taken."""
     kinds = [p.kind for p in takes.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return math.inf
@@ -365,7 +365,7 @@ def _bare(error: BaseException) -> BaseException:
 
 
 def _silenced(error: BaseException, refusal: Callable[[str], DpcvxError]) -> BaseException:
-    """What is raised in place of an error whose text may quote data."""
+    """Return what is raised in place of an error whose text may quote data."""
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt()
     if isinstance(error, SystemExit):  # a signal's handler may raise it; its code can be a text

@@ -349,7 +349,7 @@ class Problem(Declaration):
 
     @property
     def status(self) -> Status | None:
-        """How the last run of one of the problem's plans ended; None before the first."""
+        """Return how the last run of one of the problem's plans ended; None before the first."""
         return self._last.status
 
     @property
@@ -620,7 +620,7 @@ class Problem(Declaration):
         slack_penalty: float | None = None,
         algorithm: Algorithm | None = None,
     ) -> Tradeoff:
-        """What an answer is worth at which epsilon, on public stand-in data.
+        """Return what an answer is worth at which epsilon, on public stand-in data.
 
         ``problem.tradeoff([0.1, 1, 10], delta=1e-6).plot()`` draws the error of the default plan
         against epsilon, beside that of no data at all and of no noise. Nothing private is read.

@@ -271,7 +271,7 @@ class Requirements:
     perturbed: float | None = None
 
     def factors(self, rounds: int) -> tuple[float, ...]:
-        """What noise of the first rounds is multiplied by, next to that of the others.
+        """Return what noise of the first rounds is multiplied by, next to that of the others.
 
         Parameters
         ----------
@@ -355,7 +355,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     @property
     @abc.abstractmethod
     def requirements(self) -> Requirements:
-        """What the plan has to check and to count."""
+        """Return what the plan has to check and to count."""
 
     def propose(self, facts: PublicFacts) -> Self:
         """Return the algorithm with every default replaced by a number; itself if it has none.
@@ -375,7 +375,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return self
 
     def coupling(self, program: Program) -> str | None:
-        """How the method takes ``coupling=``, for the banner."""
+        """Return how the method takes ``coupling=``, for the banner."""
         return None
 
     def rate(self, program: Program) -> str | None:
@@ -411,7 +411,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return server, rounds
 
     def adds(self, k: int) -> bool:
-        """Whether replies of exchange k are arrays of which `receive` takes the sum alone.
+        """Return whether replies of exchange k are arrays of which `receive` takes the sum alone.
 
         It is handed one reply then, the sum. Those who hold many agents add up where these live.
         """
@@ -471,7 +471,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def constraint_slack(self, server: S) -> Mapping[str, Array]:
-        """By how much constraints with private data may be missed by what was decided.
+        """Return by how much constraints with private data may be missed by what was decided.
 
         Returns
         -------
@@ -487,7 +487,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def shrinks(self) -> bool:
-        """Whether data that were released once are moved towards public proxy data."""
+        """Return whether data that were released once are moved towards public proxy data."""
         return True
 
     @property
@@ -504,7 +504,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return Answer(state.x, state.average) if isinstance(state, Iterates) else None
 
     def outcome(self, state: A) -> Outcome:
-        """How the last public solve of an agent ended; solved where agents solve nothing."""
+        """Return how the last public solve of an agent ended; solved where agents solve nothing."""
         return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED
 
 

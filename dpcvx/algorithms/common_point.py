@@ -60,7 +60,7 @@ class CommonPoint:
 
     @property
     def found(self) -> bool:
-        """Whether the vectors satisfy all constraints."""
+        """Return whether the vectors satisfy all constraints."""
         return self.outcome in _FOUND
 
 
@@ -103,7 +103,7 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
 
 
 def _holds(whole: Joint, x: Array, unit: Array) -> bool:
-    """Whether a point keeps all constraints as well as solvers do."""
+    """Return whether a point keeps all constraints as well as solvers do."""
     try:
         projector = Projector(_scaled(whole.data, unit), "of all")
     except ModelError:  # bounds alone contradict each other
@@ -158,7 +158,7 @@ def agents_apart(program: Program) -> tuple[str, ...] | None:
 
 
 def _meet(program: Program) -> bool:
-    """Whether the sets of a program meet, as far as is not proved otherwise."""
+    """Return whether the sets of a program meet, as far as is not proved otherwise."""
     starts = [local.start for local in program.agents]
     if program.coupling is None and not any(a.constraints.b.size for a in program.agents):
         return True

@@ -152,7 +152,7 @@ def moment_sum(program: Program) -> MomentSum:
 
 
 def _alike(one: Reading, other: Reading, here: Index, there: Index, size: int) -> bool:
-    """Whether two objectives are the same function of their records and of all variables."""
+    """Return whether two objectives are the same function of their records and of all variables."""
     if (one.parts, one.widths) != (other.parts, other.widths):
         return False
     F, G = (

@@ -213,7 +213,7 @@ class DecentralizedADMM(NeighborMethod):
         return found
 
     def rate(self, program: Program) -> str:
-        """What the conditions for a linear rate say."""
+        """Return what the conditions for a linear rate say."""
         broken = self.violated(program)
         if broken:
             return f"no linear rate is known: {'; '.join(broken)}"

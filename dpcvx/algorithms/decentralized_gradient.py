@@ -175,7 +175,7 @@ class DecentralizedGradient(NeighborMethod):
 
 
 def _alone(program: Program) -> Network:
-    """What a single agent hears: itself."""
+    """Return what a single agent hears: itself."""
     require_whole(program)
     return Network((program.agents[0].name,), ((),), (np.ones(1),), "alone")
 

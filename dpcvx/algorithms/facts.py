@@ -88,12 +88,12 @@ class PublicFacts(Protocol):
 
     @property
     def noisy(self) -> bool:
-        """Whether gradients are noisy."""
+        """Return whether gradients are noisy."""
         ...
 
     @property
     def penalty(self) -> float:
-        """How exact steps weigh disagreement."""
+        """Return how exact steps weigh disagreement."""
         ...
 
     def step(

@@ -313,7 +313,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return Answer(state.x, state.average, weight)
 
     def notes(self, server: GradientServer) -> tuple[str, ...]:
-        """What was learned of the records."""
+        """Return what was learned of the records."""
         return () if server.scale is None else (server.scale.said(),)
 
     def __str__(self) -> str:

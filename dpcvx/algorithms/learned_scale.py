@@ -154,7 +154,7 @@ class LearnScale:
 
 
 def records_of(local: LocalProgram) -> int:
-    """How many records an agent has; all its private objects have as many rows."""
+    """Return how many records an agent has; all its private objects have as many rows."""
     rows = (spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows))
     return next(rows, 0)
 
@@ -183,7 +183,7 @@ class ScaleQuestion(AtPoint):
 
     @property
     def answers(self) -> int:
-        """How many numbers an agent answers."""
+        """Return how many numbers an agent answers."""
         return {"curvature": 2, "gradient": self.size + 1}.get(self.what, 1)
 
 
@@ -263,7 +263,7 @@ class Scale:
         )
 
     def asked(self, t: int) -> tuple[str, float]:
-        """What is asked in a round, and the limit as a multiple of the agents' numbers."""
+        """Return what is asked in a round, and the limit as a multiple of the agents' numbers."""
         if t == _COUNTS + 1:
             return "curvature", self.limit
         if t > ROUNDS:
@@ -272,7 +272,7 @@ class Scale:
         return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-middle / 2)
 
     def question(self, t: int, agent: int, at: Array, place: Index, size: int) -> ScaleQuestion:
-        """What an agent is asked in a round."""
+        """Return what an agent is asked in a round."""
         what, limit = self.asked(t)
         unit = 1.0
         if what in ("bends", "curvature"):
@@ -334,7 +334,7 @@ class Scale:
         return gradient, replace(now, multiple=self._within(multiple))
 
     def _turned(self, gradient: Array) -> bool:
-        """Whether a gradient points back, and noise cannot be why: steps are too long.
+        """Return whether a gradient points back, and noise cannot be why: steps are too long.
 
         Losses may bend more on the way than at the start, as exponentials do.
         """
@@ -368,7 +368,7 @@ class Scale:
         return float(eta[t - ROUNDS - 1]) * self.brake
 
     def said(self) -> str:
-        """What was learned, for the result."""
+        """Return what was learned, for the result."""
         tighter = ", so that tighter bounds would do" if self.multiple < 0.5 else ""
         return (
             f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
@@ -378,7 +378,7 @@ class Scale:
 
 
 def _change(local: LocalProgram) -> float:
-    """What one change moves a clipped gradient by; 0 where no records are clipped."""
+    """Return what one change moves a clipped gradient by; 0 where no records are clipped."""
     rows = (spec.adjacency for spec in local.form.private if isinstance(spec.adjacency, Rows))
     kinds = {adjacency.relation for adjacency in rows}
     return (local.clip or 0.0) * (2.0 if "replace_one" in kinds else float(bool(kinds)))

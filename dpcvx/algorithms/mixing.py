@@ -244,7 +244,7 @@ def best_step(neighbors: Around) -> float:
 
 
 def _large(neighbors: Around) -> bool:
-    """Whether eigenvalues are computed from sparse matrices."""
+    """Return whether eigenvalues are computed from sparse matrices."""
     n = len(neighbors)
     return n > _DENSE and _SPARSE * sum(map(len, neighbors)) <= n * n
 

@@ -172,7 +172,7 @@ class Network:
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is a neighbor of everyone else."""
+        """Return whether everyone is a neighbor of everyone else."""
         return all(degree == len(self.agents) - 1 for degree in self.degrees)
 
     @property
@@ -334,7 +334,7 @@ def _random_tree(n: int, coins: PublicCoins) -> nx.Graph:
 
 
 def _are_names(agents: object) -> bool:
-    """Whether these are the different names of one agent or more."""
+    """Return whether these are the different names of one agent or more."""
     if type(agents) is not tuple or not agents or not all(map(is_text, agents)):
         return False
     return len(set(agents)) == len(agents)

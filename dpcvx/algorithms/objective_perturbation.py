@@ -194,12 +194,12 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
 
 def _records(local: LocalProgram) -> float:
-    """How much an agent's minimizer counts: its records, or 1; 0 without private data."""
+    """Return how much an agent's minimizer counts: its records, or 1; 0 without private data."""
     rows = [spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows)]
     return float(max(rows, default=1 if local.form.private else 0))
 
 
 def has_objective(local: LocalProgram) -> bool:
-    """Whether there is anything to minimize besides the set."""
+    """Return whether there is anything to minimize besides the set."""
     root = local.form.root
     return local.rest is not None or bool(root.terms) or root.F is not None

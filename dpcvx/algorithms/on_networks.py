@@ -105,7 +105,7 @@ class Inboxes:
     sent: Array
 
     def one(self, i: int) -> Inbox:
-        """What an agent hears."""
+        """Return what an agent hears."""
         around = self.network.neighbors[i]
         return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
@@ -140,7 +140,7 @@ class Inboxes:
         return np.array(np.broadcast_to(own, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
-        """What all neighbors contribute, one after the other."""
+        """Return what all neighbors contribute, one after the other."""
         first, *others = self.network.ranks
         out = term(first, self.sent[first.neighbors])
         for rank in others:

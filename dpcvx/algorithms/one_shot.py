@@ -269,7 +269,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
-        """How many equalities."""
+        """Return how many equalities."""
         if program.coupling is None:
             return None
         return (
@@ -387,7 +387,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
-        """What of a slope is followed."""
+        """Return what of a slope is followed."""
         program = server.program
         known = program.noise
         if known is None or not self.shrink:
@@ -433,7 +433,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
-        """What the decision pays for."""
+        """Return what the decision pays for."""
         return server.missed
 
     @property
@@ -487,7 +487,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
 
 def _repaired(decision: Decision) -> tuple[str, ...]:
-    """What was solved for, where that is not what was released."""
+    """Return what was solved for, where that is not what was released."""
     if not decision.repair:
         return ()
     return (
@@ -497,7 +497,7 @@ def _repaired(decision: Decision) -> tuple[str, ...]:
 
 
 def _public(model: WrittenModel) -> tuple[str, ...]:
-    """What the released data are good for."""
+    """Return what the released data are good for."""
     if not any(model.published):
         return ()
     told = "result.released has the released data; every further use of them costs no privacy"

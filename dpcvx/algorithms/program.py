@@ -106,7 +106,7 @@ class LocalProgram:
 
     @property
     def hands_over(self) -> bool:
-        """Whether the data leave with noise, whatever the gradient does with them."""
+        """Return whether the data leave with noise, whatever the gradient does with them."""
         return bool(self.limits) or self.as_written
 
     @property
@@ -156,7 +156,7 @@ class LocalProgram:
 
     @property
     def decides(self) -> bool:
-        """Whether what the agent shares, and its share of couplings, leave it a choice."""
+        """Return whether what the agent shares, and its share of couplings, leave it a choice."""
         if self.shared.size == self.n:
             return False
         own = np.ones(self.n, dtype=bool)
@@ -211,7 +211,7 @@ class Program:
 
     @property
     def limited(self) -> bool:
-        """Whether constraints contain private data, which the true data may break."""
+        """Return whether constraints contain private data, which the true data may break."""
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
     def decide(self, released: Sequence[Array], scenarios: int, solver: str | None) -> Decision:
@@ -238,7 +238,7 @@ class Program:
 
     @property
     def kernel(self) -> str:
-        """What takes the steps of projections; empty where no agent's set asks for any."""
+        """Return what takes the steps of projections; empty where no agent's set asks for any."""
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 

@@ -180,13 +180,13 @@ class ResourceADMM(SummedMethod):
         return found
 
     def coupling(self, program: Program) -> str:
-        """How many equalities."""
+        """Return how many equalities."""
         assert program.coupling is not None
         size = program.coupling.right.size
         return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
 
     def rate(self, program: Program) -> str:
-        """What (48) or (43) says."""
+        """Return what (48) or (43) says."""
         condition = f"{'(43)' if self.exact else '(48)'} of Xiao, Ye and Devadas"
         broken = self.violated(program)
         if broken:

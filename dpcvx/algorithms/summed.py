@@ -149,18 +149,18 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @abc.abstractmethod
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """What an agent at x contributes to the sum, shape (m,)."""
+        """Return what an agent at x contributes to the sum, shape (m,)."""
 
     @abc.abstractmethod
     def target(self, program: Program) -> Array:
-        """What the sum should be, shape (m,)."""
+        """Return what the sum should be, shape (m,)."""
 
     @abc.abstractmethod
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """One local step, given the sum less its target."""
 
     def sums(self, program: Program) -> SecretSum | None:
-        """How agents form a sum; None if the server side does.
+        """Return how agents form a sum; None if the server side does.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return replace(server, residual=residual, dual=dual, terms=terms)
 
     def residuals(self, server: ServerState) -> Residuals:
-        """How far the sum is from its target, and its change since the round before."""
+        """Return how far the sum is from its target, and its change since the round before."""
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
@@ -270,7 +270,7 @@ def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
 
 
 def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
-    """What a plan has to know; None where nothing is secret."""
+    """Return what a plan has to know; None where nothing is secret."""
     if sharing is None:
         return None
     return SecretSums(colluders, sharing.limit, sharing.resolution)
@@ -338,7 +338,7 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
 
 
 def added(message: Delivery, kept: Share | None, name: str) -> Partial:
-    """What an agent sends next: the sum of the shares that it has."""
+    """Return what an agent sends next: the sum of the shares that it has."""
     shares = [share for share in (*message.shares, kept) if share is not None]
     return message.sums.partial(name, shares)
 

@@ -62,7 +62,7 @@ class Statistic(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether it tells the data themselves: if not, sums of them."""
+        """Return whether it tells the data themselves: if not, sums of them."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class WrittenAgent:
         return np.split(flat, ends)[: len(self.specs)]
 
     def places(self, flat: Array) -> dict[int, Any]:
-        """What stands in place of each parameter, by its Python id."""
+        """Return what stands in place of each parameter, by its Python id."""
         values: dict[int, Any] = {}
         for p, spec, part in zip(self.data, self.specs, self.split(flat), strict=True):
             value: Any = cp.Constant(spec.shaped(part))
@@ -164,7 +164,7 @@ class WrittenModel:
 
     @property
     def bends(self) -> bool:
-        """Whether some cost is not known to be affine in the data."""
+        """Return whether some cost is not known to be affine in the data."""
         return any(agent.bends for agent in self.agents)
 
     @property
@@ -175,7 +175,7 @@ class WrittenModel:
 
     @property
     def mixed(self) -> bool:
-        """Whether some variable is boolean or integer."""
+        """Return whether some variable is boolean or integer."""
         return any(map(integral, self.variables.values()))
 
     def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
@@ -471,7 +471,7 @@ def _written(
 
 
 def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
-    """Whether a cost is not known to be affine in the data, for fixed variables."""
+    """Return whether a cost is not known to be affine in the data, for fixed variables."""
     places: dict[int, Any] = {id(p): free(p) for p in data}
     places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in cost.variables()}
     with np.errstate(all="ignore"):
@@ -522,7 +522,7 @@ def _copied(variable: cp.Variable) -> cp.Variable:
 
 
 def integral(variable: cp.Variable) -> bool:
-    """Whether a variable is boolean or integer."""
+    """Return whether a variable is boolean or integer."""
     return bool(variable.attributes["boolean"] or variable.attributes["integer"])
 
 

@@ -103,7 +103,7 @@ def with_clips(known: Study, distance: float) -> ClippedProblem | None:
 
 
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
-    """Whether contributions of records grow with their labels, and only the set bounds them.
+    """Return whether contributions of records grow with their labels, and only the set bounds them.
 
     Of ``cp.exp(X @ w) - cp.multiply(y, X @ w)``, but not of ``cp.exp(-cp.multiply(y, X @ w))``,
     where a label turns a record around, nor of ``cp.multiply(y, cp.exp(-X @ w))``.
@@ -121,7 +121,7 @@ def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
 
 
 def grows(local: LocalProgram, known: Sensitivity) -> bool:
-    """Whether nothing but the set bounds what records contribute.
+    """Return whether nothing but the set bounds what records contribute.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def grows(local: LocalProgram, known: Sensitivity) -> bool:
 
 
 def _product(form: NormalForm, atom: Atom) -> bool:
-    """Whether it is a product of data and a score, which is one itself."""
+    """Return whether it is a product of data and a score, which is one itself."""
     inner = [form.atoms[j] for argument in atom.args for j, _ in argument.terms]
     return atom.rule.product is not None and all(_product(form, each) for each in inner)
 

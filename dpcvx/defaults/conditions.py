@@ -40,7 +40,7 @@ def conditions(
     noisy_steps: bool,
     distance: float | None = None,
 ) -> Conditions:
-    """What methods choose their numbers by; nothing is noisy, for them, if steps are not.
+    """Return what methods choose their numbers by; nothing is noisy, for them, if steps are not.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def conditions(
 
 
 def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
-    """What one change does to a gradient so near the start; 0 where that is not known."""
+    """Return what one change does to a gradient so near the start; 0 where that is not known."""
     if known is None:
         return 0.0
     if known.flattens:

@@ -73,12 +73,12 @@ class Stake:
     bends: bool = False  # whether `rows` depend on what is decided
 
     def length(self, noise: Array) -> float:
-        """What noise N Y does to the rows, as a standard deviation for Y of variance one."""
+        """Return what noise N Y does to the rows, as a standard deviation for Y of variance one."""
         return float(np.linalg.norm(self.rows @ noise))
 
 
 def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
-    """What margins cost next to each other, those that cost nothing at the stand-ins hedged.
+    """Return what margins cost next to each other, those that cost nothing at the stand-ins hedged.
 
     Parameters
     ----------

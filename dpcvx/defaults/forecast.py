@@ -37,7 +37,7 @@ UNTOLD = (
 
 
 def bent(problem: Declaration, program: Program) -> str:
-    """What not to expect where objectives are not convex; empty where all are.
+    """Return what not to expect where objectives are not convex; empty where all are.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class Landscape:
 
     @property
     def noisy(self) -> bool:
-        """Whether gradients are."""
+        """Return whether gradients are."""
         return any(block.noise > 0 for block in self.blocks)
 
     @property
@@ -196,7 +196,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
 
 
 def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
-    """Whether clips cut off squares of records, whose slopes would grow without end."""
+    """Return whether clips cut off squares of records, whose slopes would grow without end."""
     pairs = zip(agents, conditions.slope, conditions.whole, strict=False)
     return any(cut < whole and is_quadratic_given_data(a.form) for a, cut, whole in pairs)
 
@@ -241,7 +241,7 @@ def _filled_value(local: LocalProgram) -> float:
 def _natural(
     slope: float, smoothness: float | None, convexity: float, value: float, bounds: Sequence[Array]
 ) -> float:
-    """How far an answer may lie, bounds apart."""
+    """Return how far an answer may lie, bounds apart."""
     if slope <= 0:
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]

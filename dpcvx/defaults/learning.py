@@ -184,13 +184,13 @@ def _obstacle(study: Study, local: LocalProgram) -> str:
 
 
 def _scores(form: NormalForm) -> int:
-    """How many scores records have: each has a derivative by every variable."""
+    """Return how many scores records have: each has a derivative by every variable."""
     products = (atom for atom in form.atoms if atom.rule.product == "matrix")
     return max((math.prod(atom.shape) for atom in products), default=0)
 
 
 def _smooth(study: Study) -> bool:
-    """Whether losses of records are smooth, and agents have no clips of their own."""
+    """Return whether losses of records are smooth, and agents have no clips of their own."""
     return all(
         once_per_kind(
             study.program.agents, lambda local: local.clip is None and _is_smooth(local.form)
@@ -199,7 +199,7 @@ def _smooth(study: Study) -> bool:
 
 
 def _is_smooth(form: NormalForm) -> bool:
-    """Whether second derivatives at the start tell of those nearby, of all that data reach.
+    """Return whether second derivatives at the start tell of those nearby, of all that data reach.
 
     A square makes a kink smooth: that of squared hinges.
     """

@@ -57,7 +57,7 @@ class NoisyRounds:
     others: tuple[NoisyRounds, ...] = ()  # that were possible
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
-        """What the rounds lead to, if noise and distance were larger by these factors."""
+        """Return what the rounds lead to, if noise and distance were larger by these factors."""
         largest = longest(self.scene, self.rounds)
         assert largest is not None
         scene = self.scene.scaled(louder, nearer)
@@ -71,7 +71,7 @@ class NoisyRounds:
 
     @property
     def hides_clips(self) -> bool:
-        """Whether noise leaves more of the gap than clips of contributions would."""
+        """Return whether noise leaves more of the gap than clips of contributions would."""
         return _BIAS <= self.share() < math.inf
 
     def forecast(self) -> str:

@@ -265,7 +265,7 @@ def constant_step(
 
 
 def chosen_penalty(scene: Landscape) -> float:
-    """How exact steps weigh disagreement: between a typical and the largest curvature.
+    """Return how exact steps weigh disagreement: between a typical and the largest curvature.
 
     Without a curvature, the largest slope over the distance to the answer has its unit.
     """
@@ -322,7 +322,7 @@ def _parts(
 
 
 def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
-    """What is left of a distance, and the squared weights of noise, for ``q = eta h``."""
+    """Return what is left of a distance, and the squared weights of noise, for ``q = eta h``."""
     if output == "weighted":
         return _weighted(q, T)
     K = {"last": 1, "tail": max(1, T - T // 2), "average": T}[output]

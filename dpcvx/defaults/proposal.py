@@ -86,7 +86,7 @@ def _planned(kind: type[P], problem: Declaration, request: Request, known: Compi
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
-    """What the server minimizes, where the objective bends in what was released."""
+    """Return what the server minimizes, where the objective bends in what was released."""
     method, model = plan.algorithm, plan.program.model
     if model is None or not plan.noisy or not isinstance(method, OneShot):
         return ()
@@ -221,6 +221,6 @@ def _released_once(
 
 
 def _proxied(agents: Agents, proxies: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether all that is released once has public proxy data."""
+    """Return whether all that is released once has public proxy data."""
     released = [agent.name for agent in agents if agent.publication is not None]
     return all(value is not None for name in released for value in proxies[name])

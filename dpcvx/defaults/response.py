@@ -77,7 +77,7 @@ class Response:
 
     @property
     def bounded(self) -> bool:
-        """Whether the set has an end along each of the agent's components."""
+        """Return whether the set has an end along each of the agent's components."""
         return bool(np.isfinite(self.widths[self.place]).all())
 
     @property

@@ -223,7 +223,7 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
 
 
 def _together(around: Sequence[Response]) -> bool:
-    """Whether what surrounds each agent is the whole problem."""
+    """Return whether what surrounds each agent is the whole problem."""
     return all(response.hessian is around[0].hessian for response in around)
 
 
@@ -258,12 +258,12 @@ class Study(Compiled):
 
     @cached_property
     def responses(self) -> tuple[Response, ...]:
-        """How the problem gives way to noise from each agent."""
+        """Return how the problem gives way to noise from each agent."""
         return responses(self.program, self.at_stand_ins)
 
     @cached_property
     def at_stand_ins(self) -> AtStandIns:
-        """What constraints cost at the optimum for public stand-ins."""
+        """Return what constraints cost at the optimum for public stand-ins."""
         return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 

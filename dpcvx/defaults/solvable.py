@@ -93,7 +93,7 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
 
 
 def _affine(agent: AgentPlan) -> bool:
-    """Whether private data add a linear term to the objective and nothing else."""
+    """Return whether private data add a linear term to the objective and nothing else."""
     known = agent.sensitivity
     return not agent.program.form.private or (known is not None and known.constant)
 
@@ -202,7 +202,7 @@ def _unbounded(name: str, what: str) -> str:
 
 
 def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
-    """Whether the program has a minimizer in x for every linear term of a linear space.
+    """Return whether the program has a minimizer in x for every linear term of a linear space.
 
     It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
     curvature changes any of these terms. A generic one and its negative are minimized over these
@@ -228,7 +228,7 @@ def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
 
 
 def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
-    """Whether the objective has no lower bound, whatever is added to it along these rows.
+    """Return whether the objective has no lower bound, whatever is added to it along these rows.
 
     Parameters
     ----------

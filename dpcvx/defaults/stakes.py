@@ -67,7 +67,7 @@ NOTHING = AtStandIns()
 def at_stand_ins(
     problem: Declaration, program: Program, sensitivities: Mapping[str, Sensitivity | None]
 ) -> AtStandIns:
-    """What constraints cost there; nothing where that is not known.
+    """Return what constraints cost there; nothing where that is not known.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
 
 
 def by_price(stakes: Stakes) -> bool:
-    """Whether some margin has a price."""
+    """Return whether some margin has a price."""
     return any(stake.price > 0 for own in stakes for stake in own)
 
 
 def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
-    """What is at stake in the constraints of each agent, by its place."""
+    """Return what is at stake in the constraints of each agent, by its place."""
     found: dict[int, list[Stake]] = {}
     for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
         found.setdefault(kept.agent, []).extend(own)

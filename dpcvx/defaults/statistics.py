@@ -179,7 +179,7 @@ def publication(
 
 
 def for_model(agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated) -> Publication:
-    """What leaves for a model that is solved as it is written: its data, or sums of them.
+    """Return what leaves for a model that is solved as it is written: its data, or sums of them.
 
     Entries that the model reads through one weighted sum alone leave as that sum: its noise is no
     larger than that of one entry, whereas noise of all entries would add up in it.
@@ -279,7 +279,7 @@ def _shaped_data(
 
 
 def _one_by_one(spec: PrivateSpec) -> bool:
-    """Whether the largest changes are those of single entries."""
+    """Return whether the largest changes are those of single entries."""
     if isinstance(spec.adjacency, Rows):
         return spec.size == spec.shape[0]
     return spec.adjacency.norm in ("entry", 1)
@@ -302,7 +302,7 @@ def _statistics(
 
 
 def _weights(moved: sp.csr_array, curvature: Array) -> Array:
-    r"""What the components of a slope are multiplied by before noise of one scale is added.
+    r"""Return what the components of a slope are multiplied by before noise of one scale is added.
 
     Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
     has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r

@@ -96,7 +96,7 @@ class Within:
             )
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two data are neighbors; rounding is forgiven."""
+        """Return whether two data are neighbors; rounding is forgiven."""
         change = one - other
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
@@ -128,14 +128,14 @@ class MirroredWithin(Within):
     """
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two symmetric matrices are neighbors; rounding is forgiven."""
+        """Return whether two symmetric matrices are neighbors; rounding is forgiven."""
         if self.norm == "entry":
             one, other = np.triu(one), np.triu(other)
         return super().allows(one, other)
 
     @property
     def mirror(self) -> float:
-        """What an entry off the diagonal counts for in the norm, next to one on it."""
+        """Return what an entry off the diagonal counts for in the norm, next to one on it."""
         return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
 
     def _said(self, radius: str) -> str:
@@ -212,7 +212,7 @@ class Rows:
 
     @property
     def label(self) -> str:
-        """What one row stands for."""
+        """Return what one row stands for."""
         return "record" if self.records is None else self.records
 
     @property
@@ -221,7 +221,7 @@ class Rows:
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def moved_rows(self, rows: int) -> int:
-        """How many of so many rows one change moves at most."""
+        """Return how many of so many rows one change moves at most."""
         if self.max_rows_per_person == "all":
             return rows
         return min(rows, self.max_rows_per_person or 1)
@@ -320,7 +320,7 @@ class Rows:
 
     @property
     def row(self) -> str:
-        """What bounds a row, in words."""
+        """Return what bounds a row, in words."""
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:

@@ -184,7 +184,7 @@ class Agent:
         return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 
     def specs(self, name: str) -> dict[Private, PrivateSpec]:
-        """What is public of every private object, those of ``recourse=`` last.
+        """Return what is public of every private object, those of ``recourse=`` last.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class Agent:
         return dict(zip((*self.private, *self.kept), named, strict=True))
 
     def is_dcp(self) -> bool:
-        """Whether objective and constraints follow cvxpy's convexity rules."""
+        """Return whether objective and constraints follow cvxpy's convexity rules."""
         return self.posed.is_dcp() and all(c.is_dcp() for c in self.constraints)
 
 
@@ -456,7 +456,7 @@ class Model:
 
     @property
     def specs(self) -> tuple[PrivateSpec, ...]:
-        """What is public of its private objects."""
+        """Return what is public of its private objects."""
         return specs_of(self.agent.private, self.name)
 
     @property

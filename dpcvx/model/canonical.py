@@ -70,7 +70,7 @@ class Cones:
 
     @property
     def polyhedral(self) -> bool:
-        """Whether all rows are equalities and inequalities."""
+        """Return whether all rows are equalities and inequalities."""
         return not (self.soc or self.psd or self.exp or self.power or self.power_nd)
 
     def __str__(self) -> str:
@@ -452,5 +452,5 @@ class Narrowed:
 
 
 def restricted(variable: cp.Variable) -> bool:
-    """Whether a variable has attributes, such as bounds."""
+    """Return whether a variable has attributes, such as bounds."""
     return any(a is not None and a is not False for a in variable.attributes.values())

@@ -267,7 +267,7 @@ def _of_record(form: NormalForm, u: Combination) -> float:
 
 
 def _apart(form: NormalForm, u: Combination) -> bool:
-    """Whether the one product in u is of other variables than its affine part."""
+    """Return whether the one product in u is of other variables than its affine part."""
     if len(u.terms) != 1:
         return False
     views = [affine_view(form, a) for a in form.atoms[u.terms[0][0]].args]
@@ -351,7 +351,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 @derived_once
 def convex(form: NormalForm) -> bool:
-    """Whether the objective, which cvxpy takes for convex, is so for all admissible data.
+    """Return whether the objective, which cvxpy takes for convex, is so for all admissible data.
 
     Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain, and
     ``quad_form(x, P, assume_PSD=True)`` whatever P is.
@@ -382,7 +382,7 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
-    """Whether an atom that cvxpy takes for convex is convex with the numbers in it."""
+    """Return whether an atom that cvxpy takes for convex is convex with the numbers in it."""
     if not atom.rule.convex_by_numbers:
         return True
     fixed = affine_view(form, atom.args[-1])

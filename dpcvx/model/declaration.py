@@ -195,7 +195,7 @@ class Declaration:
                 )
 
     def is_dcp(self) -> bool:
-        """Whether every agent's part follows cvxpy's convexity rules."""
+        """Return whether every agent's part follows cvxpy's convexity rules."""
         return all(agent.is_dcp() for agent in self.agents)
 
     def shares(self) -> list[int]:
@@ -488,7 +488,7 @@ def matching(
 
 
 def affine(constraint: cp.Constraint) -> bool:
-    """Whether a constraint is an affine equality or inequality.
+    """Return whether a constraint is an affine equality or inequality.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Piece:
 
     @property
     def full(self) -> bool:
-        """Whether every entry of the variable is held."""
+        """Return whether every entry of the variable is held."""
         return self.entries.size == self.size
 
 

@@ -73,7 +73,7 @@ def gathered(form: NormalForm) -> NormalForm:
 
 
 def _uses(form: NormalForm) -> dict[int, int]:
-    """How often combinations read each atom."""
+    """Return how often combinations read each atom."""
     uses: dict[int, int] = {}
     for u in (form.root, *(u for atom in form.atoms for u in atom.args)):
         for j, _ in u.terms:
@@ -416,7 +416,7 @@ def _rows_of(u: Combination, size: int | None = None) -> _Rows:
 
 
 def _read(u: Combination) -> Hashable:
-    """What a combination is made of."""
+    """Return what a combination is made of."""
     names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
     return (u.F is not None, *names)
 
@@ -452,7 +452,7 @@ def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
 
 
 def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
-    """What a combination reads, but for variables: atoms, then private data."""
+    """Return what a combination reads, but for variables: atoms, then private data."""
     terms = sorted(u.terms, key=lambda pair: pair[0])
     return [
         *((("atom", j), M) for j, M in terms),
@@ -461,7 +461,7 @@ def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
 
 
 def _apart(parts: Sequence[_Part]) -> bool:
-    """Whether different atoms read different entries of all that is not a variable."""
+    """Return whether different atoms read different entries of all that is not a variable."""
     for k in range(len(parts[0].stacked)):
         seen: dict[Hashable, list[Index]] = {}
         for part in parts:

@@ -173,12 +173,12 @@ def zeros(size: int) -> Array:
 
 
 def is_blank(M: Data) -> bool:
-    """Whether an array is `zeros`, reshaped; one with entries of its own never is."""
+    """Return whether an array is `zeros`, reshaped; one with entries of its own never is."""
     return isinstance(M, np.ndarray) and not any(M.strides) and M.size > 1 and M.flat[0] == 0
 
 
 def alike(one: Data, other: Data) -> bool:
-    """Whether data are equal, entry by entry.
+    """Return whether data are equal, entry by entry.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
 
 
 def has_entries(h: Array) -> bool:
-    """Whether a vector has a nonzero entry."""
+    """Return whether a vector has a nonzero entry."""
     return not is_blank(h) and bool(h.any())
 
 

@@ -64,12 +64,12 @@ class Combination:
 
     @property
     def affine(self) -> bool:
-        """Whether no atom occurs."""
+        """Return whether no atom occurs."""
         return not self.terms
 
     @property
     def constant(self) -> bool:
-        """Whether neither variables, private data nor atoms occur."""
+        """Return whether neither variables, private data nor atoms occur."""
         return self.F is None and not self.G and not self.terms
 
 
@@ -84,12 +84,12 @@ class Atom:
 
     @property
     def by_value(self) -> bool:
-        """Whether its derivatives are made of its value."""
+        """Return whether its derivatives are made of its value."""
         return self.rule.reads_value([u.constant for u in self.args])
 
     @property
     def written(self) -> str:
-        """How users write it, for messages."""
+        """Return how users write it, for messages."""
         last = self.args[-1] if len(self.args) == 2 else None
         return self.rule.written(self.data, last.h if last is not None and last.constant else None)
 
@@ -116,7 +116,7 @@ class Beside:
     apart: bool
 
     def joined(self, product: Array) -> Array:
-        """How far the rows reach by both parts, where they reach so far by their product."""
+        """Return how far the rows reach by both parts, where they reach so far by their product."""
         own = self.weight * product
         return np.hypot(own, self.size) if self.apart else own + self.size
 
@@ -158,7 +158,7 @@ class Clip:
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
-        """How many columns the product has: the scores of one record."""
+        """Return how many columns the product has: the scores of one record."""
         shape = form.atoms[self.atom].shape
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
@@ -255,7 +255,7 @@ class NormalForm:
         return frozenset(found - others)
 
     def _is_matrix(self, u: Combination) -> bool:
-        """Whether a combination is a private matrix as it is."""
+        """Return whether a combination is a private matrix as it is."""
         if len(u.G) != 1 or u.F is not None or u.terms or has_entries(u.h):
             return False
         ((k, G),) = u.G
@@ -334,7 +334,7 @@ class NormalForm:
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:
-        """What `derived_once` keeps."""
+        """Return what `derived_once` keeps."""
         # Public, and the same whoever asks: plans ask for the same numbers in many places, and
         # where thousands of agents differ in names alone they are derived once.
         return {}
@@ -359,7 +359,7 @@ class NormalForm:
         return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
-        """Whether an atom depends on x, and on which private parameters."""
+        """Return whether an atom depends on x, and on which private parameters."""
         on_x, on_d = False, frozenset[int]()
         for arg in atom.args:
             on_x |= arg.F is not None

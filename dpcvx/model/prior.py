@@ -87,7 +87,7 @@ Expectations = Mapping[str, tuple[Expectation | None, ...]]
 def expectations(
     problem: Declaration, expected: Mapping[Private | str, Prior] | None
 ) -> Expectations:
-    """What is expected of every agent's private objects, by agent; empty if nothing is.
+    """Return what is expected of every agent's private objects, by agent; empty if nothing is.
 
     Raises
     ------

@@ -77,12 +77,12 @@ class Uses:
 
     @property
     def open(self) -> bool:
-        """Whether a run had no noise."""
+        """Return whether a run had no noise."""
         return any(use.loss is None for use in self.runs)
 
     @property
     def handed(self) -> bool:
-        """Whether a run had its data from ``data=``."""
+        """Return whether a run had its data from ``data=``."""
         return any(use.handed for use in self.runs)
 
     def add(self, use: Use) -> None:
@@ -290,7 +290,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def adjacency(self) -> Adjacency:
-        """What one change of the data means; fixed at declaration."""
+        """Return what one change of the data means; fixed at declaration."""
         return self._adjacency
 
     @property
@@ -300,7 +300,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def bound(self) -> bool:
-        """Whether the object carries data (an array or a function that fetches them)."""
+        """Return whether the object carries data (an array or a function that fetches them)."""
         return self._seal is not None
 
     @property
@@ -375,7 +375,7 @@ def _limits(bounds: object, label: str) -> tuple[float, float] | None:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two objects are one, or arrays over the same memory."""
+    """Return whether two objects are one, or arrays over the same memory."""
     values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (one, other)]
     arrays = [value for value in values if isinstance(value, np.ndarray)]
     return one is other or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))

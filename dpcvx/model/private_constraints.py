@@ -81,7 +81,7 @@ class PrivateConstraint:
         return A, self.data.b + self.offsets @ d
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
-        """How the slack of some rows moves with the data: ``offset - slope y`` for entry k.
+        """Return how the slack of some rows moves with the data: ``offset - slope y`` for entry k.
 
         Returns
         -------
@@ -288,7 +288,7 @@ class Tightened:
 
     @property
     def firm(self) -> bool:
-        """Whether there are margins, and none may be missed."""
+        """Return whether there are margins, and none may be missed."""
         return self.price is None and bool(self.margins or self.balls)
 
     @property
@@ -299,7 +299,7 @@ class Tightened:
 
     @property
     def auxiliary(self) -> int:
-        """How many columns there are besides the constraint's variables."""
+        """Return how many columns there are besides the constraint's variables."""
         return self.missable.stop + len(self._bending_cones())
 
     def at(self, d: Array) -> ConeData:

@@ -196,7 +196,7 @@ def curved(form: NormalForm) -> list[int]:
 
 @derived_once
 def is_quadratic_given_data(form: NormalForm) -> bool:
-    """Whether the terms of `curved` are quadratic in x once data are inserted."""
+    """Return whether the terms of `curved` are quadratic in x once data are inserted."""
     inserted = form.at_zero().inserted()
     own = terms(inserted)
     return all(bilinear(inserted, own[k]) is not None for k in curved(form))

@@ -75,7 +75,7 @@ class RecordCurvature(BehindTheDoor):
         return float(self._sizes.max(initial=0.0))
 
     def exceeding(self, limit: float) -> int:
-        """How many have a trace above a limit."""
+        """Return how many have a trace above a limit."""
         return int(np.count_nonzero(self._sizes > limit))
 
     def cut(self, limit: float) -> tuple[float, float]:

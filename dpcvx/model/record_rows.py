@@ -211,7 +211,7 @@ class RecordRows:
 
 
 def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
-    """How terms read so many records row by row; None if one of them does otherwise.
+    """Return how terms read so many records row by row; None if one of them does otherwise.
 
     Parameters
     ----------
@@ -287,13 +287,13 @@ def _is_sum(atom: Atom) -> bool:
 
 
 def _reads_rows(atom: Atom) -> bool:
-    """Whether row r of the value reads row r of its arguments, or those that are not cut."""
+    """Return whether row r of the value reads row r of its arguments, or those that are not cut."""
     shapes = [u.shape for u, cut in cut_arguments(atom, "rows") if cut]
     return atom.rule.by_row(atom.data, shapes, atom.shape)
 
 
 def _keeps_rows(M: Matrix, count: int) -> bool:
-    """Whether a matrix maps rows of arrays to the same rows."""
+    """Return whether a matrix maps rows of arrays to the same rows."""
     if M.shape[0] % count or M.shape[1] % count:
         return False
     if isinstance(M, Identity):

@@ -95,7 +95,7 @@ def _maps(u: Combination) -> list[Matrix]:
 
 
 def _is_wide(u: Combination, count: int) -> bool:
-    """Whether a dense matrix has several rows per record, which do not lie side by side."""
+    """Return whether a dense matrix has several rows per record, which do not lie side by side."""
     return any(isinstance(M, np.ndarray) and M.shape[0] > count for M in _maps(u))
 
 

@@ -66,7 +66,7 @@ class Sealed:
 
     @property
     def fetches(self) -> bool:
-        """Whether the values come from a function, which is called when they are read."""
+        """Return whether the values come from a function, which is called when they are read."""
         held = self._held
         return held.fetches if isinstance(held, Sealed) else callable(held)
 
@@ -84,7 +84,7 @@ class Sealed:
 
 
 def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
-    """How sealed data, or what fetches them, are made anew in a process of the same owner.
+    """Return how sealed data, or what fetches them, are made anew in a process of the same owner.
 
     Called by executors only, which send agents to where they live. As pickle takes it: what makes
     the twin, and from what.
@@ -217,7 +217,7 @@ def _digest(values: Data, key: bytes) -> bytes:
 
 
 def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
-    """Whether what data were copied from holds other values now; False where it is gone.
+    """Return whether what data were copied from holds other values now; False where it is gone.
 
     This is told to whoever runs the plan, who can write to the array.
     """
@@ -236,7 +236,7 @@ def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
 
 
 def _referred(held: object) -> Callable[[], object] | None:
-    """How to find the object that data are copied from, as long as others keep it."""
+    """Return how to find the object that data are copied from, as long as others keep it."""
     if isinstance(held, Sealed):
         return _referred(held._held)
     if held is None or callable(held):
@@ -289,7 +289,7 @@ def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
 
 
 def raw_array(source: Sealed, name: str) -> Data | None:
-    """What a source holds, before it is checked; None if these are no real numbers.
+    """Return what a source holds, before it is checked; None if these are no real numbers.
 
     Raises
     ------
@@ -368,7 +368,7 @@ def _numeric(kind: object) -> bool:
 
 
 def not_numbers(types: str) -> str:
-    """What to do about data of such types, after a subject."""
+    """Return what to do about data of such types, after a subject."""
     if ". " in types:
         return f"{types}."
     return (
@@ -408,7 +408,7 @@ def real_array(values: object) -> NDArray[np.float64] | None:
 
 
 def _sparse_rows(values: Any) -> sp.csr_array | None:
-    """What ``values.toarray()`` means, by rows."""
+    """Return what ``values.toarray()`` means, by rows."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         return None
     # Indices beyond the shape would be followed, by conversions as well.

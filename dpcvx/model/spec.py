@@ -42,7 +42,7 @@ class PrivateSpec:
 
     @property
     def symmetric(self) -> bool:
-        """Whether the data are a symmetric matrix, of which one triangle is kept."""
+        """Return whether the data are a symmetric matrix, of which one triangle is kept."""
         return isinstance(self.adjacency, MirroredWithin)
 
     @property
@@ -69,7 +69,7 @@ class PrivateSpec:
 
     @property
     def half(self) -> bool:
-        """Whether rows of one sign are replaced by rows of the same sign."""
+        """Return whether rows of one sign are replaced by rows of the same sign."""
         adjacency = self.adjacency
         replaced = isinstance(adjacency, Rows) and adjacency.relation == "replace_one"
         return replaced and self.sign is not None
@@ -100,7 +100,7 @@ class PrivateSpec:
 
     @property
     def free(self) -> bool:
-        """Whether every array of the shape is of the declared kind."""
+        """Return whether every array of the shape is of the declared kind."""
         return self.sign is None and not self.psd and self.bounds is None and self.kind == "real"
 
     @property
@@ -293,7 +293,7 @@ def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
-    """What is declared of one agent's objects, whatever their names: equal where that is.
+    """Return what is declared of one agent's objects, whatever their names: equal where that is.
 
     Instead of labels it holds which of them are of the same records.
 

@@ -57,7 +57,7 @@ class Agreement:
 
     @property
     def epsilon(self) -> float:
-        """What the run costs at most."""
+        """Return what the run costs at most."""
         return 0.0 if self.agent.price is None else self.agent.price.epsilon
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
 
 
 def _moved(agent: AgentPlan) -> str:
-    """What one change of the data does to what leaves, as it is charged."""
+    """Return what one change of the data does to what leaves, as it is charged."""
     known, noise, once = agent.sensitivity, agent.noise, agent.publication
     if known is None or noise is None:
         return "nothing that leaves depends on private data"
@@ -226,7 +226,7 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
 
 
 def said_of_budget(error: BudgetError) -> str:
-    """What an owner can do about a budget that is spent: the plan is not its own.
+    """Return what an owner can do about a budget that is spent: the plan is not its own.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
 
 
 def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
-    """What an offer and the policy say differently of data, and what the owner may write."""
+    """Return what an offer and the policy say differently of data, and what the owner may write."""
     asked, has = _signs(spec), _signs(own)
     table = f'[data."{own.name}"] in owner.toml'
     found = [
@@ -396,7 +396,7 @@ def _check_document(offer: Offer) -> None:
 
 
 def _to_a_sum(line: Line) -> tuple[object, ...] | None:
-    """What has to be alike of the noise that participants add to a sum; None without any."""
+    """Return what has to be alike of the noise that participants add to a sum; None without any."""
     noise = line.noise
     if noise is None or noise.split is None:
         return None
@@ -480,7 +480,7 @@ def _alone(local: LocalProgram) -> Program:
 def _statistic(
     offer: Offer, noise: Calibrated | None, known: Sensitivity | None, once: bool
 ) -> Statistic | None:
-    """What leaves once, with a sensitivity that is derived here."""
+    """Return what leaves once, with a sensitivity that is derived here."""
     asked = offer.once
     if not once or noise is None or known is None:
         if asked is not None:

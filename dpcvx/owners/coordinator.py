@@ -302,7 +302,7 @@ class _Run:
         return [_spread(one.answer, local) for one, local in pairs]
 
     def reports(self) -> list[worker.Report]:
-        """What owners hand over at the end."""
+        """Return what owners hand over at the end."""
         if self.log.ended is None:
             status = "completed" if self._t == self.plan.rounds else "stopped"
             end = wire.encode(End(self.offers[0].run, status, self._t))
@@ -407,7 +407,7 @@ class _Run:
         return said
 
     def _expected(self, frames: Mapping[str, bytes], kind: type[M]) -> dict[str, M]:
-        """What some owners say, in the order of the agents.
+        """Return what some owners say, in the order of the agents.
 
         Raises
         ------

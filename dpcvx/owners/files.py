@@ -265,7 +265,7 @@ class OwnerFiles:
         )
 
     def ending(self) -> Ending | None:
-        """How the last run ended; None if the ledger has none, or has one that is open.
+        """Return how the last run ended; None if the ledger has none, or has one that is open.
 
         Raises
         ------

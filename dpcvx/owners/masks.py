@@ -100,7 +100,7 @@ class KeyFile:
 
     @property
     def used(self) -> bool:
-        """Whether masked values of the run may have been sent."""
+        """Return whether masked values of the run may have been sent."""
         return bool(self._used)
 
     def use(self, t: int, value: bytes) -> bool:
@@ -150,7 +150,7 @@ class Masker:
 
     @property
     def agreed(self) -> bool:
-        """Whether the keys of all others have come."""
+        """Return whether the keys of all others have come."""
         return bool(self._secrets)
 
     def agree(self, publics: Mapping[str, bytes]) -> None:
@@ -163,7 +163,7 @@ class Masker:
                 self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
-        """What both know of each other's masks in a round."""
+        """Return what both know of each other's masks in a round."""
         secret = self._secrets.get((sender, receiver))
         if secret is None:
             raise refused("partners", f"no key of '{receiver if sender == self._name else sender}'")
@@ -273,7 +273,7 @@ def public_of(key: bytes) -> bytes:
 
 
 def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
-    """What two owners share, for a purpose.
+    """Return what two owners share, for a purpose.
 
     Parameters
     ----------

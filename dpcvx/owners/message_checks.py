@@ -182,7 +182,7 @@ def _is_vector(value: object, size: int) -> bool:
 
 
 def _is_term(value: Shared, size: int) -> bool:
-    """What is public of a term whose shares others compute by themselves."""
+    """Return what is public of a term whose shares others compute by themselves."""
     return value.others == () and _is_vector(value.public, size)
 
 

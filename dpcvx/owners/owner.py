@@ -270,7 +270,7 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def telling(verbose: bool) -> Callable[[str], None]:
-    """What writes a line to standard error, or nothing.
+    """Return what writes a line to standard error, or nothing.
 
     What cannot be written costs no run.
     """

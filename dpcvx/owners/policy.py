@@ -197,7 +197,7 @@ class _File:
         dimensions: int,
         from_csv: Callable[[Path, int], Any] | None = None,
     ) -> Callable[[], Any]:
-        """What fetches the values: a csv or npy file, or ``module:function``."""
+        """Return what fetches the values: a csv or npy file, or ``module:function``."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
             return partial(_called, module, function)

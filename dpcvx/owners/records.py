@@ -110,7 +110,7 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
 
 
 def sums_in_secret(algorithm: Algorithm[Any, Any]) -> bool:
-    """Whether a method forms sums in secret, with noise that is split or without."""
+    """Return whether a method forms sums in secret, with noise that is split or without."""
     return getattr(algorithm, "sharing", None) is not None
 
 

@@ -111,7 +111,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether no more frames are due."""
+        """Return whether no more frames are due."""
         return self.refusal is not None or self._told
 
     def hello(self) -> bytes:
@@ -458,7 +458,7 @@ def _publics(said: Partners) -> list[tuple[str, str, str]]:
 
 
 def _shared(answer: Answer, agreed: Agreement) -> Answer:
-    """What others may know of it without being told anything about local variables."""
+    """Return what others may know of it without being told anything about local variables."""
     shared = agreed.agent.program.shared
     return Answer(answer.last[shared], answer.average[shared], answer.weight)
 

@@ -118,7 +118,7 @@ def _index(v: NDArray[np.intp], limit: int | None, what: str) -> None:
 
 
 def all_differ(v: NDArray[np.integer]) -> bool:
-    """Whether no number occurs twice.
+    """Return whether no number occurs twice.
 
     By order: `numpy.unique` hashes, which is slower here, and how much depends on the numbers.
     """
@@ -142,7 +142,7 @@ def _matrix(
 
 
 def _once(M: sp.csr_array | sp.csc_array) -> bool:
-    """Whether no entry is stored twice."""
+    """Return whether no entry is stored twice."""
     minor = M.shape[1] if M.format == "csr" else M.shape[0]
     major = np.repeat(np.arange(M.indptr.size - 1, dtype=np.int64), np.diff(M.indptr))
     places = major * max(1, minor) + M.indices
@@ -268,7 +268,7 @@ HUGE = 1e150
 
 
 def are_numbers(message: object) -> bool:
-    """Whether all floats of a message are finite, with squares that are.
+    """Return whether all floats of a message are finite, with squares that are.
 
     Parameters
     ----------

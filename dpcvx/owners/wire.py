@@ -84,7 +84,7 @@ def encode(value: Any, largest: float = LARGEST) -> bytes:
 
 
 def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
-    """What a frame holds.
+    """Return what a frame holds.
 
     Parameters
     ----------
@@ -389,7 +389,7 @@ def _form(cls: type) -> _Form:
 
 
 def check_of(hint: Any) -> Check:
-    """Whether values are of the type that a record's field declares.
+    """Return whether values are of the type that a record's field declares.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ class AgentPlan:
 
     @property
     def clips_keep_convexity(self) -> bool:
-        """Whether clipped gradients are still those of a convex function."""
+        """Return whether clipped gradients are still those of a convex function."""
         known = self.sensitivity
         return known is None or known.clips_keep_convexity(self.program.form)
 
@@ -269,17 +269,17 @@ class Compiled:
 
     @property
     def constant(self) -> bool:
-        """Whether all gradients are affine in the data."""
+        """Return whether all gradients are affine in the data."""
         return all(s is None or s.constant for s in self.sensitivities.values())
 
     @property
     def linear(self) -> bool:
-        """Whether they are, with Jacobians that may depend on the point."""
+        """Return whether they are, with Jacobians that may depend on the point."""
         return all(s is None or s.linear for s in self.sensitivities.values())
 
     @property
     def solvable(self) -> bool:
-        """Whether the objectives are quadratic in the private part, for any data."""
+        """Return whether the objectives are quadratic in the private part, for any data."""
         pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
         return all(
             s is None or s.constant or (not s.clips and is_quadratic_given_data(form))
@@ -288,7 +288,7 @@ class Compiled:
 
     @property
     def releasable(self) -> bool:
-        """Whether all data can leave once."""
+        """Return whether all data can leave once."""
         return all(s is None or releasable(s) for s in self.sensitivities.values())
 
     def clipped(self, clips: Sequence[float | None]) -> Self:

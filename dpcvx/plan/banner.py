@@ -243,7 +243,7 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
 
 
 def _names(agent: AgentPlan) -> list[Named]:
-    """What names the agent's private objects, and what their rows stand for."""
+    """Return what names the agent's private objects, and what their rows stand for."""
     specs = () if agent.sensitivity is None else agent.sensitivity.private
     kinds = [spec.adjacency for spec in specs]
     people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
@@ -252,7 +252,7 @@ def _names(agent: AgentPlan) -> list[Named]:
 
 
 def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
-    """What is said of each agent, once for all of whom the same is true.
+    """Return what is said of each agent, once for all of whom the same is true.
 
     Of each: its name, the text with places for what may differ, and what stands there.
     """
@@ -319,7 +319,7 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
 
 
 def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
-    """How far one change moves the gradient, in words.
+    """Return how far one change moves the gradient, in words.
 
     Parameters
     ----------

@@ -258,7 +258,7 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """What to write where exact steps do not fit; `squares`: the data can leave once."""
+    """Return what to write where exact steps do not fit; `squares`: the data can leave once."""
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."

@@ -66,12 +66,12 @@ class Draft:
 
     @property
     def noisy(self) -> bool:
-        """Whether noise is asked for."""
+        """Return whether noise is asked for."""
         return any(one is not None for one in self.asked.values())
 
     @property
     def once(self) -> bool:
-        """Whether the data leave once, with noise."""
+        """Return whether the data leave once, with noise."""
         return self.noisy and self.request.release == "once"
 
     @property
@@ -335,7 +335,7 @@ def _smooth(agents: Agents, needs: Requirements) -> Agents:
 
 
 def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
-    """What is derived, or else the user's claim."""
+    """Return what is derived, or else the user's claim."""
     form, claimed = agent.program.form, needs.smoothness
     derived = smoothness(form)
     if derived is None:

@@ -70,7 +70,7 @@ class Change:
 
     @property
     def names(self) -> list[Named]:
-        """What names the objects and the record, in `what` and `where`."""
+        """Return what names the objects and the record, in `what` and `where`."""
         people = [] if self.record is None else [Named("one ", self.record, " (", "of ")]
         return [*(Named("", f"'{name}'") for name in self.objects), *people]
 
@@ -220,7 +220,7 @@ class Guarantee:
 
     @property
     def terms(self) -> list[tuple[str, str]]:
-        """What the numbers mean, as labels and texts; empty without a guarantee."""
+        """Return what the numbers mean, as labels and texts; empty without a guarantee."""
         if self.kind == "none":
             return []
         rows = [

@@ -100,7 +100,7 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
 def constants(
     algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentPlan], rounds: int
 ) -> LastIterate:
-    """What the loss of the users depends on besides the noise.
+    """Return what the loss of the users depends on besides the noise.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def priced(
 def guaranteed(
     whole: Guarantee, agents: Agents, last: LastIterate, amplification: Amplification
 ) -> Guarantee:
-    """What is left of a guarantee for an observer of everything, with less loss.
+    """Return what is left of a guarantee for an observer of everything, with less loss.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ _LISTED = 8
 
 
 def first_limit(problem: Declaration) -> str | None:
-    """What the first constraint with private data is called; None if there is none."""
+    """Return what the first constraint with private data is called; None if there is none."""
     for name, agent in problem.named.items():
         for position, _ in agent.limits:
             return f"Constraint {position} of agent '{name}'"
@@ -167,7 +167,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 
 
 def _check_released(request: Request, what: str | None) -> bool:
-    """Whether constraints with private data are to hold for released data only."""
+    """Return whether constraints with private data are to hold for released data only."""
     check_argument("", "constraints", request.constraints, _FOR)
     if not one_of(request.constraints, "released"):
         return False
@@ -277,7 +277,7 @@ FOR_RELEASED = (
 
 
 def promise(violation: float, price: float | None) -> str:
-    """What is promised of the true data, in words."""
+    """Return what is promised of the true data, in words."""
     loosened = "" if price is None else ", loosened by what the decision pays for,"
     if violation == 0:
         return (
@@ -357,7 +357,7 @@ class _Case:
     alpha: float
 
     def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
-        """What parts that may share one set of noise have in common."""
+        """Return what parts that may share one set of noise have in common."""
         return holders[self.constraint], bends, tuple(self.components.tolist())
 
 
@@ -429,7 +429,7 @@ def tightened(
 
 
 def _image(constraint: PrivateConstraint, case: _Case) -> Array:
-    """What standard noise does to the rows of a part, shape (rows, s)."""
+    """Return what standard noise does to the rows of a part, shape (rows, s)."""
     part: ConstraintRows = constraint.parts[case.part]
     moved = constraint.offsets[part.rows] @ case.spread.matrix
     return moved.toarray()
@@ -448,19 +448,19 @@ def _margin(image: Array, part: ConstraintRows, norm: int, alpha: float) -> floa
 
 
 def _reach(image: Array) -> float:
-    """What noise of length 1 takes at most."""
+    """Return what noise of length 1 takes at most."""
     rest = float(np.linalg.norm(image[1:], 2)) if image.shape[0] > 1 else 0.0
     return float(np.linalg.norm(image[0])) + rest
 
 
 def _rounded(image: Array) -> float:
-    """What noise with entries of at most 1 takes at most."""
+    """Return what noise with entries of at most 1 takes at most."""
     return float(np.abs(image[0]).sum() + np.linalg.norm(np.abs(image[1:]).sum(axis=1)))
 
 
 def _less(
     one: Sequence[float], other: Sequence[float], units: Sequence[float], weights: Sequence[float]
 ) -> bool:
-    """Whether the first margins are smaller, in units of their own, by what counts."""
+    """Return whether the first margins are smaller, in units of their own, by what counts."""
     every = zip(one, other, units, weights, strict=True)
     return sum(weight * (a - b) / unit for a, b, unit, weight in every if unit > 0) < 0

@@ -81,14 +81,14 @@ class Request:
 
     @property
     def as_written(self) -> AsWritten | None:
-        """How the method solves the model as it is written; None if it does not."""
+        """Return how the method solves the model as it is written; None if it does not."""
         if self.algorithm is None or not self.algorithm.requirements.as_written:
             return None
         return AsWritten(self.violation_probability is not None, self.slack_penalty)
 
     @property
     def chooses_noise(self) -> bool:
-        """Whether the kind of noise is left to the defaults."""
+        """Return whether the kind of noise is left to the defaults."""
         return isinstance(self.mechanism, str) and self.mechanism == AUTO
 
     @property
@@ -131,7 +131,7 @@ _NAMES = 12
 def asked_of(
     problem: Declaration, mechanism: Mechanisms, epsilon: float | Mapping[Any, float] | None
 ) -> dict[str, Declared | None]:
-    """What noise and what budget is asked for, by agent.
+    """Return what noise and what budget is asked for, by agent.
 
     Parameters
     ----------

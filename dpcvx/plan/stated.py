@@ -136,7 +136,7 @@ def make_guarantee(
 
 
 def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
-    """What noise is in how many releases, for all agents."""
+    """Return what noise is in how many releases, for all agents."""
     released = "1 release per agent, before round 1"
     if not once:
         released = f"{count} release{'' if count == 1 else 's'} per agent"
@@ -166,7 +166,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
 
 
 def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) -> list[str]:
-    """What the guarantee rests on; `trusting`: agents split the noise."""
+    """Return what the guarantee rests on; `trusting`: agents split the noise."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
     if any(_by_person(agent) for agent in agents):
@@ -180,7 +180,7 @@ def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) 
 
 
 def _by_person(agent: AgentPlan) -> bool:
-    """Whether one change is one of several rows of a person."""
+    """Return whether one change is one of several rows of a person."""
     kinds = [spec.adjacency for spec in agent.program.form.private]
     return any(isinstance(k, Rows) and k.max_rows_per_person is not None for k in kinds)
 
@@ -193,7 +193,7 @@ def _pooled(colluders: int) -> str:
 
 
 def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuarantee:
-    """What one agent's data are protected by; `own`: other agents have other noise."""
+    """Return what one agent's data are protected by; `own`: other agents have other noise."""
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.norm)
@@ -245,7 +245,7 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
 
 
 def _claims(facts: Facts) -> list[str]:
-    """What charges take from the user without a proof."""
+    """Return what charges take from the user without a proof."""
     return [claim for query in facts.queries for claim in query.claims(facts)]
 
 

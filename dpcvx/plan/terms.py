@@ -100,7 +100,7 @@ class Terms:
 
     @frameless
     def agent(self, name: str) -> AgentPlan:
-        """What is fixed for the agent of this name.
+        """Return what is fixed for the agent of this name.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Terms:
 
     @property
     def remarks(self) -> str:
-        """What is known of solutions without a simulation, as text; empty if nothing is."""
+        """Return what is known of solutions without a simulation, as text; empty if nothing is."""
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property
@@ -133,17 +133,17 @@ class Terms:
 
     @property
     def noisy(self) -> bool:
-        """Whether releases are noisy."""
+        """Return whether releases are noisy."""
         return any(agent.noise is not None for agent in self.agents)
 
     @property
     def hidden(self) -> bool:
-        """Whether nothing but the last iterate leaves."""
+        """Return whether nothing but the last iterate leaves."""
         return self.observer == "last_iterate"
 
     @property
     def prepaid(self) -> bool:
-        """Whether a run is charged as a whole, before it begins, instead of by release."""
+        """Return whether a run is charged as a whole, before it begins, instead of by release."""
         return self.last is not None
 
     @property

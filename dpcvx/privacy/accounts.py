@@ -214,7 +214,7 @@ class Account:
         return adaptive.price(total, committed, delta, pooled=self.share > 1)
 
     def _covers(self, total: Composition) -> bool:
-        """Whether the budget covers this much."""
+        """Return whether the budget covers this much."""
         budget = self.budget
         assert budget is not None
         allowed = budget.epsilon * (1 + _SLACK)
@@ -242,7 +242,7 @@ class Account:
         return self._total.rho
 
     def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
-        """How many further releases the budget covers, `each` per round, up to `at_most`."""
+        """Return how many further releases the budget covers, `each` per round, up to `at_most`."""
         if self.budget is None:
             return 0
 
@@ -314,7 +314,7 @@ class Account:
         return replace(self, entries=self.entries.copy())
 
     def equals(self, other: Account) -> bool:
-        """Whether what the two hold and may hold is equal, whoever they belong to."""
+        """Return whether what the two hold and may hold is equal, whoever they belong to."""
         return _held(self) == _held(other)
 
     def catch_up(self, later: Account) -> None:
@@ -424,7 +424,7 @@ _held = attrgetter(
 
 
 def _within(composition: Composition, planned: Composition) -> bool:
-    """Whether `planned` contains every release of `composition`."""
+    """Return whether `planned` contains every release of `composition`."""
     allowed = dict(planned.laplace)
     fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
     fits = fits and not composition.exposed

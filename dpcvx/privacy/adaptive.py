@@ -55,7 +55,7 @@ _SLACK = 1e-9
 
 
 def noise_of(total: Composition) -> Composition:
-    """What is not known by a stated pair only."""
+    """Return what is not known by a stated pair only."""
     return replace(total, stated=())
 
 
@@ -98,7 +98,7 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
 def covers(
     total: Composition, committed: float, epsilon: float, delta: float, *, pooled: bool
 ) -> bool:
-    """Whether the rule allows the releases of several runs under a budget.
+    """Return whether the rule allows the releases of several runs under a budget.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def _said(self) -> dict[str, list[str]]:
-        """What was spent, in words, to the agents of which that is true."""
+        """Return what was spent, in words, to the agents of which that is true."""
         alike: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
             alike.setdefault(_spent(account, price), []).append(account.agent)
@@ -150,7 +150,7 @@ class Accounts(Mapping[str, Account]):
 
 
 def _spent(account: Account, price: Price) -> str:
-    """What an account holds and what it may hold, in words."""
+    """Return what an account holds and what it may hold, in words."""
     if not account.entries:
         return "nothing private was released"
     allowed = "" if account.budget is None else f" of {at_most(account.budget.epsilon)}"

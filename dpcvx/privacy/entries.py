@@ -113,7 +113,7 @@ class _Picked:
 
     @property
     def count(self) -> int:
-        """How many are its own."""
+        """Return how many are its own."""
         return self.places.size
 
     def entry(self, i: int) -> Entry:

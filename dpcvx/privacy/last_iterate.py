@@ -171,7 +171,7 @@ class LastIterate:
         return high
 
     def stated(self, multiplier: float, delta: float) -> Statement:
-        """What a run costs, computed once.
+        """Return what a run costs, computed once.
 
         The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
         for random orders are stated at one delta, and add up.

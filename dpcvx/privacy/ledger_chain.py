@@ -51,7 +51,7 @@ class Chain:
 
     @property
     def holds_value(self) -> bool:
-        """Whether the part of a line may be a part of a value."""
+        """Return whether the part of a line may be a part of a value."""
         told = self.tail.strip(b"\0")
         return _VALUE in told or b"\0" in told or (told != b"" and not self.tail.startswith(told))
 
@@ -153,7 +153,7 @@ def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
 
 
 def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:
-    """How many of the lines a head counts, and whether it says that a value is torn."""
+    """Return how many of the lines a head counts, and whether it says that a value is torn."""
     if len(first) < WIDTH:
         return None
     known = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
@@ -170,7 +170,7 @@ def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool
 
 
 def _stated(first: bytes, name: str) -> int:
-    """What a head counts that does not fit the lines."""
+    """Return what a head counts that does not fit the lines."""
     earlier = False
     try:
         stated = json.loads(first)
@@ -193,7 +193,7 @@ def _stated(first: bytes, name: str) -> int:
 
 
 def _cut_off(tail: bytes, start: int) -> bool:
-    """Whether a dying process, or a disk that loses power, can have left this of one group.
+    """Return whether a dying process, or a disk that loses power, can have left this of one group.
 
     A disk leaves zeros in the sectors that did not reach it; what did may hold ends of lines.
     """

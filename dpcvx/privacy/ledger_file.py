@@ -152,7 +152,7 @@ class Journal:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     def _in_place(self) -> bool:
-        """Whether the path still leads to the file that is open."""
+        """Return whether the path still leads to the file that is open."""
         try:
             return os.path.samestat(os.stat(self._place), self._identity)
         except FileNotFoundError:
@@ -216,12 +216,12 @@ class Journal:
 
     @property
     def ledger(self) -> Accounts | None:
-        """What was spent so far, the interrupted run included; None in a new file."""
+        """Return what was spent so far, the interrupted run included; None in a new file."""
         return self._past.ledger
 
     @property
     def before(self) -> Accounts | None:
-        """What was spent before the interrupted run."""
+        """Return what was spent before the interrupted run."""
         return self._past.before
 
     @property
@@ -231,11 +231,11 @@ class Journal:
 
     @property
     def lines(self) -> int:
-        """How many lines are on disk."""
+        """Return how many lines are on disk."""
         return self._count
 
     def has_finished(self, fingerprint: str) -> bool:
-        """Whether a run of the plan with this fingerprint ended."""
+        """Return whether a run of the plan with this fingerprint ended."""
         return fingerprint in self._past.finished
 
     def begin(
@@ -511,7 +511,7 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
 
 
 def past_of(path: str | Path) -> Past:
-    """What a ledger file holds.
+    """Return what a ledger file holds.
 
     Raises
     ------
@@ -528,7 +528,7 @@ def past_of(path: str | Path) -> Past:
 
 
 def _settled(path: Path) -> Chain:
-    """What a file holds that a run may be writing: read again if it changed meanwhile."""
+    """Return what a file holds that a run may be writing: read again if it changed meanwhile."""
     before = None
     for _ in range(_PATIENCE):
         with _opened(os.path.abspath(path), os.O_RDONLY) as file:

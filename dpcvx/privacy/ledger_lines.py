@@ -267,7 +267,7 @@ class Notes:
             self._values.setdefault(key, []).extend(told)
 
     def taken(self) -> Notes:
-        """What was noted since it was last taken."""
+        """Return what was noted since it was last taken."""
         taken = Notes()
         taken._charges, taken._values = self._charges, self._values
         self._charges, self._values = {}, {}

@@ -223,12 +223,12 @@ class Calibrated:
 
     @property
     def prepaid(self) -> bool:
-        """Whether a run with this noise is charged as a whole, before it begins."""
+        """Return whether a run with this noise is charged as a whole, before it begins."""
         return self.level is not None
 
     @property
     def steady(self) -> bool:
-        """Whether all releases have the same multiplier."""
+        """Return whether all releases have the same multiplier."""
         even = set(self.weights) == {1.0} and not self.first
         return self.mechanism.decay == 1 and even and not self.free
 

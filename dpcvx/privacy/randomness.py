@@ -230,7 +230,7 @@ def _digits(number: int) -> list[int]:
 
 
 def _entropy(source: Seeded) -> list[int]:
-    """What numpy hashes of a seed with a key, but for round and step."""
+    """Return what numpy hashes of a seed with a key, but for round and step."""
     seed = _digits(source.seed)
     seed += [0] * (_POOL - len(seed))
     return [*seed, *(word for part in source.key for word in _digits(part))]

@@ -360,7 +360,7 @@ class SecretSum:
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """What an agent broadcasts: the sum of the shares for it, one from each agent.
+        """Return what an agent broadcasts: the sum of the shares for it, one from each agent.
 
         Raises
         ------

@@ -113,7 +113,7 @@ class SplitNoise:
         return replace(self, scale=self.scale * factor)
 
     def reach(self, limit: float) -> float:
-        """How far values of up to a limit come with their noise, for practical purposes.
+        """Return how far values of up to a limit come with their noise, for practical purposes.
 
         Raises
         ------
@@ -153,7 +153,7 @@ def split_noise(
     width: float | None,
     least: float = 1.0,
 ) -> SplitNoise:
-    """What every agent adds, so that the sum has enough for each of them.
+    """Return what every agent adds, so that the sum has enough for each of them.
 
     Parameters
     ----------

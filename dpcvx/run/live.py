@@ -170,7 +170,7 @@ def _unended(
 
 
 def _released(spent: Sequence[Account], start: Start) -> dict[str, int]:
-    """How much of it the run released, by agent."""
+    """Return how much of it the run released, by agent."""
     pairs = zip(spent, start.agents, strict=True)
     return {account.agent: len(account.entries) - begun.earlier for account, begun in pairs}
 

@@ -218,7 +218,7 @@ def _round(
 
 
 def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
-    """What agents replied; None of those who are idle."""
+    """Return what agents replied; None of those who are idle."""
     first = replies[0]
     if first is not None and isinstance(first.message, Batch):  # that of all
         return first.message

@@ -102,7 +102,7 @@ def _warn(
 
 
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """What all runs so far amount to, for a result."""
+    """Return what all runs so far amount to, for a result."""
     same = "if they used the same data, " if handed else ""
     found = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
     if price is None or math.isinf(epsilon):
@@ -128,7 +128,7 @@ def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
-    """What this run and those before it cost; infinite if one of them has no noise."""
+    """Return what this run and those before it cost; infinite if one of them has no noise."""
     if exposed or agent.price is None:
         return math.inf, 0.0
     total = reduce(Composition.joined, losses, agent.loss)
@@ -160,7 +160,7 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
 
 
 def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object, ...]:
-    """What tells this run from all others; of a resumed one, what told the interrupted one.
+    """Return what tells this run from all others; of a resumed one, what told the interrupted one.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def remember(
 
 
 def planned_entries(part: AgentPart) -> Iterator[Entry]:
-    """What an agent may have released in a run that ended elsewhere, without a word of it."""
+    """Yield what an agent may have released in a run that ended elsewhere, without a word of it."""
     noise = part.agent.noise
     if part.agent.sensitivity is None or not part.agent.form.private:
         return

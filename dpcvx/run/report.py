@@ -28,7 +28,7 @@ PATIENCE, _PAUSE = 1.0, 0.25
 
 
 def in_notebook() -> bool:
-    """Whether IPython shows HTML here, as in Jupyter, Colab, Spyder and Databricks.
+    """Return whether IPython shows HTML here, as in Jupyter, Colab, Spyder and Databricks.
 
     The publisher of a terminal is IPython's own, which writes text; a front end brings another.
     """
@@ -124,7 +124,7 @@ def _residual(value: float) -> str:
 
 
 def wanted(verbose: bool | None) -> bool:
-    """Whether to print anything: as asked, else a line of progress on a terminal.
+    """Return whether to print anything: as asked, else a line of progress on a terminal.
 
     A line in a notebook is no print: see `NotebookLine`.
     """
@@ -144,7 +144,7 @@ class _Stream:
         self._broken = False
 
     def __getattr__(self, name: str) -> Any:
-        """Whether it is a terminal, its encoding and the like."""
+        """Return whether it is a terminal, its encoding and the like."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:

@@ -96,7 +96,7 @@ class Status(enum.Enum):
 
     @property
     def solved(self) -> bool:
-        """Whether such a run has values to return."""
+        """Return whether such a run has values to return."""
         return self not in (Status.DIVERGED, Status.INFEASIBLE, Status.UNBOUNDED)
 
 
@@ -274,7 +274,7 @@ class Result:
     def recourse(
         self, agent: Agent | str, *, data: Mapping[Private | str, DataSource] | None = None
     ) -> RecourseSolution:
-        """What an agent decides for itself, for its owner alone.
+        """Return what an agent decides for itself, for its owner alone.
 
         Its exact objective, on its exact data and without noise, minimized over the variables that
         no other agent uses; shared ones stay as agreed, and so does its share of every
@@ -513,7 +513,7 @@ def _returned_rows(result: Result) -> list[str]:
 
 
 def _every(result: Result) -> str:
-    """What a point keeps for certain: whether it keeps others depends on private data."""
+    """Return what a point keeps for certain: whether it keeps others depends on private data."""
     which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
@@ -523,7 +523,7 @@ def _own_rows(result: Result) -> list[str]:
 
 
 def _agreement_rows(result: Result) -> list[str]:
-    """How far agents agree by themselves, in what ties them."""
+    """Return how far agents agree by themselves, in what ties them."""
     program = result.raw.program
     if program.coupling is not None:
         residual = result.coupling_residual
@@ -560,7 +560,7 @@ def _feasibility_rows(result: Result) -> list[str]:
 
 
 def _values_kept(result: Result, every: str) -> str:
-    """What is known of the returned values: of owners, shared ones alone."""
+    """Return what is known of the returned values: of owners, shared ones alone."""
     if not result.owners:
         return _kept(result.max_violation, "the values returned", every)
     if result.feasible:
@@ -569,7 +569,7 @@ def _values_kept(result: Result, every: str) -> str:
 
 
 def _missed_rows(result: Result) -> list[str]:
-    """What was paid for, from released values."""
+    """Return what was paid for, from released values."""
     if not result.constraint_slack:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
@@ -594,7 +594,7 @@ def _kept(violation: float, what: str, which: str) -> str:
 
 
 def spent_rows(result: Result) -> list[str]:
-    """What every agent spent."""
+    """Return what every agent spent."""
     accounts = result.ledger.values()
     if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"

@@ -168,7 +168,7 @@ def _fresh(parts: Sequence[AgentPart], accounts: list[Account]) -> Start:
 
 
 def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """What the ledger's total rests on, where this run's guarantee does not say so."""
+    """Return what the ledger's total rests on, where this run's guarantee does not say so."""
     kinds = (entry for account in accounts for entry, _ in account.entries.kinds)
     if any(entry.certificate == "asserted" for entry in kinds):
         return (

@@ -325,7 +325,7 @@ class Solution:
 
     @property
     def finite(self) -> bool:
-        """Whether all values are numbers, and what they amount to together."""
+        """Return whether all values are numbers, and what they amount to together."""
         return all(np.isfinite(x).all() for x in self.vectors) and math.isfinite(self.mismatch)
 
     @property
@@ -339,7 +339,7 @@ class Solution:
 
     @property
     def mismatch(self) -> float:
-        """How far agents are from agreeing: the larger one of two violations.
+        """Return how far agents are from agreeing: the larger one of two violations.
 
         The largest deviation of a shared component from its mean over the holders, and
         `coupling_residual`.

@@ -58,7 +58,7 @@ class Largest:
         return Largest(max(self.primal, residuals.primal), max(self.move, _move(residuals)))
 
     def settled(self, last: Residuals, floor: float, size: float) -> bool:
-        """Whether the last residuals are small next to these, or explained.
+        """Return whether the last residuals are small next to these, or explained.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
 
 
 def _move(residuals: Residuals) -> float:
-    """How far the common values moved; 0 in round 1, before which there is nothing."""
+    """Return how far the common values moved; 0 in round 1, before which there is nothing."""
     if math.isnan(residuals.dual):
         return 0.0
     return residuals.dual / (residuals.penalty or 1.0)
@@ -185,7 +185,7 @@ class Watch:
         return algorithm.conclude(server)
 
     def status(self, whole: bool, finite: bool, size: float, points: Sequence[Array]) -> Status:
-        """How the run ended.
+        """Return how the run ended.
 
         Parameters
         ----------

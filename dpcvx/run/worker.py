@@ -245,7 +245,7 @@ class PartialSum:
 
 
 def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
-    """What some agents' terms add up to, by the first agent of a node.
+    """Return what some agents' terms add up to, by the first agent of a node.
 
     Parameters
     ----------

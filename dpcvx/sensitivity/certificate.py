@@ -86,22 +86,22 @@ class Sensitivity:
 
     @property
     def constant(self) -> bool:
-        """Whether the gradient is affine in the data with a constant Jacobian."""
+        """Return whether the gradient is affine in the data with a constant Jacobian."""
         return not self.records and self.weights is None and self.asserted is None
 
     @property
     def linear(self) -> bool:
-        """Whether the gradient is affine in the data, with a Jacobian of any kind."""
+        """Return whether the gradient is affine in the data, with a Jacobian of any kind."""
         return not self.records and self.asserted is None
 
     @property
     def splits(self) -> bool:
-        """Whether the private part of the gradient leaves by itself."""
+        """Return whether the private part of the gradient leaves by itself."""
         return self.constant and any(J.nnz for J in self.jacobians)
 
     @property
     def obstacle(self) -> str:
-        """What keeps the gradient from being affine in the data with a constant Jacobian."""
+        """Return what keeps the gradient from being affine in the data with a constant Jacobian."""
         if self.asserted is not None:
             return "its sensitivity was asserted instead of derived"
         met: dict[str, None] = {}
@@ -117,7 +117,7 @@ class Sensitivity:
 
     @property
     def clips_alone(self) -> bool:
-        """Whether the gradient is made of clipped contributions and of public terms."""
+        """Return whether the gradient is made of clipped contributions and of public terms."""
         others = self.weights is not None or any(J.nnz for J in self.jacobians)
         return bool(self.clips) and self.asserted is None and not others
 
@@ -137,12 +137,12 @@ class Sensitivity:
 
     @property
     def moved_records(self) -> int:
-        """How many records whose losses are bounded one by one a change moves at most."""
+        """Return how many records whose losses are bounded one by one a change moves at most."""
         moved = (self.adjacency_of(task).moved_rows(task.count) for task in self.records)
         return max(moved, default=0)
 
     def clips_keep_convexity(self, form: NormalForm) -> bool:
-        """Whether clipped gradients belong to convex functions, no less smooth.
+        """Return whether clipped gradients belong to convex functions, no less smooth.
 
         Those of a convex loss of one score per record do: the slope in the score is monotone, and
         stays so when it is cut off. Those of several scores may not.
@@ -165,7 +165,7 @@ class Sensitivity:
 
     @property
     def varies(self) -> bool:
-        """Whether the bound depends on where the points lie."""
+        """Return whether the bound depends on where the points lie."""
         moving = self.weights is not None or (bool(self.records) and not self.clips)
         return moving and self.asserted is None
 
@@ -274,7 +274,7 @@ class Sensitivity:
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
-        """What `bound` and `near` keep, by norm, and by norm and ball."""
+        """Return what `bound` and `near` keep, by norm, and by norm and ball."""
         # One takes milliseconds, and runs stay on few balls: public, and the same whoever asks.
         return {}
 
@@ -424,7 +424,7 @@ class Sensitivity:
         }
 
     def adjacency_of(self, task: Contributions) -> Rows:
-        """What one change of these records is."""
+        """Return what one change of these records is."""
         adjacency = self.private[task.members[0]].adjacency
         assert isinstance(adjacency, Rows)
         return adjacency

@@ -51,7 +51,7 @@ class Estimate(Protocol):
 
     @property
     def left(self) -> Array:
-        """What is expected to be left of the noise's covariance, over its variance.
+        """Return what is expected to be left of the noise's covariance, over its variance.
 
         Of shape (r,) for a diagonal matrix, or (r, r).
         """

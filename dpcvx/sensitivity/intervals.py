@@ -192,7 +192,7 @@ def row_sizes(M: sp.csr_array, p: int) -> Array:
 
 
 def selects(M: sp.csr_array) -> bool:
-    """Whether every row and every column has at most one entry."""
+    """Return whether every row and every column has at most one entry."""
     if np.diff(M.indptr).max(initial=0) > 1:
         return False
     return int(np.bincount(M.indices, minlength=1).max()) <= 1

@@ -97,17 +97,17 @@ class Known:
 
     @property
     def change(self) -> float:
-        """What one change does to a gradient in l2, at all points of the agent's set."""
+        """Return what one change does to a gradient in l2, at all points of the agent's set."""
         return self.sensitivity.bound(2).value
 
     def spread(self, size: int) -> float:
-        """What l2 bounds of `size` numbers are multiplied by, for the mechanism's norm."""
+        """Return what l2 bounds of `size` numbers are multiplied by, for the mechanism's norm."""
         return math.sqrt(size) if self.norm == 1 else 1.0
 
     def gradient_bound(
         self, x: Array, *, p: int | None = None, scale: Array | None = None
     ) -> float:
-        """What one change does to the gradient at x.
+        """Return what one change does to the gradient at x.
 
         Parameters
         ----------

@@ -62,7 +62,7 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
 
 
 def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = None) -> float:
-    r"""What one change of records does, from what changes of single ones do; see `Rows`.
+    r"""Return what one change of records does, from what changes of single ones do; see `Rows`.
 
     By the triangle inequality, changes of several records together move a vector by at most the sum
     of what they do alone: of the k largest. In l2, let each component be moved by c records at
@@ -98,7 +98,7 @@ def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = Non
 
 
 def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
-    """By how many of the rows of data one component is moved at most.
+    """Return by how many of the rows of data one component is moved at most.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
 
 
 def _reach(spec: PrivateSpec) -> float:
-    """How far apart two rows may be, in the norm of their bound."""
+    """Return how far apart two rows may be, in the norm of their bound."""
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
     if spec.half and adjacency.norm != 1:
@@ -231,7 +231,7 @@ def _blocks(J: sp.csr_array) -> list[Array]:
 
 
 def _aligned(J: Array) -> bool:
-    """Whether signs of rows and columns can be flipped so that J becomes nonnegative."""
+    """Return whether signs of rows and columns can be flipped so that J becomes nonnegative."""
     rows = np.zeros(J.shape[0])
     columns = np.zeros(J.shape[1])
     rows[0] = 1.0

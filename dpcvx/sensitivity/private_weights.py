@@ -78,7 +78,7 @@ def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
 
 
 def is_private_quadratic(form: NormalForm, term: Term) -> bool:
-    """Whether a term is a quadratic form of an affine argument with a private matrix."""
+    """Return whether a term is a quadratic form of an affine argument with a private matrix."""
     atom = term.atom
     if not atom.rule.quadratic_form:
         return False
@@ -87,7 +87,7 @@ def is_private_quadratic(form: NormalForm, term: Term) -> bool:
 
 
 def weighs(form: NormalForm, term: Term) -> bool:
-    """Whether a term is a product of private data and a function of x without data."""
+    """Return whether a term is a product of private data and a function of x without data."""
     atom = term.atom
     if is_private_quadratic(form, term):
         return True

@@ -184,7 +184,7 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
 
 
 def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
-    """Whether the flags of all entries of each record are set."""
+    """Return whether the flags of all entries of each record are set."""
     return np.bincount(owner[~flags & (owner >= 0)], minlength=count) == 0
 
 

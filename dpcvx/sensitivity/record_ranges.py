@@ -277,7 +277,7 @@ class Ranges:
         return Range(-flat, flat, owner)
 
     def moves(self, u: Combination) -> bool:
-        """Whether variables are part of a combination."""
+        """Return whether variables are part of a combination."""
         return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
 
     def matrix_rows(self, u: Combination, shape: tuple[int, int]) -> MatrixRows:
@@ -298,7 +298,7 @@ class Ranges:
         return MatrixRows(one, two, peak, owner)
 
     def _is_data(self, u: Combination) -> bool:
-        """Whether a matrix is one private parameter as it is, with a record in every row."""
+        """Return whether a matrix is one private parameter as it is, with a record in every row."""
         plain = u.F is None and not u.terms and not has_entries(u.h) and len(u.G) == 1
         if not plain or not isinstance(u.G[0][1], Identity):
             return False

@@ -151,7 +151,7 @@ def _summing(ends: Index) -> Callable[[Array], Array]:
 
 
 def _alike(below: Array, above: Array) -> bool:
-    """Whether all entries may be as far from 0 as the first, to both sides."""
+    """Return whether all entries may be as far from 0 as the first, to both sides."""
     return bool((below == above[0]).all() and (above == above[0]).all())
 
 
@@ -194,7 +194,7 @@ class Contributions:
 
     @cached_property
     def scores(self) -> int | None:
-        """How many numbers of one record its losses bend in; None where it is not known.
+        """Return how many numbers of one record its losses bend in; None where it is not known.
 
         These are affine in x for all data, as ``X @ w`` is, and so are the others that meet them
         in one atom. Second derivatives of a record's losses have at most that rank.
@@ -223,7 +223,7 @@ class Contributions:
 
     @property
     def smooth(self) -> bool:
-        """Whether all atoms on the way from the records' scores to the losses are smooth."""
+        """Return whether all atoms on the way from the records' scores to the losses are smooth."""
         reached = [atom for atom in self.form.atoms if all(map(bool, self.form.reach(atom)))]
         return all(atom.rule.smooth for atom in reached)
 
@@ -345,7 +345,7 @@ class Contributions:
 
     @cached_property
     def rows(self) -> RecordRows | None:
-        """How the terms read the records row by row; None if one of them does otherwise."""
+        """Return how the terms read the records row by row; None if one of them does otherwise."""
         return record_rows(self.form, self.terms, self.count)
 
     def _of(self, rows: RecordRows, some: Index) -> Contributions:
@@ -362,7 +362,7 @@ class Contributions:
         return self._of(self.rows, np.array([record])).form, 0
 
     def clipping(self, bound: float) -> Clip:
-        """How to scale every record's contribution down to an l2 norm.
+        """Return how to scale every record's contribution down to an l2 norm.
 
         Raises
         ------

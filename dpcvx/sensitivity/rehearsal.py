@@ -111,7 +111,7 @@ def rehearse(
 def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
-    """How far a multiple of the gradient moves, and whether that is past the clips."""
+    """Return how far a multiple of the gradient moves, and whether that is past the clips."""
     level = sensitivity.clipped_change * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)

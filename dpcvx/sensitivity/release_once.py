@@ -74,7 +74,7 @@ class Publication:
 
     @property
     def whole(self) -> bool:
-        """Whether it tells the data themselves."""
+        """Return whether it tells the data themselves."""
         return self.kind in ("data", "shaped data")
 
     @property
@@ -119,7 +119,7 @@ class Publication:
         return sp.csr_array(back @ _range_projection(self.encode))
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """What is released, but for the noise."""
+        """Return what is released, but for the noise."""
         return np.asarray(self.encode @ np.concatenate(list(data)))
 
     def restore(self, released: Array) -> list[Array]:
@@ -232,7 +232,7 @@ class Publication:
         return replace(self, estimates=tuple(found))
 
     def noise(self, scale: float) -> str:
-        """What noise of this scale on the statistic means, in words."""
+        """Return what noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
             return f"scale {_range(scale / self.weights)} per component of the slope J d"
         if self.kind == "sums":
@@ -374,7 +374,7 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
 
 
 def _apart(matrix: Array) -> bool:
-    """Whether every row sums entries, and no entry is in two sums."""
+    """Return whether every row sums entries, and no entry is in two sums."""
     used = matrix != 0
     return bool(used.any(axis=1).all() and (used.sum(axis=0) <= 1).all())
 
@@ -413,7 +413,7 @@ def left_inverse(matrix: Array) -> Array:
 
 
 def _tells_all(matrix: Array) -> bool:
-    """Whether data follow from this statistic, in whatever units they are."""
+    """Return whether data follow from this statistic, in whatever units they are."""
     lengths = np.linalg.norm(matrix, axis=0)
     if not (lengths > 0).all():
         return False

@@ -76,7 +76,7 @@ class Moments:
         ]
 
     def noise(self, scale: float) -> str:
-        """What noise of this scale on the statistic means, in words."""
+        """Return what noise of this scale on the statistic means, in words."""
         names = ", ".join(f"'{spec.name}'" for spec in self.private)
         return (
             f"scale {at_least(scale)} per entry of the second moments of {names}, rows in unit norm"
@@ -116,7 +116,7 @@ def _width(spec: PrivateSpec) -> int:
 
 
 def _moved(private: Sequence[PrivateSpec]) -> float:
-    """What one change does in l2 to moments of rows of norm at most one."""
+    """Return what one change does in l2 to moments of rows of norm at most one."""
     adjacency = private[0].adjacency
     assert isinstance(adjacency, Rows)
     # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one. Equal rows of one person move
@@ -218,7 +218,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """How an objective reads its records, if through second moments only."""
+    """Return how an objective reads its records, if through second moments only."""
     found = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(found) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
@@ -255,7 +255,7 @@ class Scaled:
         return self.order * (self.order + 1) // 2
 
     def moved(self, private: Sequence[PrivateSpec]) -> float:
-        """What one change of records does in l2 to the agent's term of the sum."""
+        """Return what one change of records does in l2 to the agent's term of the sum."""
         if not private:
             return 0.0
         pairs = zip(radii_of(private), self.units, strict=True)
@@ -315,7 +315,7 @@ def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -
 
 
 def _whole(form: NormalForm, left: Combination) -> bool:
-    """Whether a factor is one private matrix, up to a number."""
+    """Return whether a factor is one private matrix, up to a number."""
     plain = left.F is None and not left.terms and not has_entries(left.h) and len(left.G) == 1
     return plain and _multiple_of_identity(left.G[0][1])
 

@@ -325,15 +325,15 @@ class StoredEffects:
         self._gradients.pop(name, None)
 
     def secret(self, name: str) -> bool:
-        """Whether gradients went into a stored vector."""
+        """Return whether gradients went into a stored vector."""
         return self._stored[name].secret
 
     def reach(self, name: str, p: int) -> float:
-        """How far one change of the data moves a stored vector, in lp."""
+        """Return how far one change of the data moves a stored vector, in lp."""
         return self._shift.size(self._stored[name].effect, p)
 
     def gradient_reach(self, name: str, p: int) -> float:
-        """How far it moves the gradient there."""
+        """Return how far it moves the gradient there."""
         return self._shift.size(self._shift.slope(self._stored[name].effect), p)
 
     def size(self, name: str) -> float:
@@ -351,7 +351,7 @@ class StoredEffects:
 
 
 def shift_of(sensitivity: Sensitivity, smoothness: Smoothness) -> Shift:
-    """What one change of the data does to gradients at vectors that it moves as well."""
+    """Return what one change of the data does to gradients at vectors that it moves as well."""
     n, M = sensitivity.extent.lower.size, smoothness.value
     if sensitivity.constant:
         size = sum(spec.size for spec in sensitivity.private)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def attempt(ask: Callable[[], T]) -> T | None:
-    """What a solver answers; None if it raises: no answer, and no reason to end a run.
+    """Return what a solver answers; None if it raises: no answer, and no reason to end a run.
 
     Panics of compiled code derive from BaseException. Interrupts, and memory that is used up, are
     not the solver's.

@@ -176,7 +176,7 @@ def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
 
 
 def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
-    """Whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
+    """Return whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
     _, starts = _row_kinds(data.cones)
     constant = ~_any_row(np.diff(A.indptr) > 0, starts)
     if not constant.any():

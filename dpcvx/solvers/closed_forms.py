@@ -50,7 +50,7 @@ class Simplex:
 
     @property
     def reachable(self) -> bool:
-        """Whether the box holds a point of the constraint."""
+        """Return whether the box holds a point of the constraint."""
         least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
         most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
         unit = float(np.abs(self.a).max())
@@ -189,7 +189,7 @@ class Affine:
 
 
 def slack_of_rounding(size: float, most: float, unit: float) -> float:
-    """By how much bounds may contradict each other and still do so by rounding.
+    """Return by how much bounds may contradict each other and still do so by rounding.
 
     Relative to their `size`, since sets may be written in small units, and to `most` where larger
     terms cancel, of which the last digits are lost. Bounds of 0 may themselves be what is left of
@@ -199,7 +199,7 @@ def slack_of_rounding(size: float, most: float, unit: float) -> float:
 
 
 def _lost(a: Array, x: Array) -> Array:
-    """What rounding takes from the products ``a * x`` (Dekker, 1971)."""
+    """Return what rounding takes from the products ``a * x`` (Dekker, 1971)."""
     with np.errstate(over="ignore", invalid="ignore"):
         high_a, high_x = _upper_half(a), _upper_half(x)
         low_a, low_x = a - high_a, x - high_x

@@ -296,7 +296,7 @@ class ConicProgram:
         return self._found(self._solver, near)
 
     def _beyond(self, x: Array) -> bool:
-        """Whether x violates a distant bound."""
+        """Return whether x violates a distant bound."""
         rows = self._distant
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
@@ -316,7 +316,7 @@ class ConicProgram:
         )
 
     def _proved_empty(self, instance: _Instance) -> bool:
-        """Whether a certificate excludes all points of ordinary size.
+        """Return whether a certificate excludes all points of ordinary size.
 
         A point ``y`` has ``b'z = (A y + s)'z >= y'A'z`` for z in the dual cones: none is below
         ``-b'z / |A'z|_1``.
@@ -417,7 +417,7 @@ class ConicProgram:
         return self._violated(s)
 
     def _inside(self, x: Array) -> bool:
-        """Whether rows alone show that x is in the set."""
+        """Return whether rows alone show that x is in the set."""
         data, cones = self._data, self._data.cones
         if data.A.shape[1] > data.n:
             return False
@@ -478,7 +478,7 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
 
 
 def _reached(found: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:
-    """Whether gap and residuals are small enough, whatever the solver calls its status.
+    """Return whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
     """

@@ -360,7 +360,7 @@ class Rules(NamedTuple):
 
     @property
     def measures(self) -> tuple[float, float, float, float, float]:
-        """What an answer must reach, and the penalty of the first stage."""
+        """Return what an answer must reach, and the penalty of the first stage."""
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     def room(self, budget: int) -> float:

@@ -70,7 +70,7 @@ class Extent:
         return min([float(np.linalg.norm(size)), *inside])
 
     def contains(self, x: Array) -> bool:
-        """Whether a point lies within."""
+        """Return whether a point lies within."""
         return bool(self.containing(x[np.newaxis])[0])
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
@@ -214,7 +214,7 @@ class Projector:
 
     @property
     def by_newton(self) -> bool:
-        """Whether Newton's method applies to the conic part, so that the kernel matters."""
+        """Return whether Newton's method applies to the conic part, so that the kernel matters."""
         return self._conic is not None and self._conic.by_newton
 
     def steady(self, v: Array, D: Array, anchor: Array) -> Array:
@@ -238,7 +238,7 @@ class Projector:
 
     @property
     def stretch(self) -> float:
-        """How far answers of `steady` move, in the D-norm, per unit that v moves."""
+        """Return how far answers of `steady` move, in the D-norm, per unit that v moves."""
         return 1.0 if self._conic is None else STRETCH
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:

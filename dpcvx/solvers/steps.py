@@ -85,7 +85,7 @@ class Minimization:
 
     @property
     def stretch(self) -> float:
-        """How far the end moves per unit that the gradient moves."""
+        """Return how far the end moves per unit that the gradient moves."""
         q = (self.L - self.m) / (self.L + self.D)
         return (1 - q**self.steps) / (self.m + self.D)
 

@@ -75,7 +75,7 @@ def substituted(data: ConeData) -> Substituted | None:
 
 
 def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
-    """Whether every point that is left keeps the equalities, but for the last digits."""
+    """Return whether every point that is left keeps the equalities, but for the last digits."""
     left, sizes = abs(E @ Z), abs(E) @ abs(Z)
     ends = np.abs(E @ x0 - f), abs(E) @ np.abs(x0) + np.abs(f)
     largest = float(abs(Z).max()) if Z.nnz else 0.0

@@ -104,7 +104,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether neither lower bound exceeds the claim, and something was tested."""
+        """Return whether neither lower bound exceeds the claim, and something was tested."""
         return self.status == "passed"
 
     def __bool__(self) -> bool:

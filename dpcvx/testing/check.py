@@ -255,7 +255,7 @@ class SensitivityCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether every agent was tested and nothing was wrong."""
+        """Return whether every agent was tested and nothing was wrong."""
         return self.status == "passed"
 
     def __bool__(self) -> bool:

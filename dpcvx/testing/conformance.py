@@ -83,7 +83,7 @@ class ConformanceReport:
 
     @property
     def conforms(self) -> bool:
-        """Whether the method keeps every promise."""
+        """Return whether the method keeps every promise."""
         return not self.broken
 
     def __str__(self) -> str:

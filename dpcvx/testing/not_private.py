@@ -157,7 +157,7 @@ def own_programs(
 def violation(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """By how much the true data break a constraint that contains them, at most; 0 if none.
+    """Return by how much the true data break a constraint that contains them, at most; 0 if none.
 
     Not private. As cvxpy's ``constraint.violation()``, the largest of all agents, at their own
     vectors. What a decision misses at a price counts.
@@ -185,7 +185,7 @@ def breaks(
     missed: Mapping[str, np.ndarray],
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
 ) -> bool:
-    """Whether the true data break a constraint that contains them by more than was paid for.
+    """Return whether the true data break a constraint that contains them by more than was paid for.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ class Trial:
 
     @cached_property
     def found(self) -> Any:
-        """What `dp.check_sensitivity` says of that plan."""
+        """Return what `dp.check_sensitivity` says of that plan."""
         return compared(self.noisy)
 
 
@@ -329,7 +329,7 @@ def _copied(thing: Any) -> Any:
 
 
 def contains(thing: object, values: ArrayLike) -> bool:
-    """Whether any private value shows in a text or in the pickled bytes of an object."""
+    """Return whether any private value shows in a text or in the pickled bytes of an object."""
     texts = [repr(thing), str(thing), pickle.dumps(thing).decode("latin-1")]
     for value in np.ravel(values):
         shown = [repr(float(value)), f"{value:.6f}", np.float64(value).tobytes().decode("latin-1")]

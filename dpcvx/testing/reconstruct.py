@@ -79,7 +79,7 @@ class Guess:
 
     @property
     def said(self) -> str:
-        """How many entries it has, and how well they are known."""
+        """Return how many entries it has, and how well they are known."""
         entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
         known = self.spread[np.isfinite(self.spread)]
         if known.size == 0:

@@ -85,7 +85,7 @@ def gradient_gap(
     other: Sequence[Data],
     p: int,
 ) -> float:
-    """How far the gradients of two data sets are apart, at the further of two points."""
+    """Return how far the gradients of two data sets are apart, at the further of two points."""
     n = sensitivity.extent.lower.size
     one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):

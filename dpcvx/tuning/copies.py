@@ -58,7 +58,7 @@ class Copy:
     guess: float  # gap of the optimum for the proxy data; likewise
 
     def gap(self, solution: Solution, paid: float = 0.0) -> float:
-        """How far a solution is above the optimum, with what it pays for what it misses.
+        """Return how far a solution is above the optimum, with what it pays for what it misses.
 
         Where the optimum is not known: above the initial point.
         """

@@ -88,7 +88,7 @@ class Forecast:
 
     @property
     def prefers_proxy(self) -> bool:
-        """Whether the optimum for the proxy data is predicted to be better than the plan."""
+        """Return whether the optimum for the proxy data is predicted to be better than the plan."""
         return bool(self.gaps) and self.proxy < self.gap
 
     def __str__(self) -> str:

@@ -129,12 +129,12 @@ class Judge:
 
     @property
     def base(self) -> float:
-        """What gaps on these data are measured from: the optimum, else the initial point."""
+        """Return what gaps on these data are measured from: the optimum, else the initial point."""
         known = self.start if self.optimum is None else self.optimum
         return known if math.isfinite(known) else 0.0
 
     def _held(self) -> Solution:
-        """What the variables hold, for every agent."""
+        """Return what the variables hold, for every agent."""
         values = {variable.id: variable.value for variable in self._variables}
         start = whole_start(self._problem)
         vectors = []
@@ -149,7 +149,7 @@ class Judge:
         return Solution(self.program, tuple(vectors), start)
 
     def reference(self, values: Iterable[float]) -> float:
-        """What gaps are measured from: the optimum, else the lowest of these values."""
+        """Return what gaps are measured from: the optimum, else the lowest of these values."""
         return min([self.start, *values]) if self.optimum is None else self.optimum
 
     @property

@@ -239,7 +239,7 @@ class Ranking(Generic[P]):
         return f"({' to '.join(ends)}, {number(self.delta)})"
 
     def _refusals(self) -> list[str]:
-        """What was skipped, in one line."""
+        """Return what was skipped, in one line."""
         if not self.refused:
             return []
         late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
@@ -442,7 +442,7 @@ def _best(
 
 
 def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
-    """What stands above all else where nothing private is worth asking."""
+    """Return what stands above all else where nothing private is worth asking."""
     if not chosen.gaps or not guess < chosen.gap:
         return []
     return [

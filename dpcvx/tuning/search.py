@@ -160,7 +160,7 @@ class Search(Generic[P]):
 
     @property
     def convex(self) -> bool:
-        """Whether the optimum for the proxy data is known."""
+        """Return whether the optimum for the proxy data is known."""
         return self.copies.judge.optimum is not None
 
     @property
@@ -169,7 +169,7 @@ class Search(Generic[P]):
         return (self._clock() - self._started) / self._seconds
 
     def default(self) -> PlanTrial[P]:
-        """What the plan chooses by itself.
+        """Return what the plan chooses by itself.
 
         Raises
         ------
@@ -235,7 +235,7 @@ class Search(Generic[P]):
         return found
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
-        """What ends simulations after a part of a length of time."""
+        """Return what ends simulations after a part of a length of time."""
 
         def pause() -> None:
             now = self.passed
@@ -369,7 +369,7 @@ class Search(Generic[P]):
         return found
 
     def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
-        """Whether there are so many runs, none of which took too long."""
+        """Return whether there are so many runs, none of which took too long."""
         while entry.runs < count:
             limit = self.passed + _SHARE
             try:
@@ -545,7 +545,7 @@ def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
 
 
 def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | None:
-    """What one record can contribute to a gradient; None where nothing can be clipped."""
+    """Return what one record can contribute to a gradient; None where nothing can be clipped."""
     if known is None or not known.records or known.asserted is not None:
         return None
     if local.clip is not None:

@@ -370,7 +370,7 @@ class PlanTrial(Generic[P]):
 
     @property
     def runs(self) -> int:
-        """How many were made."""
+        """Return how many were made."""
         return len(self.judged)
 
     @property
@@ -398,7 +398,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def surely_lower(values: Sequence[float], others: Sequence[float], error: float) -> bool:
-    """Whether values are lower than others, by a rank test (Mann and Whitney, 1947).
+    """Return whether values are lower than others, by a rank test (Mann and Whitney, 1947).
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ _ENTRIES = 1 << 24
 
 
 def simulable(plan: Terms) -> bool:
-    """Whether runs are steps along sums of gradients."""
+    """Return whether runs are steps along sums of gradients."""
     return (
         type(plan.algorithm) is FederatedGradient
         and plan.algorithm.sharing is None
@@ -167,7 +167,7 @@ def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
 
 
 def _iterates(sums: Array, last: Array, rounds: int) -> Values:
-    """What a run may report, from sums over its parts; see `dpcvx.run.loop`."""
+    """Return what a run may report, from sums over its parts; see `dpcvx.run.loop`."""
     ends = np.array([rounds * k // PARTS for k in range(PARTS + 1)])
     sizes = np.diff(ends)
     # The mean number of a part's rounds.
@@ -243,7 +243,7 @@ _GAIN = 0.02
 
 
 def simulates(way: Way) -> bool:
-    """Whether runs of a way may be simulated; `simulable` tells of a plan."""
+    """Return whether runs of a way may be simulated; `simulable` tells of a plan."""
     return isinstance(way.algorithm, FederatedGradient) and way.algorithm.sharing is None
 
 

@@ -70,7 +70,7 @@ def rule_named(name: str) -> Rule:
 
 
 def written(atom: cp.Expression) -> str:
-    """How users write a cvxpy atom, whose class may have another name."""
+    """Return how users write a cvxpy atom, whose class may have another name."""
     name = type(atom).__name__.removesuffix("Approx")
     if name == "MulExpression":
         return "@"

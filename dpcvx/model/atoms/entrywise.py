@@ -84,12 +84,12 @@ class Entrywise(Rule):
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Whether it is neither convex nor concave."""
+        """Return whether it is neither convex nor concave."""
         return self.bends_both_ways and any(moving)
 
     @property
     def bends_both_ways(self) -> bool:
-        """Whether its second derivatives have both signs."""
+        """Return whether its second derivatives have both signs."""
         return bool(self.bends)
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
@@ -139,7 +139,7 @@ class Power(Entrywise):
         return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
     def may_leave(self, lo: Array, data: Static) -> bool:
-        """Whether powers that are no positive whole numbers meet negative arguments."""
+        """Return whether powers that are no positive whole numbers meet negative arguments."""
         p = data[0]
         return p != 1 and not _is_whole(p) and bool((lo < 0).any())
 
@@ -154,11 +154,11 @@ class Power(Entrywise):
         return (first, last) if p > 1 or p < 0 else (last, first)
 
     def is_bilinear(self, data: Static) -> bool:
-        """Whether it squares."""
+        """Return whether it squares."""
         return data[0] == 2
 
     def of_squares(self, data: Static) -> bool:
-        """Whether it squares."""
+        """Return whether it squares."""
         return data[0] == 2
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:

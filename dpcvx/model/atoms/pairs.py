@@ -83,7 +83,7 @@ class Division(Broadcasting):
         return g / v[1] if k == 0 else -g * out / v[1]
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Whether the denominator moves."""
+        """Return whether the denominator moves."""
         return moving[1]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
@@ -262,7 +262,7 @@ class Matmul(Rule):
         return [True, False]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Whether the left factor is a matrix."""
+        """Return whether the left factor is a matrix."""
         return len(shapes[0]) == 2
 
     def bilinear(
@@ -321,7 +321,7 @@ class QuadForm(Rule):
         return g * ((P @ column)[..., 0] + (swapped(P) @ column)[..., 0])
 
     def convex_with(self, last: Array | None) -> bool:
-        """Whether the matrix is constant and positive semidefinite."""
+        """Return whether the matrix is constant and positive semidefinite."""
         if last is None:
             return False
         P = last.reshape((round(math.sqrt(last.size)),) * 2, order="F")

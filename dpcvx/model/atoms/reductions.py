@@ -71,7 +71,7 @@ class Reduction(Rule):
         return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Whether it reduces each row of a matrix."""
+        """Return whether it reduces each row of a matrix."""
         along = self.rows == "line" and len(shapes) == 1 and len(shapes[0]) == 2
         return along and data[-2] in (1, -1, (1,), (-1,))
 
@@ -102,7 +102,7 @@ class QuadOverLin(Reduction):
     convex_by_numbers = True
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
-        """Whether the second argument moves."""
+        """Return whether the second argument moves."""
         return not constant[1]
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -126,7 +126,7 @@ class QuadOverLin(Reduction):
         return 2.0 * v[0] * (g / v[1])
 
     def sums_rows(self, data: Static) -> bool:
-        """Whether it sums all entries."""
+        """Return whether it sums all entries."""
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
@@ -139,15 +139,15 @@ class QuadOverLin(Reduction):
         return [(2 * lo[0] / lo[1].item(), 2 * hi[0] / lo[1].item())]
 
     def is_bilinear(self, data: Static) -> bool:
-        """Whether it is a sum of squares."""
+        """Return whether it is a sum of squares."""
         return True
 
     def of_squares(self, data: Static) -> bool:
-        """Whether it is a sum of squares."""
+        """Return whether it is a sum of squares."""
         return True
 
     def convex_with(self, last: Array | None) -> bool:
-        """Whether a constant divides that is positive."""
+        """Return whether a constant divides that is positive."""
         return last is not None and last.item() > 0
 
     def bilinear(
@@ -245,7 +245,7 @@ class Norm1(Reduction):
         return np.sign(v[0]) * g
 
     def sums_rows(self, data: Static) -> bool:
-        """Whether it sums all entries."""
+        """Return whether it sums all entries."""
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:

@@ -95,7 +95,7 @@ class Rule(ABC):
         """Return the rule for arguments of these shapes."""
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
-        """Whether derivatives are made of the value, where some arguments are constant."""
+        """Return whether derivatives are made of the value, where some arguments are constant."""
         return self.by_value
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -117,7 +117,7 @@ class Rule(ABC):
         return None if whole and _is_axis(data[0], len(shapes[0])) else "an axis"
 
     def takes(self, number: float) -> bool:
-        """Whether its static data may begin with this number."""
+        """Return whether its static data may begin with this number."""
         return number > 0
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
@@ -138,11 +138,11 @@ class Rule(ABC):
         return None
 
     def is_bilinear(self, data: Static) -> bool:
-        """Whether it may be, with suitable arguments."""
+        """Return whether it may be, with suitable arguments."""
         return self.product is not None or self.quadratic_form
 
     def of_squares(self, data: Static) -> bool:
-        """Whether it is made of squares of the first argument, each with a weight."""
+        """Return whether it is made of squares of the first argument, each with a weight."""
         return False
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
@@ -151,7 +151,7 @@ class Rule(ABC):
 
     @property
     def bends_both_ways(self) -> bool:
-        """Whether its second derivatives may have both signs; `curvature` bounds either."""
+        """Return whether its second derivatives may have both signs; `curvature` bounds either."""
         return False
 
     def convex_with(self, last: Array | None) -> bool:
@@ -178,11 +178,11 @@ class Rule(ABC):
         return [not number for number in numbers]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Whether row r of the value reads row r alone of cut arguments, of these shapes."""
+        """Return whether row r of the value reads row r alone of cut arguments, of these shapes."""
         return self.rows == "entry" and all(own == shape for own in shapes)
 
     def sums_rows(self, data: Static) -> bool:
-        """Whether it is a sum over the rows of its first argument."""
+        """Return whether it is a sum over the rows of its first argument."""
         return False
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:

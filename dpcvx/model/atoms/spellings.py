@@ -198,7 +198,7 @@ def _maximum(node: Any) -> cp.Expression | None:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two expressions compute the same, node by node."""
+    """Return whether two expressions compute the same, node by node."""
     if one is other:
         return True
     if one.shape != other.shape or type(one) is not type(other):
@@ -237,17 +237,17 @@ _BY_ENTRY = {"AddExpression", "DivExpression", "multiply", "Elementwise", "Inequ
 
 
 def _is_kind(node: Any, *names: str) -> bool:
-    """Whether an object is of one of cvxpy's classes, or of one that is made of it."""
+    """Return whether an object is of one of cvxpy's classes, or of one that is made of it."""
     return any(kind.__name__ in names for kind in type(node).__mro__)
 
 
 def adds(expr: Any) -> bool:
-    """Whether an expression is the sum of its arguments."""
+    """Return whether an expression is the sum of its arguments."""
     return type(expr).__name__ == "AddExpression"
 
 
 def scales(expr: Any) -> bool:
-    """Whether an expression is linear in an argument if the others are constant."""
+    """Return whether an expression is linear in an argument if the others are constant."""
     rule = class_rule(expr)
     return rule is not None and bool(rule.linear_in)
 
@@ -367,5 +367,5 @@ def before_ones(term: Any) -> Any:
 
 
 def is_perspective(node: Any) -> bool:
-    """Whether an atom holds an expression which cvxpy does not copy with it."""
+    """Return whether an atom holds an expression which cvxpy does not copy with it."""
     return _is_kind(node, "perspective")

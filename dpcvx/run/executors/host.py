@@ -64,7 +64,7 @@ class Host:
 
     @property
     def made(self) -> bytes:
-        """What came of making the agents."""
+        """Return what came of making the agents."""
         return self.call(0, "", (), ())
 
     def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
@@ -181,7 +181,7 @@ def dealt(agents: int, workers: int) -> list[range]:
 
 
 def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tuple[Any, ...]]:
-    """What every agent of a host is passed for itself.
+    """Return what every agent of a host is passed for itself.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tup
 
 
 def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | None) -> list[Any]:
-    """What all agents answered, in their order; what they noted goes to the file.
+    """Return what all agents answered, in their order; what they noted goes to the file.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ def required(module: str, extra: str) -> Any:
 def packed(
     factories: Sequence[Callable[[], Any]], agents: Iterable[int], notes: Notes, extra: str
 ) -> bytes:
-    """What a worker makes its agents from.
+    """Return what a worker makes its agents from.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ class RemoteHost:
             self._host = Host(factories, notes)
 
     def made(self) -> bytes:
-        """What came of making the agents."""
+        """Return what came of making the agents."""
         return self._host.made
 
     def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:

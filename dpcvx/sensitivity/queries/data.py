@@ -52,7 +52,7 @@ class MomentsTerm(Query):
         return self.scaled.size
 
     def bound(self, known: Known) -> float:
-        """What one change of a record does to the term, in l2: such noise is Gaussian."""
+        """Return what one change of a record does to the term, in l2: such noise is Gaussian."""
         self.check(known.facts)
         return self.scaled.moved(known.facts.form.private)
 

@@ -55,11 +55,11 @@ class Gradient(Query):
         return _mapped_bound(known.gradient_bound(self.x), self.through, known)
 
     def matters(self, known: Known) -> bool:
-        """Whether the map's norm made a small number too small."""
+        """Return whether the map's norm made a small number too small."""
         return known.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
-        """What the data add to the gradient, mapped."""
+        """Return what the data add to the gradient, mapped."""
         return _mapped(objective.apart(self.x), self.through)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
@@ -125,11 +125,11 @@ class Summand(Gradient):
         return self.whole
 
     def evaluate(self, objective: Objective) -> Array:
-        """What the data add to the gradient, among zeros."""
+        """Return what the data add to the gradient, among zeros."""
         return self._among_zeros(super().evaluate(objective))
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """What left, and the public part."""
+        """Return what left, and the public part."""
         apart = np.zeros(self.x.size) if public is None else public(self.x)
         return np.stack([left, self._among_zeros(apart)])
 
@@ -188,7 +188,7 @@ class Step(Query):
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
-        """How many components move."""
+        """Return how many components move."""
         return n if self.only is None else self.only.size
 
     def bound(self, known: Known) -> float:
@@ -198,7 +198,7 @@ class Step(Query):
         return self.step * known.gradient_bound(self.x, scale=self.moving)
 
     def matters(self, known: Known) -> bool:
-        """Whether the step made a small number too small."""
+        """Return whether the step made a small number too small."""
         return known.gradient_bound(self.x, scale=self.moving) > 0
 
     def floor(self, known: Known) -> float:
@@ -269,7 +269,7 @@ class GradientStep(Query):
         return self._gradient.bound(known)
 
     def matters(self, known: Known) -> bool:
-        """Whether the gradient does."""
+        """Return whether the gradient does."""
         return self._gradient.matters(known)
 
     def evaluate(self, objective: Objective) -> Array:
@@ -296,7 +296,7 @@ def _mapped_bound(bound: float, through: Contraction | None, known: Known) -> fl
 
 
 def _follows(facts: Facts, norm: int) -> bool:
-    """Whether the noise is lower near 0."""
+    """Return whether the noise is lower near 0."""
     known = facts.sensitivity
     return known is not None and known.within(norm, 0.0) < known.bound(norm).value
 

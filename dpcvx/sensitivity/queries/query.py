@@ -76,7 +76,7 @@ class Query(abc.ABC):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """What the noise is scaled to, for the guarantee.
+        """Return what the noise is scaled to, for the guarantee.
 
         Parameters
         ----------
@@ -99,16 +99,16 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """What the bound takes from the user without a proof, in words."""
+        """Return what the bound takes from the user without a proof, in words."""
         return ()
 
     def size(self, n: int) -> int:
-        """How many numbers leave an agent whose vector has n."""
+        """Return how many numbers leave an agent whose vector has n."""
         return n
 
     @abc.abstractmethod
     def bound(self, known: Known) -> float:
-        """How far one change of the data moves the answer, times `scale`, in ``known.norm``.
+        """Return how far one change of the data moves the answer, times `scale`, in ``known.norm``.
 
         It has to hold for all data and at the same public numbers. 0 says that the answer does not
         depend on the data, and leaves without noise.
@@ -158,7 +158,7 @@ class Query(abc.ABC):
         """The exact answer, of `size` numbers. Behind the door; nothing of it may be kept."""
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """What the agent makes of what left.
+        """Return what the agent makes of what left.
 
         Parameters
         ----------

@@ -51,7 +51,7 @@ class OfRecords(Query):
         )
 
     def matters(self, known: Known) -> bool:
-        """Whether there are records."""
+        """Return whether there are records."""
         return bool(known.sensitivity.records)
 
 

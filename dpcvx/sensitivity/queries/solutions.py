@@ -173,7 +173,7 @@ _SCORES = "its records do not enter by smooth losses of their scores, such as X 
 
 
 def _scores(facts: Facts) -> int | None:
-    """How many scores of records one change moves; None where that is not known."""
+    """Return how many scores of records one change moves; None where that is not known."""
     known = facts.sensitivity
     assert known is not None
     most = 0
@@ -349,7 +349,7 @@ class LocalSolution(Query):
         return known.gradient_bound(self.x, p=2, scale=1 / self._root)
 
     def _reach(self, known: Known, l2: float) -> float:
-        """How far the step may go: earlier noise can have carried x away from W."""
+        """Return how far the step may go: earlier noise can have carried x away from W."""
         n = self.x.size
         drawn = known.multiplier * known.spread(n) * l2 * math.sqrt(n)
         return self._on(known.projector()).reach + 4.0 * drawn

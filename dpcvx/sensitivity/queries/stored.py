@@ -70,11 +70,11 @@ class Stored(_OfStored):
     released = "point"
 
     def bound(self, known: Known) -> float:
-        """How far one change moves it, while everything that left stays the same."""
+        """Return how far one change moves it, while everything that left stays the same."""
         return _effects(known).reach(self.name, known.norm) if known.change > 0 else 0.0
 
     def matters(self, known: Known) -> bool:
-        """Whether gradients went into it."""
+        """Return whether gradients went into it."""
         return known.change > 0 and _effects(known).secret(self.name)
 
     def floor(self, known: Known) -> float:

@@ -1,0 +1,179 @@
+"""Marks in sentences of the docs and of docstrings: ``make prose`` lists their rates.
+
+A mark is a sentence that begins with a clause as its subject, a relative clause behind a
+preposition, a coined word, a British spelling, or a remark on how things used to be. Long
+sentences are counted beside them. ``tests/prose.json`` keeps the last rates, and ``--check``
+refuses a tree in which one of them is higher: texts get better, or stay as they are.
+"""
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.rooms import PACKAGE
+
+ROOT = Path(__file__).parent.parent
+LAST_RATES = ROOT / "tests" / "prose.json"
+# A rate may exceed the last one by so much: a sentence less, elsewhere, raises it.
+SLACK = 0.3
+LONGEST = 25
+PREPOSITIONS = "of|to|for|by|in|on|with|from|at|into|behind|beside|next to"
+BRITISH = (
+    r"\w*(neighbour|colour|behaviour|centred)\w*|"
+    r"\w*(optimi|minimi|maximi|normali|lineari|summari|initiali|organi|recogni|reali|analy)"
+    r"s(e|ed|er|ers|ing|ation)"
+)
+RULES = {
+    "clause first": re.compile(r"(What|Where|Who\w*|Whatever|Whether|How|Of|By how)\b(?!.*\?$)"),
+    "relative clause": re.compile(rf".*\b({PREPOSITIONS}) (which|whom|whose)\b", re.IGNORECASE),
+    "coined word": re.compile(
+        r".*\b(behind the door|dearer|fleets?|stand-ins?|comes? to rest|in earnest)\b",
+        re.IGNORECASE,
+    ),
+    "spelling": re.compile(rf".*\b({BRITISH})\b", re.IGNORECASE),
+    "history": re.compile(r".*\b(no longer|formerly|used to be|until now)\b", re.IGNORECASE),
+}
+# What stands for code and formulas; it begins sentences, and is one word.
+CODE = "X"
+SECTION = re.compile(
+    r"^(Parameters|Returns|Raises|Attributes|Yields|Examples)\n-+\n.*\Z", re.DOTALL | re.MULTILINE
+)
+
+
+def sentences(text):
+    """Of one paragraph, without code.
+
+    Parameters
+    ----------
+    text : str
+    """
+    text = re.sub(r"``[^`]+``|:\w+:`[^`]+`|`[^`]+`(_\w*)?", CODE, text)
+    text = " ".join(re.sub(r"[*_]{1,2}(?=\w)|(?<=\w)[*_]{1,2}", "", text).split())
+    found = re.split(r"(?<=[.!?:])[\"')]*\s+(?=[\"'(]*[A-Z])", text)
+    return [one for one in found if len(one.split()) > 2]
+
+
+def marks(sentence):
+    """Names of the rules that a sentence breaks.
+
+    Parameters
+    ----------
+    sentence : str
+    """
+    return [name for name, rule in RULES.items() if rule.match(sentence)]
+
+
+def of_page(text):
+    """Sentences of a page in Markdown, without code, tables, headings and formulas.
+
+    Parameters
+    ----------
+    text : str
+    """
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\$\$.*?\$\$|\$[^$\n]+\$", CODE, text, flags=re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line for line in block.splitlines() if not re.match(r"\s*[#|:<(]", line)]
+        for item in re.split(r"\n(?=\s*(?:[*+-]|\d+\.) )", "\n".join(lines)):
+            found += sentences(re.sub(r"^\s*(?:[*+-]|\d+\.) ", "", item))
+    return found
+
+
+def of_module(text):
+    """Sentences of the docstrings of a module, without sections of parameters and examples.
+
+    Parameters
+    ----------
+    text : str
+    """
+    found = []
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(text)):
+        document = ast.get_docstring(node) if isinstance(node, kinds) else None
+        if not document:
+            continue
+        document = SECTION.sub("", document)
+        document = re.sub(
+            r"^\.\. math::.*?(?=^\S|\Z)", "", document, flags=re.DOTALL | re.MULTILINE
+        )
+        for block in re.split(r"\n\s*\n", document):
+            for item in re.split(r"\n(?=\s*[*-] )", block):
+                found += sentences(re.sub(r"^\s*[*-] ", "", item))
+    return found
+
+
+def texts():
+    """Sentences by kind of text, each with the file that it stands in."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [page for page in pages if "generated" not in page.parts]
+    modules = sorted(PACKAGE.rglob("*.py"))
+    return {
+        "docs": [(page, one) for page in pages for one in of_page(page.read_text("utf-8"))],
+        "docstrings": [
+            (path, one) for path in modules for one in of_module(path.read_text("utf-8"))
+        ],
+    }
+
+
+def rates(found):
+    """Marks by rule and in all, and long sentences, of 1000 sentences each.
+
+    Parameters
+    ----------
+    found : sequence of (Path, str)
+    """
+    counts = Counter(name for _, one in found for name in marks(one))
+    counts["marks"] = sum(counts.values())
+    counts["long"] = sum(len(one.split()) > LONGEST for _, one in found)
+    names = ("marks", *RULES, "long")
+    return {name: round(1000 * counts[name] / max(1, len(found)), 1) for name in names}
+
+
+def higher(now, last):
+    """What is higher than it was, as sentences.
+
+    Parameters
+    ----------
+    now, last : mapping of str to mapping of str to float
+    """
+    return [
+        f"{name} in {kind}: {value} of 1000 sentences, {last[kind][name]} before"
+        for kind, table in now.items()
+        for name, value in table.items()
+        if value > last[kind][name] + SLACK
+    ]
+
+
+def main(arguments=None):
+    """Print rates, and list marks of some rules."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prose")
+    parser.add_argument("--list", nargs="*", choices=[*RULES, "long"], default=[], metavar="RULE")
+    parser.add_argument("--check", action="store_true", help="refuse rates above the last ones")
+    parser.add_argument("--write", action="store_true", help="keep the rates of this tree")
+    asked = parser.parse_args(arguments)
+    found = texts()
+    now = {kind: rates(own) for kind, own in found.items()}
+    for kind, table in now.items():
+        print(f"{kind}: {len(found[kind])} sentences; of 1000,", end=" ")
+        print(", ".join(f"{value} {name}" for name, value in table.items()))
+    for kind in found.values():
+        for path, one in kind:
+            broken = [*marks(one), *(["long"] if len(one.split()) > LONGEST else [])]
+            for name in broken:
+                if name in asked.list:
+                    print(f"{path.relative_to(ROOT)}: {name}: {one}")
+    if asked.write:
+        LAST_RATES.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    worse = higher(now, json.loads(LAST_RATES.read_text("utf-8"))) if asked.check else []
+    print("\n".join(worse), end="\n" if worse else "")
+    return int(bool(worse))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
