@@ -130,19 +130,19 @@ def dc_delivered(
     cp.Expression, shape (own buses, hours)
         In per unit, rows as in ``zones.buses[zone]``.
     """
-    own, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
+    buses, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
     generators, held = generators_of(case, zones, zone), stores_of(case, zones, zone, stores)
-    shunts = np.tile(-case.bus.gs[own][:, None], x.angle.shape[1])
+    shunts = np.tile(-case.bus.gs[buses][:, None], x.angle.shape[1])
     delivered: cp.Expression = cp.Constant(shunts)
     if len(generators):
-        at = incidence(case.gen.bus[generators], count)[own]
+        at = incidence(case.gen.bus[generators], count)[buses]
         delivered += at @ x.power[generators]
     if len(held):
-        at = incidence(_buses(case, stores)[held], count)[own]
+        at = incidence(_buses(case, stores)[held], count)[buses]
         delivered += at @ (x.gives[held] - x.takes[held])
     if len(branches):
         ends = case.branch.from_bus[branches], case.branch.to_bus[branches]
-        leaving = (incidence(ends[0], count) - incidence(ends[1], count))[own]
+        leaving = (incidence(ends[0], count) - incidence(ends[1], count))[buses]
         delivered -= leaving @ dc_flows(case, x, branches)
     return delivered
 

@@ -194,16 +194,16 @@ def _private_bids(
     case: Case, x: DcVariables, generators: Ints, name: str, change: Adjacency
 ) -> cp.Expression:
     """The cost of generators, whose linear coefficients are private."""
-    own = generators[case.gen.kind[generators] == "gen"]
-    if not len(own):
+    chosen = generators[case.gen.kind[generators] == "gen"]
+    if not len(chosen):
         return dc_cost(case, x, generators)
     c1 = case.gen.c1.copy()
-    c1[own] = 0.0
+    c1[chosen] = 0.0
     rest = replace(case, gen=replace(case.gen, c1=c1))
     factor = cost_scale(case)
-    bids = dp.Private(factor * case.gen.c1[own], name=f"bids of {name}", adjacency=change)
+    bids = dp.Private(factor * case.gen.c1[chosen], name=f"bids of {name}", adjacency=change)
     others = factor / cost_scale(rest) * dc_cost(rest, x, generators)
-    return bids @ cp.sum(x.power[own], axis=1) + others
+    return bids @ cp.sum(x.power[chosen], axis=1) + others
 
 
 def _private_capacities(
@@ -211,15 +211,15 @@ def _private_capacities(
 ) -> list[cp.Constraint]:
     """Bounds on generators, the largest power of which is private."""
     limited = (case.gen.kind[generators] == "gen") & np.isfinite(case.gen.pmax[generators])
-    own = generators[limited]
-    if not len(own):
+    chosen = generators[limited]
+    if not len(chosen):
         return generation_limits(case, x, generators)
     pmax = case.gen.pmax.copy()
-    pmax[own] = np.inf
+    pmax[chosen] = np.inf
     public = generation_limits(replace(case, gen=replace(case.gen, pmax=pmax)), x, generators)
-    most = dp.Private(case.gen.pmax[own], name=f"capacities of {name}", adjacency=change)
+    most = dp.Private(case.gen.pmax[chosen], name=f"capacities of {name}", adjacency=change)
     hours = x.power.shape[1]
-    return [*public, *(x.power[own, t] <= most for t in range(hours))]
+    return [*public, *(x.power[chosen, t] <= most for t in range(hours))]
 
 
 def dc_optimum(study: DcPowerFlow) -> float:

@@ -239,12 +239,12 @@ def _check_supplied(net: Mapping[str, Any], name: str) -> None:
 
 def _buses_of(net: Mapping[str, Any], tables: tuple[str, ...]) -> set[int]:
     """Buses in service with elements in service of these tables."""
-    found: set[int] = set()
+    chosen: set[int] = set()
     for table in tables:
         rows = in_service(net, table)
         if rows:
-            found |= {int(bus) for bus in net[table].loc[rows, "bus"]}
-    return found & set(in_service(net, "bus"))
+            chosen |= {int(bus) for bus in net[table].loc[rows, "bus"]}
+    return chosen & set(in_service(net, "bus"))
 
 
 def _drop_vector_groups(net: Any) -> None:
@@ -341,27 +341,27 @@ def _fill_limits(net: Any, name: str) -> list[str]:
 
 def _without_limit(net: Any, count: int) -> NDArray[np.int64]:
     """Converted branches of transformers and impedances that have pandapower's missing limit."""
-    found = np.zeros(count, dtype=np.bool_)
-    place = net["_pd2ppc_lookups"]["branch"]
+    chosen = np.zeros(count, dtype=np.bool_)
+    lookup = net["_pd2ppc_lookups"]["branch"]
     for table, sides in (
         ("trafo", ("sn_mva",)),
         ("trafo3w", ("sn_hv_mva", "sn_mv_mva", "sn_lv_mva")),
         ("impedance", ("sn_mva",)),
     ):
-        if table in place:
+        if table in lookup:
             sizes = np.concatenate([net[table][side].to_numpy(np.float64) for side in sides])
-            start, end = place[table]
-            found[start:end] = np.isclose(sizes[:, None], _UNLIMITED_MVA, rtol=1e-9).any(axis=1)
-    return np.flatnonzero(found)
+            start, end = lookup[table]
+            chosen[start:end] = np.isclose(sizes[:, None], _UNLIMITED_MVA, rtol=1e-9).any(axis=1)
+    return np.flatnonzero(chosen)
 
 
 def _free_slack(bus: Floats, net: Any) -> None:
     """Bounds of the buses themselves, where pandapower fixes the voltage of external grids."""
-    place = net["_pd2ppc_lookups"]["bus"]
+    lookup = net["_pd2ppc_lookups"]["bus"]
     for at in net["ext_grid"]["bus"][net["ext_grid"]["in_service"]]:
         for name, column in (("max_vm_pu", 11), ("min_vm_pu", 12)):
             if name in net["bus"] and np.isfinite(net["bus"].at[at, name]):
-                bus[place[at], column] = net["bus"].at[at, name]
+                bus[lookup[at], column] = net["bus"].at[at, name]
 
 
 def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str) -> None:
@@ -383,10 +383,10 @@ def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str)
 
 def _bus_numbers(net: Any, count: int) -> NDArray[np.int64]:
     """Lowest pandapower index plus 1 of every converted bus; new numbers for auxiliary buses."""
-    place = net["_pd2ppc_lookups"]["bus"]
+    lookup = net["_pd2ppc_lookups"]["bus"]
     used = net["bus"].index[net["bus"]["in_service"]].to_numpy()
     numbers = int(net["bus"].index.max()) + 2 + np.arange(count)
     for index in np.sort(used)[::-1]:
-        if 0 <= place[index] < count:
-            numbers[place[index]] = index + 1
+        if 0 <= lookup[index] < count:
+            numbers[lookup[index]] = index + 1
     return numbers

@@ -61,9 +61,9 @@ def _read(path: Path, case: Case, hours: int) -> Floats:
         row for row in csv.reader(text(path, path.name, CaseError, _REMEDY).splitlines()) if row
     ]
     header = [name.strip().lower() for name in rows[0]] if rows else []
-    place = {str(number): row for row, number in enumerate(case.bus.id.tolist())}
+    row_of = {str(number): row for row, number in enumerate(case.bus.id.tolist())}
     named = [name for name in header if name != _HOUR]
-    unknown = [name for name in named if name != _ALL and name not in place]
+    unknown = [name for name in named if name != _ALL and name not in row_of]
     if not named or unknown or len(set(header)) < len(header):
         raise CaseError(
             f"{path.name}: the header has no columns, a column twice, or one that is no bus in "
@@ -84,7 +84,7 @@ def _read(path: Path, case: Case, hours: int) -> Floats:
         factors[:] = numbers[_ALL]
     for name in named:
         if name != _ALL:
-            factors[place[name]] = numbers[name]
+            factors[row_of[name]] = numbers[name]
     return factors
 
 

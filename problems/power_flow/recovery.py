@@ -380,12 +380,15 @@ class _Model:
         }
         a, b, c, s = np.zeros((4, len(pairs.first)))
         for end, weight in weights.items():
-            maps, rows = self._maps[end], np.arange(len(weight))
+            maps = self._maps[end]
             c += maps.wr_map.T @ weight
             s += maps.wi_map.T @ weight
-            for total, side in ((a, pairs.first), (b, pairs.second)):
-                own = np.asarray(maps.w_map[rows, side[pairs.of_branch]])
-                np.add.at(total, pairs.of_branch, weight * own)
+            # The one bus whose squared voltage is in that flow, and its coefficient.
+            bus = branch.from_bus if end in ("pf", "qf") else branch.to_bus
+            flow = weight * (maps.w_map @ np.ones(len(at.size)))
+            at_first = bus == pairs.first[pairs.of_branch]
+            np.add.at(a, pairs.of_branch, np.where(at_first, flow, 0.0))
+            np.add.at(b, pairs.of_branch, np.where(at_first, 0.0, flow))
         first, second = self._first @ at.size, self._second @ at.size
         across = self._first - self._second
         cos, sin = np.cos(across @ at.angle), np.sin(across @ at.angle)

@@ -86,9 +86,9 @@ def set_points(source: Tables, case: Case, state: State, load: Floats | None = N
     bus[rows[gen.bus], 1] = _PV
     bus[rows[flow.slack], 1] = _REFERENCE
     power = base * np.column_stack((state.pg, state.qg))
-    own = gen.kind == "gen"
-    machines[gen.row[own] - 1, 1:3] = power[own]
-    machines[gen.row[own] - 1, 5] = size[gen.bus[own]]
+    listed = gen.kind == "gen"
+    machines[gen.row[listed] - 1, 1:3] = power[listed]
+    machines[gen.row[listed] - 1, 5] = size[gen.bus[listed]]
     links, lines = case.links, gen.row[case.links.start] - 1
     if len(lines):
         ends = links.start, links.end

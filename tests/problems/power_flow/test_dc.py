@@ -152,9 +152,9 @@ def test_private_loads_are_balanced_as_released(private_run):
     served = dc_imbalance(study) / 100 + study.load
     released = np.zeros(study.load.shape)
     for buses, name in zip(study.zones.buses, study.zones.names, strict=True):
-        own = released[buses]
-        own[study.load[buses].any(axis=1)] = result.released[f"load of zone {name}"]
-        released[buses] = own
+        zone = released[buses]
+        zone[study.load[buses].any(axis=1)] = result.released[f"load of zone {name}"]
+        released[buses] = zone
     # The mean over data that are consistent with the release decides, which are near it.
     assert 0 < np.abs(dc_imbalance(study)).max() < 5
     np.testing.assert_allclose(served, released, atol=0.02)
