@@ -1,1 +1,1 @@
-"""What users declare, compiled: agents, private data, layout, normal forms, curvature."""
+"""Compiled declarations of users: agents, private data, layout, normal forms, curvature."""

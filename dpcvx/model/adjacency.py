@@ -1,6 +1,6 @@
-"""What one change of private data is, and whose rows are whose: the unit of every guarantee.
+"""Neighboring data sets, the unit of every guarantee, and the persons that rows belong to.
 
-Whose rows are whose: identifiers next to data, which stay as private as the data.
+Identifiers next to the data name the person of each row. They stay as private as the data.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class MirroredWithin(Within):
 
     @property
     def mirror(self) -> float:
-        """Return what an entry off the diagonal counts for in the norm, next to one on it."""
+        """Return the weight in the norm of an entry off the diagonal, relative to one on it."""
         return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
 
     def _said(self, radius: str) -> str:
@@ -150,9 +150,9 @@ class Rows:
     """Neighboring data: one row, or one person's rows, differ, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
-    the same records, such as features and labels: row k of each changes together. One
-    change is a change of one agent's data. Where a label is given in several agents they may hold
-    data of the same people, so `Problem` asks for a group of them.
+    the same records, such as features and labels: row k of each changes together. One change is a
+    change of one agent's data. If several agents have the same label, they may hold data of the
+    same people, so `Problem` requires a group of them.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Rows:
 
     @property
     def label(self) -> str:
-        """Return what one row stands for."""
+        """Return the label of what a row stands for, "record" if omitted."""
         return "record" if self.records is None else self.records
 
     @property
@@ -221,14 +221,14 @@ class Rows:
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def moved_rows(self, rows: int) -> int:
-        """Return how many of so many rows one change moves at most."""
+        """Return the largest number of rows, out of `rows`, in which neighboring data differ."""
         if self.max_rows_per_person == "all":
             return rows
         return min(rows, self.max_rows_per_person or 1)
 
     @property
     def row_limit(self) -> int | None:
-        """How many rows of each person are used, by identifiers; None where there are none."""
+        """Number of rows used per person, as found by identifiers; None if data need none."""
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
@@ -270,7 +270,7 @@ class Rows:
         return np.where(long[:, None], clipped, rows)
 
     def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Norms of rows as a product of two factors, neither of which overflows; zeros as ones."""
+        """Return norms of rows as two factors, neither of which overflows; 1 and 1 for zeros."""
         peak = np.abs(rows).max(axis=1, initial=0.0)
         peak = np.where(peak > 0, peak, 1.0)
         norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
@@ -294,7 +294,7 @@ class Rows:
         return found
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-        """Whether two data of rows within the bound are neighbors, if all that differ are one's."""
+        """Return whether data within the bound are neighbors if only one person's rows differ."""
         moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
         if self.relation == "replace_one" or not moved.size:
             return moved.size <= self.moved_rows(one.shape[0])
@@ -320,7 +320,7 @@ class Rows:
 
     @property
     def row(self) -> str:
-        """Return what bounds a row, in words."""
+        """Return the bound of a row as text."""
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
@@ -338,8 +338,8 @@ class ByPerson:
     """Data with the person of each row, for ``dp.Rows(..., max_rows_per_person=)``.
 
     Pass it wherever private data are passed: to `Private`, in ``plan.run(data={...})``, or from a
-    function that fetches data. Of each person only the first rows are used, in the order of the
-    data, as many as the adjacency says; all others are set to zero. Private objects with parts of
+    function that fetches data. Only the first rows of each person are used, in the order of the
+    data, as many as the adjacency allows; all others are set to zero. Private objects with parts of
     the same rows need the same identifiers.
 
     Parameters

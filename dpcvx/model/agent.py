@@ -1,6 +1,6 @@
-"""What users write of one agent: objective, constraints, private data; and when two are alike.
+"""An agent as users declare it: objective, constraints, private data; comparison of agents.
 
-An agent as its user wrote it, and when two are written alike: they compile to the same then.
+Agents that are written in the same way compile to the same form.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Agent:
         return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 
     def specs(self, name: str) -> dict[Private, PrivateSpec]:
-        """Return what is public of every private object, those of ``recourse=`` last.
+        """Return the public description of every private object, those of ``recourse=`` last.
 
         Parameters
         ----------
@@ -456,7 +456,7 @@ class Model:
 
     @property
     def specs(self) -> tuple[PrivateSpec, ...]:
-        """Return what is public of its private objects."""
+        """Return the public descriptions of its private objects."""
         return specs_of(self.agent.private, self.name)
 
     @property

@@ -1,11 +1,10 @@
-"""The one place that asks cvxpy for matrices: affine maps and cone data.
+"""Matrices from cvxpy, requested in this module alone: affine maps and cone data.
 
-Only the documented `Problem.get_problem_data` is used, always on copies in which public
-parameters are replaced by their values and private ones by zeros, so nothing that cvxpy caches
-depends on private data. `dpcvx.run.recourse` alone hands in copies with private values, and lets go
-of them.
+Only the documented `Problem.get_problem_data` is used, always on copies. These have the values of
+public parameters and zeros for private ones, so nothing that cvxpy caches depends on private data.
+`dpcvx.run.recourse` alone passes copies with private values, and drops them.
 
-An agent's expressions over the entries that it holds, instead of over whole variables.
+Expressions of an agent over the entries that it holds, instead of over whole variables.
 
 A zone of a large network indexes variables of the whole: compiled as it is written, every index
 costs as much as the network is large.
@@ -212,7 +211,7 @@ def parameter_columns(
     constraints: Sequence[cp.Constraint],
     parameters: Sequence[cp.Parameter],
 ) -> sp.csr_array | None:
-    """What a problem reads of its parameters: M, where its cone program is affine in ``M d``.
+    """Return M such that a problem's cone program is affine in ``M d`` for parameters d.
 
     Parameters
     ----------
@@ -388,7 +387,7 @@ def _without_rows(
 
 
 class Narrowed:
-    """Variables of which an agent holds a part, as variables of that part.
+    """Variables that stand for the entries of larger variables that an agent holds.
 
     Variables with attributes stay as they are, since these may say something of each entry.
 

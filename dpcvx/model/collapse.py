@@ -129,7 +129,7 @@ class _Builder:
         return self._outer(expr, args) if found is None else found
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
-        """Entries of a variable at these positions, all of which are held."""
+        """Return the matrix that selects entries of a variable, all held, by position."""
         piece, wanted = self.layout[variable.id], np.ravel(positions, order="F")
         columns = piece.offset + np.searchsorted(piece.entries, wanted)
         entry = (np.ones(wanted.size), (np.arange(wanted.size), columns))
@@ -166,7 +166,7 @@ class _Builder:
         return None
 
     def _check(self, h: Array) -> None:
-        """Refuse constants of which nothing could be computed."""
+        """Refuse constants that are not finite or whose squares overflow."""
         if not np.isfinite(h).all():
             raise ModelError(
                 f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "

@@ -1,4 +1,4 @@
-"""What agents form together: a problem, with what they share, their groups and their coupling."""
+"""A problem as users declare it: agents, shared entries, groups and coupling constraints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SLACK = "slack of coupling"
 @frameless
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """What a `Problem` states, without the verbs on it; its docstring has arguments and errors.
+    """Statement of a `Problem`, without its verbs; its docstring has arguments and errors.
 
     Attributes
     ----------
@@ -381,7 +381,7 @@ class Declaration:
 
 
 def _value(parameter: cp.Parameter) -> Values:
-    """Of a parameter; a sparse matrix where it was declared by the places of its entries."""
+    """Return the value of a parameter, a sparse matrix if it was declared with sparsity."""
     sparse = parameter.sparse_idx is not None
     return parameter.value_sparse if sparse else parameter.value
 

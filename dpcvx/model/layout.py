@@ -1,4 +1,4 @@
-"""Which entries of which cvxpy variables an agent holds, and where they sit in its vector.
+"""Entries of cvxpy variables that an agent holds, and their positions in its vector.
 
 The same variable may be indexed differently in different agents. An agent holds exactly the
 entries that its expressions can reach; entries held by several agents are shared, found by the
@@ -67,7 +67,7 @@ class Layout:
         raise KeyError(variable)
 
     def places(self, part: Layout) -> NDArray[np.intp]:
-        """Where the components of another layout, all of them held here, are in this one."""
+        """Return the positions in this layout of the components of another, all held here."""
         found = [
             self[piece.variable].offset
             + np.searchsorted(self[piece.variable].entries, piece.entries)

@@ -57,7 +57,7 @@ class _Part:
 
 
 def gathered(form: NormalForm) -> NormalForm:
-    """Return a form of equal value in which atoms of one rule are stacked; itself if there is none.
+    """Return a form of equal value with atoms of one rule stacked; itself if there are none.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def gathered(form: NormalForm) -> NormalForm:
 
 
 def _uses(form: NormalForm) -> dict[int, int]:
-    """Return how often combinations read each atom."""
+    """Return the number of times that combinations read each atom."""
     uses: dict[int, int] = {}
     for u in (form.root, *(u for atom in form.atoms for u in atom.args)):
         for j, _ in u.terms:
@@ -352,7 +352,7 @@ class _Gathering:
         return None
 
     def _product(self, j: int, atom: Atom) -> _Part | None:
-        """Of records with what is the same for all of them."""
+        """Return the part of a product of records with factors that all records share."""
         left, right = atom.args
         if is_data(left) and not is_data(right):
             inner = right.shape[0]
@@ -390,7 +390,7 @@ class _Gathering:
             self._sums.add(index)
 
     def _summed(self, root: Combination, j: int) -> Combination:
-        """The root with one sum in place of an atom all of whose entries have one weight."""
+        """Return the root with one sum for an atom whose entries all have one weight."""
         atom, weight = self._atoms[j], as_array(dict(root.terms)[j]).ravel()
         total = atom.rule.sum_of(atom.data)
         if total is None or not (weight == weight[0]).all():
@@ -416,7 +416,7 @@ def _rows_of(u: Combination, size: int | None = None) -> _Rows:
 
 
 def _read(u: Combination) -> Hashable:
-    """Return what a combination is made of."""
+    """Return the indices of the private data and atoms that a combination reads."""
     names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
     return (u.F is not None, *names)
 
@@ -452,7 +452,7 @@ def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
 
 
 def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
-    """Return what a combination reads, but for variables: atoms, then private data."""
+    """Return the sources that a combination reads, but for variables: atoms, then private data."""
     terms = sorted(u.terms, key=lambda pair: pair[0])
     return [
         *((("atom", j), M) for j, M in terms),

@@ -35,7 +35,7 @@ class Identity:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the matrix."""
+        """Shape of the matrix."""
         return self.size, self.size
 
     @property
@@ -70,7 +70,7 @@ class Diagonal:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the matrix."""
+        """Shape of the matrix."""
         return self.values.size, self.values.size
 
     @property
@@ -191,7 +191,7 @@ def alike(one: Data, other: Data) -> bool:
 
 
 def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
-    """Rows in which two matrices differ, one of which is sparse at least.
+    """Return the rows in which two matrices differ, at least one of them sparse.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
 
 
 def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
-    """Norms of rows as a product of two factors, neither of which overflows; of zeros 0 and 0.
+    """Return norms of rows as two factors, neither of which overflows; 0 and 0 for zeros.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ _BATCH = 2_000_000
 
 
 def round_down(lowest: float, highest: float) -> float:
-    """What rounding, relative to the highest eigenvalue, cannot have made of a lower lowest one."""
+    """Return a lower bound of the exact lowest eigenvalue, for rounding relative to the highest."""
     return min(lowest / SLACK, lowest - 1e-13 * highest)
 
 
@@ -278,7 +278,7 @@ def spectral_norm(H: sp.csr_array) -> float:
 def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
     """Bound of the spectral norm of a matrix, attained for all but large ones.
 
-    Of these, F'F is not formed: its norm is at most the largest row sum of |F|'|F|, which two
+    F'F is not formed for large ones: its norm is at most the largest row sum of |F|'|F|, which two
     products with vectors give.
 
     Parameters
@@ -304,7 +304,7 @@ def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
 
 
 def is_wide(F: Matrix, work: float = _PRODUCTS) -> bool:
-    """Whether F'F is not to be formed: of many columns, in more multiplications than `work`."""
+    """Return whether F has many columns and F'F takes more than `work` multiplications."""
     if F.shape[1] <= _DENSE_ORDER:
         return False
     return float((np.diff(csr(F).indptr).astype(float) ** 2).sum()) > work

@@ -89,7 +89,7 @@ class Atom:
 
     @property
     def written(self) -> str:
-        """Return how users write it, for messages."""
+        """Return the atom as users write it, for messages."""
         last = self.args[-1] if len(self.args) == 2 else None
         return self.rule.written(self.data, last.h if last is not None and last.constant else None)
 
@@ -125,9 +125,9 @@ class Beside:
 class Clip:
     """Rows of a product with records whose contributions to the gradient are limited.
 
-    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z. Where an
-    affine part stands next to the product, ``D L @ Z(x) + F x`` with a diagonal D, such as an
-    intercept, the row contributes what it adds by both.
+    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z. If an
+    affine part such as an intercept is added to the product, ``D L @ Z(x) + F x`` with a diagonal
+    D, the row's contribution includes both.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Clip:
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
-        """Return how many columns the product has: the scores of one record."""
+        """Return the number of columns of the product, which are the scores of one record."""
         shape = form.atoms[self.atom].shape
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
@@ -200,7 +200,7 @@ class Clip:
 def _with_all_digits(share: Array) -> Array:
     """Numbers, with 0 in place of those undefined, and of those that have lost digits near 0.
 
-    What has lost digits was rounded up by any factor up to 2, and would bound less.
+    Numbers that lost digits may be rounded up by any factor up to 2, and would bound less.
     """
     return np.where(share >= _LEAST, share, 0.0)
 
@@ -281,8 +281,8 @@ class NormalForm:
     def at_labels(self, sign: float) -> Evaluator | None:
         """The public function of records that fill their bounds alike; None with other data.
 
-        What is multiplied with matrices, as features are, is zero: large, and at a start at 0 of no
-        account.
+        Data that are multiplied with matrices, as features are, are zero: they are large, and do
+        not matter at an initial point of 0.
 
         Parameters
         ----------
@@ -334,7 +334,7 @@ class NormalForm:
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:
-        """Return what `derived_once` keeps."""
+        """Return the store of `derived_once`: results by function."""
         # Public, and the same whoever asks: plans ask for the same numbers in many places, and
         # where thousands of agents differ in names alone they are derived once.
         return {}
@@ -359,7 +359,7 @@ class NormalForm:
         return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
-        """Return whether an atom depends on x, and on which private parameters."""
+        """Return whether an atom depends on x, and the private parameters that it depends on."""
         on_x, on_d = False, frozenset[int]()
         for arg in atom.args:
             on_x |= arg.F is not None
@@ -393,8 +393,8 @@ class Evaluator(BehindTheDoor):
     bits of the agent by itself. Data are of shape (size,) or (agents, size). Points are of shape
     (n,), or (agents, n) for a point of each agent, or (points, n) for several points of one agent.
 
-    It holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it lives behind the
-    door only, and neither prints nor pickles.
+    It holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it lives within the
+    trust boundary only, and neither prints nor pickles.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ class Evaluator(BehindTheDoor):
                 self._steps[j].clips[k] = Clipped.of(clip, self._steps, self._limit)
 
     def _weights(self) -> tuple[Array, list[Array | None]]:
-        """Where gradients start from: the root's own part, and cotangents of its atoms."""
+        """Return the initial values of gradients: the root's own part, and cotangents of atoms."""
         out = np.zeros(self._form.n)
         cotangents: list[Array | None] = [None] * len(self._steps)
         self._root.backward(np.ones(1), out, cotangents)
@@ -582,7 +582,7 @@ class Clipped(BehindTheDoor):
         return cls(clip, factor(None, values))  # no variables are part of the records
 
     def exceeded(self, g: Array) -> int:
-        """How many records contribute more than the clip, by the flat cotangent at its place."""
+        """Return the number of records that contribute more than the clip, by its cotangent."""
         steep = row_lengths(self.rows(g))
         with np.errstate(all="ignore"):
             share = self._clip.share(self._lengths, steep)
@@ -641,7 +641,7 @@ class AtomStep(BehindTheDoor):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Order(BehindTheDoor):
-    """The order in which a gradient evaluates atoms.
+    """Order of the evaluation of atoms for a gradient.
 
     Attributes
     ----------

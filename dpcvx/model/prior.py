@@ -1,4 +1,4 @@
-"""What is publicly expected of private data, next to what the data themselves are."""
+"""Public prior knowledge of private data: mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Array = NDArray[np.float64]
 class Prior:
     """Public expectations of private data, for plans that release the data once.
 
-    What left with noise is then moved towards what was expected: it makes the answer better where
-    the expectations are about right. No guarantee depends on that. They must not be computed from
-    the private data.
+    The server moves the released values towards the prior mean, which improves the solution if the
+    prior is about right. No guarantee depends on that. The prior must not be computed from the
+    private data.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ Expectations = Mapping[str, tuple[Expectation | None, ...]]
 def expectations(
     problem: Declaration, expected: Mapping[Private | str, Prior] | None
 ) -> Expectations:
-    """Return what is expected of every agent's private objects, by agent; empty if nothing is.
+    """Return the priors of every agent's private objects, by agent; empty if there are none.
 
     Raises
     ------

@@ -40,7 +40,7 @@ _NAME = optional(TEXT.because("such as name='load'"))
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """What one run released from a private object's data.
+    """Record of what one run released from a private object's data.
 
     Attributes
     ----------
@@ -61,18 +61,18 @@ class Use:
 
 @dataclass
 class Uses:
-    """What runs released from a private object's data: all that such an object remembers."""
+    """Records of all runs that released from a private object's data; it remembers no more."""
 
     runs: list[Use] = field(default_factory=list)
 
     @property
     def losses(self) -> list[Any]:
-        """Of each run with noise."""
+        """Privacy losses of the runs with noise."""
         return [use.loss for use in self.runs if use.loss is not None]
 
     @property
     def releases(self) -> int:
-        """Of all runs."""
+        """Number of releases of all runs."""
         return sum(use.releases for use in self.runs)
 
     @property
@@ -290,7 +290,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     @property
     def adjacency(self) -> Adjacency:
-        """Return what one change of the data means; fixed at declaration."""
+        """Return the neighboring relation of the data, fixed at declaration."""
         return self._adjacency
 
     @property

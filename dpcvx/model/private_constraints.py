@@ -10,11 +10,11 @@ true data has kept the constraint.
 A constraint tightened by public margins, for data as they left with noise.
 
 The data are :math:`d = \tilde d - \xi` with the noise :math:`\xi`. The slack of row j is affine in
-the data, so the true one is that of the released data less :math:`v_j(y)' \xi` with
-:math:`v_j(y) = B_j - (A_{1,j} y, A_{2,j} y, \dots)`. Where no data multiply variables, v does not
-depend on the decision, and a number is subtracted from the row. Else the row is kept for all noise
-in :math:`\{N u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. In a second-order
-cone, the first row covers what the others move by as well.
+the data, so the true one is that of the released data less :math:`v_j(y)' \xi` with :math:`v_j(y) =
+B_j - (A_{1,j} y, A_{2,j} y, \dots)`. If no data multiply variables, v does not depend on the
+decision, and a number is subtracted from the row. Else the row is kept for all noise in :math:`\{N
+u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. In a second-order cone, the
+first row covers what the others move by as well.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PrivateConstraint:
         return A, self.data.b + self.offsets @ d
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
-        """Return how the slack of some rows moves with the data: ``offset - slope y`` for entry k.
+        """Return derivatives of some rows' slacks by the data: ``offset - slope y`` for entry k.
 
         Returns
         -------
@@ -200,7 +200,7 @@ def _sign(spec: PrivateSpec) -> float:
 def _parts(
     data: ConeData, offsets: sp.csr_array, slopes: sp.csr_array, what: str, name: str
 ) -> tuple[ConstraintRows, ...]:
-    """The rows in which data occur, block by block."""
+    """Return the rows that contain data, block by block."""
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
     met = bends | (np.diff(offsets.indptr) > 0)
@@ -293,13 +293,13 @@ class Tightened:
 
     @property
     def missable(self) -> slice:
-        """Of auxiliary columns, those that say by how much each part is missed."""
+        """Auxiliary columns with the amount by which each part is missed."""
         first = self.constraint.data.q.size - self.constraint.data.n
         return slice(first, first + (0 if self.price is None else len(self.constraint.parts)))
 
     @property
     def auxiliary(self) -> int:
-        """Return how many columns there are besides the constraint's variables."""
+        """Return the number of columns besides the constraint's variables."""
         return self.missable.stop + len(self._bending_cones())
 
     def at(self, d: Array) -> ConeData:

@@ -228,7 +228,8 @@ def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
 def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
     """Derivative of the term's gradient in x with respect to private parameter k, (n, size).
 
-    Of many entries it lies column by column, which are the rows of the term's argument.
+    If it has many entries, it is stored column by column, which are the rows of the term's
+    argument.
     """
     wide = _by_columns(parts, k) if parts.u is parts.v else None
     if wide is not None:

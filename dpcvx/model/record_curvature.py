@@ -1,8 +1,8 @@
 r"""Second derivatives of single records' losses at one point, with the data: none is in a form.
 
-Where records meet variables in one product, the loss of record i is a function of its few scores
-:math:`s_i = J_i x + o_i`, and its second derivative in x is :math:`J_i' D_i J_i`. D is taken from
-slopes on both sides of the scores. What follows is computed behind the door.
+If records meet variables in one product, the loss of record i is a function of its few scores
+:math:`s_i = J_i x + o_i`, and its second derivative in x is :math:`J_i' D_i J_i`. D is computed
+from derivatives on both sides of the scores. This module computes within the trust boundary.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RecordCurvature(BehindTheDoor):
 
     @staticmethod
     def at(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> RecordCurvature:
-        """Of an objective at a point.
+        """Return the records' second derivatives of an objective at a point.
 
         Parameters
         ----------
@@ -75,15 +75,15 @@ class RecordCurvature(BehindTheDoor):
         return float(self._sizes.max(initial=0.0))
 
     def exceeding(self, limit: float) -> int:
-        """Return how many have a trace above a limit."""
+        """Return the number of records whose trace exceeds a limit."""
         return int(np.count_nonzero(self._sizes > limit))
 
     def cut(self, limit: float) -> tuple[float, float]:
         """Sums over the records, each scaled down to a trace of at most the limit.
 
-        Of two such sums that differ in one record, each differs by at most the limit: traces lie
-        between 0 and the limit, and eigenvalues of a sum move by no more than the norm of what is
-        added or taken away (Weyl), which is at most its trace.
+        If two such sums differ in one record, each result differs by at most the limit: traces lie
+        between 0 and the limit, and eigenvalues of a sum move by no more than the norm of the
+        matrix that is added or taken away (Weyl), which is at most its trace.
 
         Parameters
         ----------

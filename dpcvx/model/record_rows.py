@@ -28,7 +28,7 @@ Mode = Literal["rows", "sum", "whole"]
 
 @dataclass(frozen=True, eq=False)
 class RecordRows:
-    """Terms of an objective in which row r of every array reads row r of the records alone.
+    """Terms of an objective whose arrays read, in row r, only row r of the records.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class RecordRows:
         return first[order], np.argsort(order)[kind]
 
     def line(self) -> sp.csr_array | None:
-        """The public matrix of a row per record by which variables come; None where there are more.
+        """Return the only public matrix, a row per record, that multiplies variables; else None.
 
         Also None where records meet other public numbers that differ.
         """
@@ -153,7 +153,7 @@ class RecordRows:
         )
 
     def narrowed(self, M: Matrix, rows: Index) -> Matrix:
-        """Of a matrix that maps rows of arrays to the same rows, the part of some rows.
+        """Return the part for some rows of a matrix that maps rows of arrays to the same rows.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class RecordRows:
 
 
 def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
-    """Return how terms read so many records row by row; None if one of them does otherwise.
+    """Return the row-by-row reading of so many records by the terms; None if one reads otherwise.
 
     Parameters
     ----------

@@ -2,9 +2,9 @@ r"""Atoms in the spelling that bounds know best, by identities that hold for all
 
 Labels that scale records leave the product, as in :math:`(\mathrm{diag}(y) X) w = y \circ (X w)`;
 so do public columns next to records, as of an intercept, :math:`[X, 1] (w, b) = X w + b`, and
-factors that are one number. Reductions of one or two entries work entry by entry:
-:math:`\log(e^0 + e^z)` is the logistic function of z. What is rewritten follows from which entries
-are zero, from public constants, and from nothing else.
+factors that are one number. Reductions of one or two entries work entry by entry: :math:`\log(e^0 +
+e^z)` is the logistic function of z. The choice of what to rewrite depends on the positions of zeros
+and on public constants, and on nothing else.
 
 Sums and linear images of combinations, as combinations again.
 """
@@ -114,7 +114,7 @@ def _tidied(u: Combination) -> Combination:
 
 
 def _factor(u: Combination) -> float:
-    """The number by which all that a combination is made of is multiplied; 1 if there is none."""
+    """Return the number that multiplies all sources of a combination; 1 if there is none."""
     sources = [M for _, M in (*u.G, *u.terms)]
     if u.F is not None or has_entries(u.h) or len(sources) != 1:
         return 1.0

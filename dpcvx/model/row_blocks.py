@@ -62,7 +62,7 @@ def bound_objective(
 
 
 def _many_rows(form: NormalForm) -> RecordRows | None:
-    """How an objective reads its records; None if that is not row by row, or these are few."""
+    """Return the objective's reading of its records if row by row and these are many; else None."""
     shapes = [spec.shape for spec in form.private if spec.shape]
     if not shapes or form.n > _LONGEST or _entries(form.atoms) < _MANY:
         return None
@@ -80,7 +80,7 @@ def _many_rows(form: NormalForm) -> RecordRows | None:
 
 
 def _entries(atoms: Sequence[Atom]) -> int:
-    """Of the dense matrices that a gradient reads twice."""
+    """Return the number of entries of the dense matrices that a gradient reads twice."""
     found = 0
     for atom in atoms:
         for u in atom.args:
@@ -123,11 +123,11 @@ class _Block:
         return np.arange(self.own.start, self.own.stop)
 
     def numbers(self, v: Array) -> Array:
-        """Of numbers that lie column by column."""
+        """Return the block's part of numbers that lie column by column."""
         return folded(v.reshape((-1, self.rows.count))[:, self.own].ravel())
 
     def lines(self, M: Matrix | Diagonal) -> Matrix:
-        """Of a matrix that has rows per record, and other columns."""
+        """Return the block's part of a matrix that has rows per record, and other columns."""
         if isinstance(M, np.ndarray):
             return M[self.own]
         sparse = csr(M)
@@ -139,13 +139,13 @@ class _Block:
         return sp.csr_array(arrays, shape=(ends.size - 1, sparse.shape[1]))
 
     def square(self, M: Matrix | Diagonal) -> Matrix | Diagonal:
-        """Of a matrix that maps rows of arrays to the same rows."""
+        """Return the block's part of a matrix that maps rows of arrays to the same rows."""
         if isinstance(M, Diagonal):
             return Diagonal(self.numbers(M.values))
         return self.rows.narrowed(M, self.index)
 
     def clip(self, clip: Clip) -> Clip:
-        """Of a clip."""
+        """Return the block's part of a clip."""
         beside = clip.beside
         if beside is None:
             return clip
@@ -153,13 +153,13 @@ class _Block:
         return replace(clip, beside=replace(beside, weight=weight, size=size))
 
     def of_array(self, a: Array, axes: int) -> Array:
-        """Of an array with this many axes, leading ones apart."""
+        """Return the block's part of an array with this many axes after the leading ones."""
         return a[(..., self.own, *[slice(None)] * (axes - 1))]
 
     def argument(
         self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
     ) -> Argument:
-        """Of what an atom takes, where that has this shape as a whole."""
+        """Return the block's part of an argument of an atom that has this shape as a whole."""
         view, own = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
         if not u.moving:
             # Records are not copied where the rule takes them as they lie.

@@ -27,7 +27,7 @@ _KEPT = "Sealed data are never copied or pickled."
 
 
 class Sealed:
-    """Private data, or a function that fetches them, of which nothing shows.
+    """Private data, or a function that fetches them, hidden from display.
 
     Tools that list an object's names, its ``__dict__`` or its text find nothing, and it is neither
     copied nor pickled. In one Python process this is discipline, not isolation.
@@ -84,10 +84,10 @@ class Sealed:
 
 
 def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
-    """Return how sealed data, or what fetches them, are made anew in a process of the same owner.
+    """Return a recipe that makes sealed data, or their source, in another process of the owner.
 
-    Called by executors only, which send agents to where they live. As pickle takes it: what makes
-    the twin, and from what.
+    Called by executors only, which send agents to where they live. The recipe has pickle's form: a
+    function, and its arguments.
     """
     held, checked, people = source._held, source._checked, source._people
     if checked is None:
@@ -149,7 +149,7 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
 
 
 def people_of(source: Sealed) -> Codes | None:
-    """Whose the rows are, as the values were last read: equal numbers are one person's."""
+    """Return the persons of the rows as last read: equal numbers stand for one person."""
     return source._people
 
 
@@ -186,8 +186,8 @@ def mark(source: Sealed, key: bytes) -> bytes:
     """A digest of sealed values, the same for equal values; empty where they were not read yet.
 
     It needs the key, which never leaves the process: without it nobody can try values until one has
-    this digest. Of a function, the values are those that it gives from now on; `marked` has their
-    digest once they were read in this process.
+    this digest. The values of a function are those that it returns from this call on; `marked` has
+    their digest once they were read in this process.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
 
 
 def _referred(held: object) -> Callable[[], object] | None:
-    """Return how to find the object that data are copied from, as long as others keep it."""
+    """Return a function that returns the object that data are copied from while others keep it."""
     if isinstance(held, Sealed):
         return _referred(held._held)
     if held is None or callable(held):
@@ -289,7 +289,7 @@ def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
 
 
 def raw_array(source: Sealed, name: str) -> Data | None:
-    """Return what a source holds, before it is checked; None if these are no real numbers.
+    """Return the unchecked values of a source; None if these are no real numbers.
 
     Raises
     ------
@@ -315,7 +315,7 @@ def _read_as_numbers(held: object) -> tuple[Data | None, Codes | str | None, str
 
 
 def types_of(values: object) -> str:
-    """Which types, of which columns, are no numbers: names and types are public, values are not.
+    """Return a text on types and columns that are no numbers: names and types are public.
 
     Empty where types do not tell.
     """
@@ -338,7 +338,7 @@ def types_of(values: object) -> str:
 
 
 def _kind_of(values: object) -> str | None:
-    """What is no array at all, by its type and that of its entries, with what to pass instead."""
+    """Return the kind of values that are no array, with what to pass instead; else None."""
     if isinstance(values, (str, bytes)):
         return "are one text. Pass the numbers: np.loadtxt(file) reads them from a file"
     if isinstance(values, Mapping):
@@ -368,7 +368,7 @@ def _numeric(kind: object) -> bool:
 
 
 def not_numbers(types: str) -> str:
-    """Return what to do about data of such types, after a subject."""
+    """Return the fix for data of such types, as a text after a subject."""
     if ". " in types:
         return f"{types}."
     return (
@@ -408,7 +408,7 @@ def real_array(values: object) -> NDArray[np.float64] | None:
 
 
 def _sparse_rows(values: Any) -> sp.csr_array | None:
-    """Return what ``values.toarray()`` means, by rows."""
+    """Return the value of ``values.toarray()`` in sparse rows."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         return None
     # Indices beyond the shape would be followed, by conversions as well.

@@ -1,6 +1,6 @@
-"""What is public about private data, whether data fit it, and bounds that users vouch for.
+"""Public description of private data, checks that data fit it, and user-supplied bounds.
 
-A sensitivity that users vouch for in place of the derived one.
+A user-supplied sensitivity stands in place of the derived one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDED = 1e-9
 
 @dataclass(frozen=True)
 class PrivateSpec:
-    """What is public about a private object: everything but its values."""
+    """Public description of a private object: everything but its values."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class PrivateSpec:
 
     @property
     def symmetric(self) -> bool:
-        """Return whether the data are a symmetric matrix, of which one triangle is kept."""
+        """Return whether the data are a symmetric matrix, stored as one triangle."""
         return isinstance(self.adjacency, MirroredWithin)
 
     @property
@@ -54,8 +54,8 @@ class PrivateSpec:
     def unfolded(self) -> sp.csr_array | Identity:
         """The matrix that makes the data, column by column, of the entries that are kept.
 
-        Of a symmetric matrix these are the upper triangle's, in units in which the adjacency's norm
-        of the whole difference is that of its entries.
+        A symmetric matrix is stored as its upper triangle, in units in which the adjacency's norm
+        of the whole difference is that of the stored entries.
         """
         if not isinstance(self.adjacency, MirroredWithin):
             return Identity(self.size)
@@ -92,7 +92,7 @@ class PrivateSpec:
         return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
 
     def kept(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of an array of the declared shape, the entries that are kept."""
+        """Return the stored entries of an array of the declared shape."""
         if not isinstance(self.adjacency, MirroredWithin):
             return array.ravel(order="F")
         i, j = np.triu_indices(self.shape[0])
@@ -293,9 +293,9 @@ def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
-    """Return what is declared of one agent's objects, whatever their names: equal where that is.
+    """Return the declarations of one agent's objects, equal if they differ in names alone.
 
-    Instead of labels it holds which of them are of the same records.
+    In place of labels they have equal numbers for the same records.
 
     Parameters
     ----------

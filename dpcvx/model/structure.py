@@ -1,8 +1,8 @@
-"""What something is made of, as a digest: cvxpy trees and declarations, from public inputs alone.
+"""Digests of cvxpy trees and declarations, computed from public inputs alone.
 
-Nothing that a solver or LAPACK computed enters, so digests are equal on all machines. cvxpy builds
-a copy of every node from its arguments and its ``get_data()``: two nodes of one type in which both
-are equal compute the same.
+Digests use no result of a solver or of LAPACK, so they are equal on all machines. cvxpy copies a
+node from its arguments and its ``get_data()``: nodes of one type with equal arguments and data
+compute the same.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _number(value: float) -> bytes:
 
 
 def _hashed(*parts: str | bytes | memoryview | NDArray[np.integer]) -> bytes:
-    """Of texts, numbers as they lie in memory, and indices."""
+    """Return the digest of texts, numbers as they lie in memory, and indices."""
     found = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):  # few at a time: they are no copy of their size

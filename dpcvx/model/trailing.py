@@ -7,7 +7,7 @@ once. Functions count axes from the end, so none of them asks how many leading a
 Every result is contiguous along its last axis, and a dense matrix multiplies vectors one by one.
 So each agent's numbers have the same bits in a batch as by themselves.
 
-What holds private data, and stays in the process and behind the door.
+Classes that hold private data stay in the process and within the trust boundary.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Atoms of an objective, a class each: everything that the package knows of them.
 
 A rule maps argument values to the atom's value, and a cotangent of the value to that of one of the
-arguments. It works on the trailing axes of arrays, and leading axes are agents or points. Where an
-atom has a kink the rule returns one stated subgradient:
+arguments. It works on the trailing axes of arrays, and leading axes are agents or points. At a kink
+of an atom, the rule returns one stated subgradient:
 
 =============================  =====================================================
 atom                           subgradient where it is not differentiable
@@ -70,7 +70,7 @@ def rule_named(name: str) -> Rule:
 
 
 def written(atom: cp.Expression) -> str:
-    """Return how users write a cvxpy atom, whose class may have another name."""
+    """Return the name of a cvxpy atom as users write it; its class may have another."""
     name = type(atom).__name__.removesuffix("Approx")
     if name == "MulExpression":
         return "@"

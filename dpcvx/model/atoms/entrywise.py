@@ -118,7 +118,7 @@ class Power(Entrywise):
         return True
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(data[0], "cp.power")
 
     def value(self, u: Array, data: Static) -> Array:
@@ -358,7 +358,7 @@ class Tanh(Entrywise):
     bends, total, most_curved = (0.0,), True, 4 / (3 * math.sqrt(3))
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "cp.nlp.tanh"
 
     def value(self, u: Array, data: Static) -> Array:

@@ -71,7 +71,7 @@ class Division(Broadcasting):
     linear_in = (0,)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "/"
 
     def forward(self, v: Arrays, data: Any) -> Array:
@@ -109,7 +109,7 @@ class ChoosingAtom(Broadcasting):
         """Return the values, of arrays of one shape."""
 
     def forward(self, v: Arrays, data: Any) -> Array:
-        """Return what is chosen."""
+        """Return the chosen values."""
         return self.chosen(np.stack(np.broadcast_arrays(*v)))
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
@@ -118,7 +118,7 @@ class ChoosingAtom(Broadcasting):
         return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return what is chosen of the ends."""
+        """Return the chosen values of both ends."""
         return self.chosen(lo), self.chosen(hi), np.zeros(lo[0].shape, dtype=bool)
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
@@ -133,7 +133,7 @@ class Maximum(ChoosingAtom):
     classes = ("maximum",)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "cp.maximum" if last is None or last.any() else "cp.pos"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
@@ -148,7 +148,7 @@ class Minimum(ChoosingAtom):
     classes = ("minimum",)
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "cp.minimum" if last is None or last.any() else "cp.neg"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
@@ -211,7 +211,7 @@ class Matmul(Rule):
         return () if max(x.ndim for x in atom.args) <= 2 else None
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "@"
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
@@ -294,7 +294,7 @@ class QuadForm(Rule):
     convex_by_numbers = True
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return what no compiler makes: a matrix that does not fit the vector."""
+        """Return a text on a matrix that does not fit the vector, which no compiler makes."""
         x, P = shapes
         square = len(P) == 2 and P[0] == P[1] == math.prod(x)
         return super().misfit(data, shapes) or (None if square else "a quadratic form")

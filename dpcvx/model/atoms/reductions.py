@@ -106,11 +106,11 @@ class QuadOverLin(Reduction):
         return not constant[1]
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return f"cp.{self.name}" if last is None or (last != 1).any() else "cp.sum_squares"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return what no compiler makes: the second argument is one number."""
+        """Return a text on a second argument of several numbers, which no compiler makes."""
         return super().misfit(data, shapes) or (
             None if math.prod(shapes[1]) == 1 else "a denominator"
         )
@@ -291,7 +291,7 @@ class Pnorm(Reduction):
         return number >= 1
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it."""
+        """Return the atom as users write it."""
         return "cp.norm" if data[0] == 2 else "cp.pnorm"
 
     def forward(self, v: Arrays, data: Any) -> Array:

@@ -1,4 +1,4 @@
-"""What the package knows of one kind of atom: a class each, and what these have in common."""
+"""Rules of atoms: a class for each kind of atom, and the functions that they share."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ class Rule(ABC):
         return self.by_value
 
     def written(self, data: Static, last: Array | None) -> str:
-        """Return how users write it: cvxpy turns ``cp.sum_squares`` into other atoms."""
+        """Return the atom as users write it: cvxpy turns ``cp.sum_squares`` into other atoms."""
         return f"cp.{self.name}"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return what no compiler makes of its static data and shapes of arguments, if anything."""
+        """Return the name of static data or shapes that no compiler makes, if there are any."""
         if self.has_number:
             p: Any = data[0] if data else None
             if not (type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE):
@@ -146,7 +146,7 @@ class Rule(ABC):
         return False
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Whether cvxpy finds it neither convex nor concave in x, whatever its constants are."""
+        """Return whether cvxpy finds it neither convex nor concave in x, for all constants."""
         return self.product is not None and all(moving)
 
     @property
@@ -155,7 +155,7 @@ class Rule(ABC):
         return False
 
     def convex_with(self, last: Array | None) -> bool:
-        """Whether it is convex, as cvxpy takes it to be, with the numbers of its last argument."""
+        """Return whether cvxpy takes it for convex with the numbers of its last argument."""
         return True
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
@@ -203,12 +203,12 @@ class Rule(ABC):
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
         """Return intervals of derivatives by each argument that depend on such entries alone.
 
-        Of a reduction by the first argument only. None for others.
+        A reduction returns them for the first argument only, and other rules return None.
         """
         return None
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return the least derivative by entries of a group, of which the largest is 1.
+        """Return the least derivative by entries of a group whose largest derivative is 1.
 
         Also bounds of the l1 norms of derivatives of groups with so many entries. None where
         contributions of records are not followed through the atom, or `slopes` tell more.
@@ -216,7 +216,7 @@ class Rule(ABC):
         return None
 
     def may_leave(self, lo: Array, data: Static) -> bool:
-        """Whether `slopes` are unknown because arguments from `lo` on may leave the domain."""
+        """Return whether arguments from `lo` on may leave the domain, so `slopes` are unknown."""
         return False
 
     def __reduce__(self) -> str:

@@ -30,7 +30,7 @@ Rewriting = Callable[[Any], cp.Expression | None]
 
 
 def plain(expression: cp.Expression) -> cp.Expression:
-    """Return an expression of the same value in which every function has one spelling.
+    """Return an expression of the same value with one spelling for every function.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _sum(node: Any) -> cp.Expression | None:
 
 
 def _quad_form(node: Any) -> cp.Expression | None:
-    """Of a diagonal matrix without negative entries, a weighted sum of squares."""
+    """Return the weighted sum of squares of a diagonal matrix without negative entries."""
     x, P = node.args
     if not P.is_constant() or P.parameters() or not x.is_affine():
         return None
@@ -344,7 +344,7 @@ def terms(expr: Any, fixed: Callable[[cp.Expression], bool]) -> list[cp.Expressi
 
 
 def broadcasts(node: Any) -> bool:
-    """Whether cvxpy makes the terms of an expression or a constraint as large as each other."""
+    """Return whether cvxpy enlarges the terms of an expression or a constraint to one shape."""
     return _is_kind(node, *_BY_ENTRY)
 
 
