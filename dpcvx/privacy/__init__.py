@@ -1,1 +1,1 @@
-"""What noise is, what it costs, and what was spent: mechanisms, accounting, ledgers."""
+"""Noise mechanisms, accounting of their privacy loss, and ledgers of the amounts spent."""

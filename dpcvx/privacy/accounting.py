@@ -2,9 +2,9 @@ r"""Composition of releases into one guarantee, and calibration of noise to a to
 
 Events are counted by their noise multiplier: the scale of the noise divided by the sensitivity of
 what is released, under the declared adjacency. All-Gaussian sequences compose exactly: together
-they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences with
-Laplace noise are bounded by the sum of their pure epsilons and by the privacy loss distribution of
-``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name. Where
+they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences with Laplace
+noise are bounded by the sum of their pure epsilons and by the privacy loss distribution of
+``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name. If
 there are too many releases for a loss distribution, each counts as the Gaussian mechanism that
 hides no more than it does (`gaussian.laplace_mu`).
 
@@ -193,7 +193,7 @@ class Composition:
 
     @property
     def _width(self) -> float:
-        """Of a grid for losses: relative to their standard deviation, so that it stays fast."""
+        """Return the grid width for losses: relative to their standard deviation, to stay fast."""
         squares = self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)
         return _GRID * max(1.0, math.sqrt(squares), squares)
 
@@ -211,7 +211,7 @@ class Composition:
 def gaussian_multiplier(
     steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
 ) -> float:
-    """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total.
+    """Return the least multiplier for (epsilon, delta)-DP of `steps` Gaussian releases in total.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def gaussian_multiplier(
 def laplace_multiplier(
     steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
 ) -> float:
-    """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total.
+    """Return the least multiplier for (epsilon, delta)-DP of `steps` Laplace releases in total.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Budget:
-    """What one agent may spend.
+    """Privacy budget of one agent.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class Account:
 
     @property
     def delta(self) -> float:
-        """Where totals are stated: the budget's, or 0 without one."""
+        """Return the delta of stated totals: the budget's, or 0 without one."""
         return 0.0 if self.budget is None else self.budget.delta
 
     @property
@@ -242,7 +242,7 @@ class Account:
         return self._total.rho
 
     def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
-        """Return how many further releases the budget covers, `each` per round, up to `at_most`."""
+        """Return the number of further releases in budget, `each` per round, up to `at_most`."""
         if self.budget is None:
             return 0
 

@@ -1,9 +1,9 @@
-r"""What runs on the same data cost together, each planned after seeing the others' outputs.
+r"""Total privacy loss of runs on the same data, each planned after seeing the others' outputs.
 
 Inside a plan all multipliers are fixed in advance, and its price is that of their composition.
 Which plan comes next may depend on what came before, and then prices do not simply compose: of two
 plans that each fit a budget, by tails of different shape, whoever chooses by the first run's output
-gets more than the budget's delta. What one ledger's runs cost together is therefore charged by one
+gets more than the budget's delta. The total loss of one ledger's runs is therefore charged by one
 rule that is proved for every such choice.
 
 *Gaussian filter.* Every release counts as a Gaussian mechanism that hides no more than it does,
@@ -27,9 +27,9 @@ by the output, so a later run needs that the first one, as it was planned and no
 ended, is within the Gaussian filter as well: then every outcome is; otherwise, which was known
 before any output, only pure losses may follow.
 
-*Stated pairs.* A run that is known by an (epsilon, delta) pair only may come before all others.
-What follows has the budget that is left, by basic composition, which holds for adaptive choices. It
-may not come later: how delta is shared would then depend on what was seen.
+*Stated pairs.* A run that is known by an (epsilon, delta) pair only may come before all others. The
+runs after it have the budget that is left, by basic composition, which holds for adaptive choices.
+It may not come later: how delta is shared would then depend on what was seen.
 
 One person's data in several agents (groups): accounts of the group count every release as if all
 members released the same. Sums of :math:`\mu^2` are then within the budget for the group if they
@@ -38,8 +38,8 @@ epsilons at delta = 0; where one account could go by one rule and one by the oth
 is used. Before every run each account of a group is therefore held against the new budget, by the
 rule for its delta: one that holds Gaussian noise stops all others of its group at delta = 0.
 
-A filter's budget is fixed in advance. Whoever raises it after seeing outputs has spent what it says
-at the end, but may not quote the smaller figure of a moment that was chosen by the output.
+A filter's budget is fixed in advance. If you raise it after seeing outputs, you have spent what it
+states at the end. You may not quote the smaller figure of a moment that was chosen by the output.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _SLACK = 1e-9
 
 
 def noise_of(total: Composition) -> Composition:
-    """Return what is not known by a stated pair only."""
+    """Return the composition without its stated pairs."""
     return replace(total, stated=())
 
 
 def price(total: Composition, committed: float, delta: float, *, pooled: bool) -> Price:
-    """The smallest epsilon at which the rule covers the releases of several runs.
+    """Return the smallest epsilon that covers the releases of several runs by the rule.
 
     Parameters
     ----------

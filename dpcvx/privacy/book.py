@@ -136,7 +136,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def _said(self) -> dict[str, list[str]]:
-        """Return what was spent, in words, to the agents of which that is true."""
+        """Return the agents of each text on the privacy loss that was spent."""
         alike: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
             alike.setdefault(_spent(account, price), []).append(account.agent)
@@ -150,7 +150,7 @@ class Accounts(Mapping[str, Account]):
 
 
 def _spent(account: Account, price: Price) -> str:
-    """Return what an account holds and what it may hold, in words."""
+    """Return a text on the privacy loss of an account, and on its budget."""
     if not account.entries:
         return "nothing private was released"
     allowed = "" if account.budget is None else f" of {at_most(account.budget.epsilon)}"
@@ -222,7 +222,7 @@ class JointAccount:
     def _charge_some(
         self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated | None
     ) -> None:
-        """Record charges of which not all agents have the same."""
+        """Record charges that are not the same for all agents."""
         positions = np.full(len(self._accounts), -1, dtype=np.intp)
         for k, (rows, _) in enumerate(charges):
             positions[rows] = k

@@ -113,7 +113,7 @@ class _Picked:
 
     @property
     def count(self) -> int:
-        """Return how many are its own."""
+        """Return the number of picked entries."""
         return self.places.size
 
     def entry(self, i: int) -> Entry:

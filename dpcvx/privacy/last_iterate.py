@@ -1,11 +1,11 @@
-"""What a plan guarantees against an observer who learns its last iterate and nothing else.
+"""Guarantee of a plan against an observer who learns its last iterate and nothing else.
 
-`two_block` has the bounds of one use. This module composes them, and finds out whether, and with
-which constants, they hold for a model. They hold for what leaves in real numbers: hidden iterates
-are computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that
-same grid, which does not depend on anything private.
+`two_block` has the bounds of one use. This module composes them. It determines whether they hold
+for a model, and the constants. They hold for what leaves in real numbers: hidden iterates are
+computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that same
+grid, which does not depend on anything private.
 
-Amplification by iteration: what users lose over a run of which the last iterate is released.
+Amplification by iteration: the privacy loss of users over a run that releases its last iterate.
 
 `two_block` bounds what one use loses by the iterations after it. Several uses of one user do not
 add up when each is amplified up to the end: with A = [1 0], f = 0 and p passes over n users, the
@@ -14,8 +14,8 @@ while the sum of 1 / (np - jn) grows like log(p) / n. Proved are
 
 * composition, as if the iterate before the user's next use were released: every use is amplified
   by the iterations up to the next one;
-* the chain over neighbors that differ in one use, all amplified up to the end, in which the roots
-  of the bounds add up; and the former for the first uses with the latter for the rest.
+* the chain over neighbors that differ in one use, all amplified up to the end, where the roots of
+  the bounds add up; and the former for the first uses with the latter for the rest.
 
 The paper has one use per user only.
 """
@@ -50,7 +50,7 @@ _CLOSE = 1e-6
 
 @dataclass(frozen=True)
 class Amplification:
-    """How the guarantee for the last iterate came about.
+    """Derivation of the guarantee for the last iterate.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Amplification:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What a run costs."""
+    """Privacy loss of a run."""
 
     price: Price  # of the user who loses most
     losses: Mapping[str, Composition]  # per user, what a run adds to its ledger
@@ -171,7 +171,7 @@ class LastIterate:
         return high
 
     def stated(self, multiplier: float, delta: float) -> Statement:
-        """Return what a run costs, computed once.
+        """Return the privacy loss of a run, computed once.
 
         The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
         for random orders are stated at one delta, and add up.

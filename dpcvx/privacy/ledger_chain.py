@@ -57,7 +57,7 @@ class Chain:
 
 
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
-    """The head for so many lines, of which the last has this hash."""
+    """Return the head for so many lines, the last of them with this hash."""
     marked = {"torn": True} if torn else {}
     text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})
     return text.ljust(WIDTH - 1).encode() + b"\n"
@@ -139,9 +139,9 @@ def _followed(link: str, text: bytes) -> dict[str, Any] | None:
 
 
 def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
-    """How many lines there are at the end of every group, and whether a part of the last is there.
+    """Return the line counts at the ends of groups, and whether the last group is incomplete.
 
-    Where a process died at a group, the group of the next one may follow on a part of it.
+    If a process died while it wrote a group, the next process's group may follow a part of it.
     """
     ends, whole = [0], 0
     for place, line in enumerate(lines):
@@ -153,7 +153,7 @@ def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
 
 
 def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:
-    """Return how many of the lines a head counts, and whether it says that a value is torn."""
+    """Return the number of the lines that a head counts, and whether it marks a torn value."""
     if len(first) < WIDTH:
         return None
     known = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
@@ -170,7 +170,7 @@ def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool
 
 
 def _stated(first: bytes, name: str) -> int:
-    """Return what a head counts that does not fit the lines."""
+    """Return the number of lines in a head that does not fit the lines."""
     earlier = False
     try:
         stated = json.loads(first)

@@ -216,12 +216,12 @@ class Journal:
 
     @property
     def ledger(self) -> Accounts | None:
-        """Return what was spent so far, the interrupted run included; None in a new file."""
+        """Return the accounts so far, the interrupted run included; None in a new file."""
         return self._past.ledger
 
     @property
     def before(self) -> Accounts | None:
-        """Return what was spent before the interrupted run."""
+        """Return the accounts before the interrupted run."""
         return self._past.before
 
     @property
@@ -231,7 +231,7 @@ class Journal:
 
     @property
     def lines(self) -> int:
-        """Return how many lines are on disk."""
+        """Return the number of lines on disk."""
         return self._count
 
     def has_finished(self, fingerprint: str) -> bool:
@@ -271,7 +271,7 @@ class Journal:
             self._settle()
 
     def take(self, noted: Notes) -> None:
-        """What agents noted elsewhere."""
+        """Add notes that agents made elsewhere."""
         with self._turn:
             self._admitting().add(noted)
             self._settle()
@@ -511,7 +511,7 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
 
 
 def past_of(path: str | Path) -> Past:
-    """Return what a ledger file holds.
+    """Return the content of a ledger file.
 
     Raises
     ------
@@ -528,7 +528,7 @@ def past_of(path: str | Path) -> Past:
 
 
 def _settled(path: Path) -> Chain:
-    """Return what a file holds that a run may be writing: read again if it changed meanwhile."""
+    """Return the content of a file that a run may be writing; read again if it changed."""
     before = None
     for _ in range(_PATIENCE):
         with _opened(os.path.abspath(path), os.O_RDONLY) as file:

@@ -1,6 +1,6 @@
 """The lines of a ledger file: what each one says, and the runs and accounts they add up to.
 
-What agents note of an exchange, for the ledger: charges and values, those alike in one line.
+Notes of agents on a message round, for the ledger: charges and values, identical ones on one line.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Recorded:
 
     @property
     def reached(self) -> int:
-        """The last round in which a value left."""
+        """Return the last round that released a value."""
         return max((t for known in self.values.values() for t, _ in known), default=0)
 
 
@@ -124,7 +124,7 @@ class Finished:
 
 
 class Past:
-    """What the lines of a ledger file add up to.
+    """Accounts and runs that the lines of a ledger file add up to.
 
     Parameters
     ----------
@@ -260,14 +260,14 @@ class Notes:
         self._values.setdefault((*place, values.shape[1]), []).append((agents, numbers))
 
     def add(self, later: Notes) -> None:
-        """What others noted, beside these."""
+        """Add the notes of others to these."""
         for entry, told in later._charges.items():
             self._charges.setdefault(entry, []).extend(told)
         for key, told in later._values.items():
             self._values.setdefault(key, []).extend(told)
 
     def taken(self) -> Notes:
-        """Return what was noted since it was last taken."""
+        """Return the notes made since the last call, and remove them."""
         taken = Notes()
         taken._charges, taken._values = self._charges, self._values
         self._charges, self._values = {}, {}

@@ -195,7 +195,7 @@ class Calibrated:
 
     @property
     def norm(self) -> int:
-        """In which one change of what noise hides is measured."""
+        """Order of the norm, 1 or 2, in the sensitivity of the values that noise is added to."""
         return self.mechanism.norm if self.linear is None else self.linear.norm
 
     @property
@@ -256,7 +256,7 @@ class Calibrated:
         return scale * self.first[t] if t < len(self.first) else scale
 
     def composed(self, count: int, each: int = 1) -> Composition:
-        """The first `count` releases, of which every round has `each`."""
+        """Return the composition of the first `count` releases, `each` in every round."""
         compose = self.mechanism.compose
         if self.stated is not None:
             return Composition(stated=(self.stated,)).repeated(count)
@@ -286,7 +286,7 @@ class Calibrated:
         return 1.0 / self.multiplier if declared is None else declared
 
     def variance(self, sensitivity: float) -> float:
-        """Of the noise in one component of a first release, but for its grid."""
+        """Return the noise variance in one component of a first release, but for its grid."""
         if self.split is not None:
             return self.split.scale**2
         scale = self.multiplier * sensitivity
@@ -295,7 +295,8 @@ class Calibrated:
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm.
 
-        Where noise is split, the sensitivity may be 0: who has nothing to hide adds noise as well.
+        With distributed noise, the sensitivity may be 0: agents with nothing to hide add noise as
+        well.
 
         Raises
         ------

@@ -6,9 +6,9 @@ integer, this equals :math:`\gamma \operatorname{round}(a + s Y)`: rounding of t
 mechanism, so its guarantee carries over without any correction, and the attack of Mironov (2012) on
 floating-point noise has nothing to hold on to.
 
-What has to be exact is therefore the integer round(s Y). It is computed in floating point from
-random words together with a bound of the error; where the bound leaves two integers possible, the
-variable is recomputed with more random bits and more digits until one is left.
+The integer round(s Y) therefore has to be exact. It is computed in floating point from random words
+together with a bound of the error; where the bound leaves two integers possible, the variable is
+recomputed with more random bits and more digits until one is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RANGE = 2.0**62
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid on which a value is released.
+    """Grid of the points that a released value can take.
 
     Attributes
     ----------

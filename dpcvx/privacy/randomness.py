@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system, or streams that a seed repeats."""
+"""Sources of random bits: the operating system, or streams that a seed repeats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Streams(Protocol):
 
 
 class Source(Protocol):
-    """Where the noise of an agent comes from."""
+    """Source of the noise of an agent."""
 
     def at(self, round: int, step: int) -> Randomness:
         """The stream of one release."""
@@ -53,7 +53,7 @@ class Source(Protocol):
 
 
 class Sources(Protocol):
-    """Where the noise of several agents comes from."""
+    """Sources of the noise of several agents."""
 
     def at(self, round: int, step: int) -> Streams:
         """The streams of one release of each."""
@@ -74,7 +74,7 @@ class Secure:
 
 @dataclass(frozen=True)
 class Seeded:
-    """Reproducible streams, one per release. Whoever knows the seed knows the noise.
+    """Reproducible streams, one per release. Anyone who knows the seed knows the noise.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def _digits(number: int) -> list[int]:
 
 
 def _entropy(source: Seeded) -> list[int]:
-    """Return what numpy hashes of a seed with a key, but for round and step."""
+    """Return the words that numpy hashes for a seed with a key, but for round and step."""
     seed = _digits(source.seed)
     seed += [0] * (_POOL - len(seed))
     return [*seed, *(word for part in source.key for word in _digits(part))]

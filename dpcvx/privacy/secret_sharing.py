@@ -19,12 +19,12 @@ are, and moves r from the value of k to that of i.
 
 Not protected is the result. The sum is exact, everyone learns it, and so does the difference
 between two rounds, or what N - 1 agents find by subtracting their own values. There is no noise
-here and hence no epsilon: differential privacy of the sum needs noise in what is shared. Where that
+here and hence no epsilon: differential privacy of the sum needs noise in what is shared. If that
 noise is calibrated to the sum (`split_noise`), nothing but the sum may show: values too large for
-it are neither clipped nor refused, each by itself, but wrap around (`Residues`). Agents
-follow the protocol; an altered message alters the sum, which only a range check may notice. The
-paper's modulus p, any above the largest absolute value of the sum S, has to be twice as large: S
-and S - p would both be possible.
+it are neither clipped nor refused, each by itself, but wrap around (`Residues`). Agents follow the
+protocol; an altered message alters the sum, which only a range check may notice. The paper's
+modulus p, any above the largest absolute value of the sum S, has to be twice as large: S and S - p
+would both be possible.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Encoding:
 @frameless
 @dataclass(frozen=True)
 class Residues:
-    """Multiples of a width, of which sums over all agents are formed modulo a power of two.
+    """Multiples of a width, which all agents' sums add up modulo a power of two.
 
     The power is 2**52 times the width, so that a residue is exact as a float. In words it stands in
     the upper bits: sums of words then wrap around where those of residues do, and whatever the
@@ -360,7 +360,7 @@ class SecretSum:
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """Return what an agent broadcasts: the sum of the shares for it, one from each agent.
+        """Return the partial sum that an agent broadcasts: of the shares for it, one per agent.
 
         Raises
         ------

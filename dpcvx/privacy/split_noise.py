@@ -1,4 +1,4 @@
-r"""Noise that is split over agents of whom nothing but a sum is seen.
+r"""Distributed noise: split over agents whose values are seen in sum only.
 
 N agents form sums by secret sharing, and at most c of them, with the server, pool what they see.
 They learn what the N - c others send in sum only, so that only the sum needs the noise. For what
@@ -61,7 +61,7 @@ _ROOM = 12.0
 
 @dataclass(frozen=True)
 class SplitNoise:
-    """What every agent adds to what it sends.
+    """Part of the distributed noise that every agent adds to the values that it sends.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class SplitNoise:
         return replace(self, scale=self.scale * factor)
 
     def reach(self, limit: float) -> float:
-        """Return how far values of up to a limit come with their noise, for practical purposes.
+        """Return the reach of values up to a limit with their noise, for practical purposes.
 
         Raises
         ------
@@ -153,7 +153,7 @@ def split_noise(
     width: float | None,
     least: float = 1.0,
 ) -> SplitNoise:
-    """Return what every agent adds, so that the sum has enough for each of them.
+    """Return the part of the noise for every agent, enough in sum for each of them.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def split_noise(
 
 
 def coalition(colluders: int) -> str:
-    """Whom noise that is split hides data from, in words."""
+    """Return a text on the parties that distributed noise hides data from."""
     return f"any {plural(colluders, 'other agent')} together with the server"
 
 
@@ -212,7 +212,7 @@ def departure(parties: int, scale: float) -> mpmath.mpf:
 
 
 def residues(steps: Array) -> Array:
-    """Whole numbers modulo 2**52, the nearest to 0; 0 for what is no number."""
+    """Return integers modulo 2**52, the nearest to 0; 0 for values that are not finite."""
     with np.errstate(invalid="ignore"):  # a warning would tell something about the values
         rest = np.fmod(steps, _MODULUS)
         rest = rest - _MODULUS * np.floor(rest / _MODULUS + 0.5)

@@ -1,4 +1,4 @@
-r"""Noise without tails: drawn again until no entry exceeds a limit, and what that costs.
+r"""Truncated noise: drawn again until no entry exceeds a limit, and its privacy loss.
 
 Let M be a release with noise of all lengths, (epsilon, delta_0)-DP, and M' the same with its noise
 conditioned on being within the limit, which it is but for a probability tau. Conditioning moves the
@@ -9,13 +9,14 @@ B^c))`. So, for neighbors d and d',
     \le e^\epsilon P(M(d') \in S) + \delta_0 + \tau
     \le e^\epsilon P(M'(d') \in S) + \delta_0 + (1 + e^\epsilon) \tau.
 
-What noise with tails composes to says nothing of this: such a release enters a ledger as the pair
+The composition of noise with tails does not cover this: such a release enters a ledger as the pair
 of epsilon and :math:`\delta_0 + (1 + e^\epsilon) \tau`.
 
-How far noise reaches: bounds that sums and lengths of it exceed with at most a probability.
+Bounds that sums and lengths of noise exceed with at most a given probability.
 
-Of standard noise Y with independent components, of density :math:`e^{-y^2/2} / \sqrt{2 \pi}` or
-:math:`e^{-|y|} / 2`. Every number is rounded to the safe side: what it bounds is never larger.
+They hold for standard noise Y with independent components, of density :math:`e^{-y^2/2} / \sqrt{2
+\pi}` or :math:`e^{-|y|} / 2`. Every number is rounded to the safe side: what it bounds is never
+larger.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def _laplace_sum(weights: Array, alpha: float) -> float:
 
 
 def _zero(excess: Callable[[float], float], most: float) -> float:
-    """Where a probability falls to what is allowed, between 0 and what is known to do."""
+    """Return where a probability falls to the allowed one, between 0 and `most`, which suffices."""
     if excess(most) >= 0:
         return most
     found = float(brentq(excess, 0.0, most, xtol=1e-9 * most))

@@ -30,25 +30,25 @@ eigenvalue of :math:`[[q^2 / R, q^2 / \sqrt{R h}], [q^2 / \sqrt{R h}, (1 + q^2) 
     S = \frac\eta\beta, \quad Q = \frac\eta\beta + \frac{\eta d}4 \underline s^2, \quad
     L = \max\Bigl(\frac RP, \frac SQ\Bigr).
 
-Proof, as far as it differs from the paper's. An iteration does not expand
-:math:`R \|dx\|^2 + \eta \beta \|w\|^2` with :math:`w = d\lambda / \beta - A dx`, where R = 1 in the
-convex case; there :math:`\|dx - \eta d\nabla f\| \le \|dx\|` is all that Lemma 6.5 needs of f, and
-holds up to :math:`\eta = 2 / \nu`. It contracts it by L in Lemma 7.6. The user's own step moves x
-by :math:`\eta (I + \eta \beta A'A)^{-1} e`, of squared norm at most
-:math:`\kappa_R \eta^2 \Delta^2`: the paper's :math:`1 + \eta \beta \|A\|^2` is not needed. For the
-two noises of a pair of iterations, write N = V u + V' z with V spanning the rows of A. Given z, the
-first hides :math:`\lambda - \beta A x` as a Gaussian mechanism with shift
-:math:`b = \|A^+ w\| \le \|w\| / \underline s`, and given its output the second hides x with shift
-at most :math:`q (\|dx\| + b)`: as the paper, for any A of full row rank. Together at most
-:math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R \|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the
-square of the sum by twice the sum of squares. A pair may also consist of the user's own noise and
-the next iteration. The coupling argument over T pairs, minimized over the intermediate points,
-gives the harmonic sum. Only the data processing inequality, adaptive composition of Gaussian
-mechanisms and mixtures with known index are used, all of which hold for trade-off functions: a
-bound rho is also one by a Gaussian mechanism of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
+Proof, as far as it differs from the paper's. An iteration does not expand :math:`R \|dx\|^2 + \eta
+\beta \|w\|^2` with :math:`w = d\lambda / \beta - A dx`, where R = 1 in the convex case; there
+:math:`\|dx - \eta d\nabla f\| \le \|dx\|` is all that Lemma 6.5 needs of f, and holds up to
+:math:`\eta = 2 / \nu`. It contracts it by L in Lemma 7.6. The user's own step moves x by
+:math:`\eta (I + \eta \beta A'A)^{-1} e`, of squared norm at most :math:`\kappa_R \eta^2 \Delta^2`:
+the paper's :math:`1 + \eta \beta \|A\|^2` is not needed. For the two noises of a pair of
+iterations, write N = V u + V' z with V spanning the rows of A. Given z, the first hides
+:math:`\lambda - \beta A x` as a Gaussian mechanism with shift :math:`b = \|A^+ w\| \le \|w\| /
+\underline s`, and given its output the second hides x with shift at most :math:`q (\|dx\| + b)`: as
+the paper, for any A of full row rank. Together at most :math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R
+\|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the square of the sum by twice the sum of
+squares. A pair may also consist of the user's own noise and the next iteration. The coupling
+argument over T pairs, minimized over the intermediate points, gives the harmonic sum. Only the data
+processing inequality, adaptive composition of Gaussian mechanisms and mixtures with known index are
+used, and all of them hold for trade-off functions: a bound rho is also one by a Gaussian mechanism
+of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
 
-All steps are assumed exact: an inexact y or x step is no longer known not to expand. Algorithm 4
-of the paper cuts the same sequence of updates at another place, with the same bounds.
+All steps are assumed exact: an inexact y or x step is not known to be nonexpansive. Algorithm 4 of
+the paper cuts the same sequence of updates at another place, with the same bounds.
 `problems/elastic_net/printed.py` says what the paper prints that is not so.
 """
 
@@ -230,7 +230,7 @@ class TwoBlock:
 
     @property
     def contraction(self) -> float:
-        """L, by which one iteration contracts the square of the norm (Lemma 7.6).
+        """Return L, the factor of one iteration's contraction of the squared norm (Lemma 7.6).
 
         Raises
         ------
@@ -253,7 +253,7 @@ class TwoBlock:
 def step_interval(
     nu: float, mu: float, mu_g: float, beta: float, AB_norm: float
 ) -> tuple[float, float]:
-    """Equation (23): the open interval of step sizes eta with which iterations contract.
+    """Return the open interval of step sizes eta that make iterations contract, equation (23).
 
     It is empty, its ends being equal, if one of mu and mu_g is 0.
 

@@ -1,1 +1,1 @@
-"""How far one change in private data moves what is released."""
+"""Sensitivity of released values to one change in private data."""

@@ -1,4 +1,4 @@
-"""How far one agent's gradient moves between neighboring data, once its terms are sorted."""
+"""Sensitivity of one agent's gradient between neighboring data, from its sorted terms."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LADDER = np.array(
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """How far the gradient of one agent can move between neighboring data.
+    """Sensitivity of one agent's gradient, which bounds its change between neighboring data.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Sensitivity:
 
     @property
     def obstacle(self) -> str:
-        """Return what keeps the gradient from being affine in the data with a constant Jacobian."""
+        """Return why the gradient is not affine in the data with a constant Jacobian."""
         if self.asserted is not None:
             return "its sensitivity was asserted instead of derived"
         met: dict[str, None] = {}
@@ -137,7 +137,7 @@ class Sensitivity:
 
     @property
     def moved_records(self) -> int:
-        """Return how many records whose losses are bounded one by one a change moves at most."""
+        """Return the most records, with losses bounded one by one, that one change moves."""
         moved = (self.adjacency_of(task).moved_rows(task.count) for task in self.records)
         return max(moved, default=0)
 
@@ -171,7 +171,7 @@ class Sensitivity:
 
     @property
     def certificate(self) -> Literal["derived", "asserted"]:
-        """Where the bound comes from."""
+        """Origin of the bound: derived, or supplied by the user."""
         return "derived" if self.asserted is None else "asserted"
 
     def bound(self, p: int, scale: Array | None = None, x: Array | None = None) -> Bound:
@@ -197,9 +197,9 @@ class Sensitivity:
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
         """The lowest known bound at the point x, which is public; parameters as of `bound`.
 
-        Of those over the agent's set, if x did not leave it, and over a ball around 0 that x lies
-        in, where records are read: most losses are steeper farther out. At x itself, if both are
-        infinite.
+        It is the lower one of two bounds: over the agent's set, if x did not leave it, and, if
+        records are read, over a ball around 0 that contains x, since most losses are steeper
+        farther out. If both are infinite, it is the bound at x itself.
         """
         alike, value = scale is None or np.ptp(scale) == 0, math.inf
         inside = (self.varies or self.flattens) and self.extent.contains(x)
@@ -245,7 +245,7 @@ class Sensitivity:
 
     @property
     def flattens(self) -> bool:
-        """Whether the bound may be lower near 0: where records are read, by losses that bend."""
+        """Return whether the bound may be lower near 0: if nonlinear losses read records."""
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
@@ -274,7 +274,7 @@ class Sensitivity:
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
-        """Return what `bound` and `near` keep, by norm, and by norm and ball."""
+        """Return the store of `bound` and `near`, by norm, and by norm and ball."""
         # One takes milliseconds, and runs stay on few balls: public, and the same whoever asks.
         return {}
 
@@ -416,7 +416,7 @@ class Sensitivity:
 
     @cached_property
     def _several(self) -> dict[str, tuple[Rows, int]]:
-        """Kinds of records of which one change moves more than one, and how many there are."""
+        """Return kinds of records, with their number, if one change moves several of them."""
         return {
             spec.adjacency.label: (spec.adjacency, spec.shape[0])
             for spec in self.private
@@ -424,7 +424,7 @@ class Sensitivity:
         }
 
     def adjacency_of(self, task: Contributions) -> Rows:
-        """Return what one change of these records is."""
+        """Return the neighboring relation of these records."""
         adjacency = self.private[task.members[0]].adjacency
         assert isinstance(adjacency, Rows)
         return adjacency

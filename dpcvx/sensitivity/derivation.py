@@ -1,15 +1,15 @@
-r"""Deriving a gradient's sensitivity from the normal form, or saying why it cannot be derived.
+r"""Derivation of a gradient's sensitivity from the normal form, or the reason that it fails.
 
 Terms whose gradient is affine in the private data, with a Jacobian that depends on neither the data
 nor the point,
 
 .. math:: \nabla f(x; d) = h(x) + \sum_k J_k d_k ,
 
-are bounded exactly: for neighbors that differ in private parameter k the change is
-:math:`J_k (d_k - d_k')`, and the sensitivity is a norm of :math:`J_k` over the adjacency ball.
-Other terms are covered where the data are records: see `dpcvx.sensitivity.records`. Whatever is not
-covered is refused with the atom that stands in the way, unless the agent clips the contributions of
-its records or asserts a bound of its own.
+are bounded exactly: for neighbors that differ in private parameter k the change is :math:`J_k (d_k
+- d_k')`, and the sensitivity is a norm of :math:`J_k` over the adjacency ball. Other terms are
+covered where the data are records: see `dpcvx.sensitivity.records`. Any other term is refused, and
+the error names its atom, unless the agent clips the contributions of its records or supplies a
+bound.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def derive(
 
 @dataclass(frozen=True, eq=False)
 class _Sorted:
-    """Terms in which private data and variables meet, by what bounds them.
+    """Terms that contain both private data and variables, sorted by the kind of their bound.
 
     Attributes
     ----------

@@ -1,16 +1,16 @@
-r"""Estimates of what left with noise, by what was publicly expected of it.
+r"""Estimates of values that were released with noise, from public priors of them.
 
-A statistic :math:`\theta` left as :math:`y = \theta + \xi`, with noise of variance
-:math:`\sigma^2` in every component. Where the gradient is affine in the data, the objective is
-linear in :math:`\theta` but for public terms, so that no use of y lowers the expected objective
-more than the posterior mean :math:`E[\theta \mid y]` does. With an expectation
-:math:`\theta \sim N(\mu, C)` and normal noise it is
+A statistic :math:`\theta` is released as :math:`y = \theta + \xi`, with noise of variance
+:math:`\sigma^2` in every component. If the gradient is affine in the data, the objective is linear
+in :math:`\theta` but for public terms. No use of y then lowers the expected objective more than the
+posterior mean :math:`E[\theta \mid y]` does. With a prior :math:`\theta \sim N(\mu, C)` and normal
+noise it is
 
 .. math:: y - A (y - \mu), \qquad A = \sigma^2 (C + \sigma^2 I)^{-1},
 
-and for other noise that is the best of all linear estimates. Where C has no end, A is zero. For
-entries with Laplace noise of scale b and spread t the posterior mean is, with
-:math:`r = (y - \mu) / t`,
+and for other noise that is the best of all linear estimates. If C is infinite, A is zero. For
+entries with Laplace noise of scale b and spread t the posterior mean is, with :math:`r = (y - \mu)
+/ t`,
 
 .. math:: \mu + \frac{t^2}{b} \tanh \tfrac12 \left[
     \log \operatorname{erfcx} \frac{t / b - r}{\sqrt 2}
@@ -47,13 +47,13 @@ _RANK = 1e-9
 
 
 class Estimate(Protocol):
-    """Of some components of a statistic."""
+    """Estimate of some components of a statistic."""
 
     @property
     def left(self) -> Array:
-        """Return what is expected to be left of the noise's covariance, over its variance.
+        """Return the expected remaining covariance of the noise, over its variance.
 
-        Of shape (r,) for a diagonal matrix, or (r, r).
+        The shape is (r,) for a diagonal matrix, or (r, r).
         """
         ...
 
@@ -87,7 +87,7 @@ class EntrywiseMean:
 
     @property
     def left(self) -> Array:
-        """Of normal noise; less of Laplace noise."""
+        """Return the remaining share of the variance of normal noise; less of Laplace noise."""
         return 1 / (1 + (self.deviation / np.maximum(self.spread, self._least)) ** 2)
 
     @property
@@ -181,14 +181,14 @@ class JamesStein:
         return released - self._part(released) * self._away(released)
 
     def remaining(self, released: Array) -> Array | float:
-        """Of a normal prior that fits the release."""
+        """Return the remaining standard deviation for a normal prior that fits the release."""
         return math.sqrt(1 - self._part(released))
 
     def _away(self, released: Array) -> Array:
         return released - self._level(released) * self.mean
 
     def _part(self, released: Array) -> float:
-        """Of the way to the target."""
+        """Return the share of the way to the target."""
         away = self._away(released) / self.deviation
         squares = float(away @ away)
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0

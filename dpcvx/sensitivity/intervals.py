@@ -1,6 +1,6 @@
 """Intervals of the entries of vectors, each with the record that the entry reads.
 
-What is known of atoms on intervals, and of shapes of their arguments.
+Properties of atoms on intervals, and of the shapes of their arguments.
 """
 
 from __future__ import annotations

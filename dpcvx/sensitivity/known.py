@@ -1,4 +1,4 @@
-"""What a query is sent to: the public side of one agent, and its exact objective.
+"""The two sides of an agent that queries read: its public facts and its exact objective.
 
 The plan fixes `Facts`. `Known` adds the noise of one release and what the run stores. Both are
 public, and the charge for a release follows from them alone. `Objective` is private: a query sees
@@ -76,7 +76,7 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Known:
-    """Public state of one agent at one release, from which the gate computes what it charges.
+    """Public state of one agent at one release, which determines the privacy loss charged.
 
     It is no part of a plan: stored vectors and projectors belong to the run.
     """
@@ -91,23 +91,23 @@ class Known:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of the gradient."""
+        """Sensitivity of the gradient."""
         assert self.facts.sensitivity is not None
         return self.facts.sensitivity
 
     @property
     def change(self) -> float:
-        """Return what one change does to a gradient in l2, at all points of the agent's set."""
+        """Return the l2 sensitivity of the gradient over all points of the agent's set."""
         return self.sensitivity.bound(2).value
 
     def spread(self, size: int) -> float:
-        """Return what l2 bounds of `size` numbers are multiplied by, for the mechanism's norm."""
+        """Return the factor from l2 bounds of `size` numbers to the mechanism's norm."""
         return math.sqrt(size) if self.norm == 1 else 1.0
 
     def gradient_bound(
         self, x: Array, *, p: int | None = None, scale: Array | None = None
     ) -> float:
-        """Return what one change does to the gradient at x.
+        """Return the sensitivity of the gradient at x.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Known:
         return value
 
     def matters(self, x: Array) -> bool:
-        """Whether data matter to the gradient at x, if only by less than a number can hold."""
+        """Return whether data matter to the gradient at x, even by less than a float can hold."""
         scale = np.full(x.size, _FAR_UP)
         return self.change > 0 and self.gradient_bound(x, p=2, scale=scale) > 0
 

@@ -62,7 +62,7 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
 
 
 def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = None) -> float:
-    r"""Return what one change of records does, from what changes of single ones do; see `Rows`.
+    r"""Return the sensitivity to one change of records, from those to single records; see `Rows`.
 
     By the triangle inequality, changes of several records together move a vector by at most the sum
     of what they do alone: of the k largest. In l2, let each component be moved by c records at
@@ -115,7 +115,7 @@ def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
 
 
 def _apart(J: sp.csc_array, m: int) -> bool:
-    """Whether the numbers of a row, of m rows, each move entries that none of its others move."""
+    """Return whether the numbers of a row, of m rows, move disjoint sets of entries."""
     met = np.zeros(J.shape[0], dtype=bool)
     for first in range(0, J.shape[1], m):
         own = J.indices[J.indptr[first] : J.indptr[first + m]]
@@ -166,7 +166,7 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
 
 
 def _reach(spec: PrivateSpec) -> float:
-    """Return how far apart two rows may be, in the norm of their bound."""
+    """Return the largest distance between two rows, in the norm of their bound."""
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
     if spec.half and adjacency.norm != 1:

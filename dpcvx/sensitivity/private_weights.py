@@ -67,7 +67,7 @@ class Weights:
 
 
 def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
-    """Derivative of ``F' (P + P') y`` in the data of which P holds ``G d``, (n, size)."""
+    """Return the derivative, (n, size), of ``F' (P + P') y`` in the data d if P holds ``G d``."""
     at = term.atom.args[0]
     F = csr(at.F)
     y = sp.csr_array((F @ x + at.h)[None, :])
@@ -108,7 +108,7 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 
 
 def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
-    """The given terms, all of which weigh, as a form of their own."""
+    """Return the given terms, all with private weights, as a form of their own."""
     quadratic = tuple(term for term in found if is_private_quadratic(form, term))
     own = {id(term.atom) for term in found if term not in quadratic}
     kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in own)

@@ -2,7 +2,8 @@
 
 Intervals of cotangents, with bounds of the norms of each record's entries.
 
-What records contribute, by the entries of x that it reaches, and where they meet variables.
+Contributions of records by the entries of x that they reach, and sites where records meet
+variables.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class ContributionSizes:
-    """Of the records' contributions: which entries of x it reaches, and per record its norm.
+    """Sizes of the records' contributions: the entries of x reached, and a norm per record.
 
     `apart` bounds the norm of the difference of two of them at one x. `signed` tells, per record,
     whether each entry has a sign that no admissible data can turn.
@@ -84,7 +85,7 @@ class ContributionSizes:
 
 @dataclass(frozen=True)
 class Site:
-    """Where records meet variables.
+    """Site where records meet variables.
 
     Attributes
     ----------
@@ -196,7 +197,7 @@ def peaks_of(g: Range, owner: Index, count: int) -> Array:
 
 
 def width(g: Range) -> Range:
-    """How far two numbers in the intervals may be apart, with room for the ends' rounding."""
+    """Return intervals of the distance of two numbers in `g`, with room for the ends' rounding."""
     width = g.hi - g.lo + ROUNDING * g.size
     return Range(np.zeros_like(width), np.where(np.isnan(width), np.inf, width), g.owner)
 

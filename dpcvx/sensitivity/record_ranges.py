@@ -91,7 +91,7 @@ class Ranges:
         self._known.clear()
 
     def of(self, u: Combination) -> Range:
-        """Of a combination whose atoms were evaluated."""
+        """Return the interval of a combination whose atoms were evaluated."""
         if id(u) not in self._known:
             self._known[id(u)] = u, self._computed_range(u)
         return self._known[id(u)][1]

@@ -111,7 +111,7 @@ def rehearse(
 def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
-    """Return how far a multiple of the gradient moves, and whether that is past the clips."""
+    """Return the change of a multiple of the gradient, and whether it exceeds the clips."""
     level = sensitivity.clipped_change * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
@@ -125,9 +125,9 @@ def _trials(
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
     """Members, made-up data for them and zeros for the rest, and what these add to the gradient.
 
-    The last is None for records, of which one, or one person's, differ from zeros: they have a
-    bound only. The first is the form or, of many records, its part that reads the one: a gradient
-    takes as long as they are many.
+    The last is None for records, which have a bound only; one record, or one person's, differs from
+    zeros. The first is the form or, for many records, the part that reads the one, which makes
+    gradients cheap.
     """
     zero = [zeros(spec.size) for spec in form.private]
     elsewhere = {k for task in sensitivity.records for k in task.members}

@@ -1,9 +1,9 @@
-r"""Release once: what leaves an agent in place of its data, and the data to go on with.
+r"""One-time release: the statistic that an agent releases, and data restored from it.
 
-Where the gradient is :math:`\nabla f(x; d) = h(x) + J d` with J constant, one noisy release of d
-(or of J d) serves every round: with :math:`\tilde d` in place of d the objective is public, and
-all that follows is post-processing. The cost does not grow with the number of rounds, and the noise
-has the shape of the data's own image under J.
+If the gradient is :math:`\nabla f(x; d) = h(x) + J d` with J constant, one noisy release of d (or
+of J d) serves every round. With :math:`\tilde d` in place of d the objective is public, and every
+further computation is post-processing. The cost does not grow with the number of rounds, and the
+noise has the shape of the data's own image under J.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class Publication:
         return int(self.encode.shape[0])
 
     def slope_covariance(self, variance: float) -> sp.csr_array | None:
-        """Covariance of the error in the slope of the surrogate objective, shape (n, n).
+        """Covariance of the error in the linear coefficient of the surrogate objective, (n, n).
 
-        Where something is publicly expected, for data that are as expected. None where it depends
-        on the point.
+        With a prior, it is that for data as the prior expects. It is None if it depends on the
+        point.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Publication:
         return sp.csr_array(back @ _range_projection(self.encode))
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """Return what is released, but for the noise."""
+        """Return the statistic of the data, before noise is added."""
         return np.asarray(self.encode @ np.concatenate(list(data)))
 
     def restore(self, released: Array) -> list[Array]:
@@ -172,7 +172,7 @@ class Publication:
 
     @property
     def decode(self) -> sp.csr_array:
-        """Of what tells the data: from the statistic back to them."""
+        """Return the matrix from a statistic that determines the data back to them."""
         if self.kind == "shaped data":
             return sp.csr_array(left_inverse(self.encode.toarray()))
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
@@ -186,13 +186,13 @@ class Publication:
 
     @property
     def units(self) -> list[float]:
-        """Of data that leave by themselves: what a component of 1 means in each object."""
+        """Return the unit of a component in each object, for data released by themselves."""
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
 
     @property
     def sum_units(self) -> Array:
-        """Of weighted sums: what a component of 1 means, where the largest weight is 1."""
+        """Return the unit of each weighted sum, scaled to a largest weight of 1."""
         return 1 / np.asarray(abs(self.encode).max(axis=1).todense()).ravel()
 
     def told_moves(self) -> tuple[Array | None, Array | None]:
@@ -232,7 +232,7 @@ class Publication:
         return replace(self, estimates=tuple(found))
 
     def noise(self, scale: float) -> str:
-        """Return what noise of this scale on the statistic means, in words."""
+        """Return a text on noise of this scale on the statistic."""
         if self.kind == "slope":
             return f"scale {_range(scale / self.weights)} per component of the slope J d"
         if self.kind == "sums":
@@ -265,7 +265,7 @@ Statistic = Publication | Moments
 
 @dataclass(frozen=True, eq=False)
 class Once:
-    """What leaves an agent once, in place of its data, as a request names it.
+    """Description of the statistic that an agent releases once, as a request names it.
 
     Attributes
     ----------
@@ -300,7 +300,7 @@ class Once:
 
 
 def releasable(sensitivity: Sensitivity) -> bool:
-    """Whether an agent's data can leave once: by themselves, by a slope, or by second moments."""
+    """Return whether data can be released once: themselves, as `J d`, or as second moments."""
     return sensitivity.linear or moments(sensitivity, 2) is not None
 
 
@@ -455,7 +455,7 @@ def _range(values: Array) -> str:
 
 
 def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
-    """What restoring the shortest data leaves of noise in J d: its part in the range of J."""
+    """Return the projection of noise in J d onto the range of J, as restored data keep it."""
     everything = sp.eye_array(J.shape[0], format="csr")
     if J.shape[0] > _SQUARE:
         return everything

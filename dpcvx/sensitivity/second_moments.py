@@ -76,7 +76,7 @@ class Moments:
         ]
 
     def noise(self, scale: float) -> str:
-        """Return what noise of this scale on the statistic means, in words."""
+        """Return a text on noise of this scale on the statistic."""
         names = ", ".join(f"'{spec.name}'" for spec in self.private)
         return (
             f"scale {at_least(scale)} per entry of the second moments of {names}, rows in unit norm"
@@ -116,7 +116,7 @@ def _width(spec: PrivateSpec) -> int:
 
 
 def _moved(private: Sequence[PrivateSpec]) -> float:
-    """Return what one change does in l2 to moments of rows of norm at most one."""
+    """Return the l2 sensitivity of moments of rows of norm at most one."""
     adjacency = private[0].adjacency
     assert isinstance(adjacency, Rows)
     # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one. Equal rows of one person move
@@ -166,7 +166,7 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How an objective reads its records: ``weight |sum_k c_k V_k Z_k|^2`` of their parts.
+    """Form of an objective that reads records as ``weight |sum_k c_k V_k Z_k|^2``.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """Return how an objective reads its records, if through second moments only."""
+    """Return how an objective reads its records, if through second moments only; else None."""
     found = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(found) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
@@ -238,7 +238,7 @@ def reading(form: NormalForm) -> Reading | None:
 
 @dataclass(frozen=True)
 class Scaled:
-    """How an agent's moments stand in a sum over agents."""
+    """Scaling of an agent's moments in a sum over agents."""
 
     widths: tuple[int, ...]  # columns of each part
     units: tuple[float, ...]  # in which rows of the parts are counted, the same for all agents
@@ -255,7 +255,7 @@ class Scaled:
         return self.order * (self.order + 1) // 2
 
     def moved(self, private: Sequence[PrivateSpec]) -> float:
-        """Return what one change of records does in l2 to the agent's term of the sum."""
+        """Return the l2 sensitivity of the agent's term of the sum to one change of records."""
         if not private:
             return 0.0
         pairs = zip(radii_of(private), self.units, strict=True)
@@ -281,12 +281,12 @@ def more_than_moments(name: str) -> PrivacyError:
 
 
 def _multiple(M: Matrix) -> float:
-    """Of which number a matrix that is a multiple of the identity is."""
+    """Return the factor of a matrix that is a multiple of the identity."""
     return float(csr(M)[0, 0])
 
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
-    """Whether what is added to every row alike is all that keeps an objective from moments."""
+    """Return whether a term added equally to every row is all that keeps f from moments."""
     found = sensitivity.records
     if len(found) != 1 or len(found[0].terms) != 1:
         return False

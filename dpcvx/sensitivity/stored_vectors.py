@@ -1,9 +1,9 @@
-r"""Vectors that an agent stores, as combinations of what left it and of exact gradients.
+r"""Vectors that an agent stores, as combinations of released values and exact gradients.
 
 A `LinearCombination` makes one from public numbers, from vectors that are stored already, and from
 gradients at them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. The vectors themselves
-stay behind the door. How far one change of the data moves them, while everything that left stays
-the same, is public and follows term by term.
+stay within the trust boundary. The bound on their change, if one change of the data leaves all
+released values the same, is public and follows term by term.
 
 Vectors made of gradients at unreleased points move as follows if the data change.
 
@@ -37,7 +37,7 @@ by :math:`e(u) - e(v)`, and e itself is Lipschitz, with the constant L of one re
 where :math:`u_0, v_0` are what the vectors would be with zeros for data, and N changes lead from
 any data there.
 
-What cancels leaves the rounding errors of private numbers behind. A millionth of what cancels is
+Terms that cancel leave the rounding errors of private numbers behind. A millionth of these terms is
 charged for them.
 """
 
@@ -68,7 +68,7 @@ _ENTRIES = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What one change of the data does to a vector: ``K e + w``."""
+    """Effect of one change of the data on a vector: ``K e + w``."""
 
     K: Array  # shape (n, n), or (1, 1) for a multiple of the identity
     rest: float  # bound of ``||w||_2``
@@ -96,7 +96,7 @@ class At:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """What one change of the data does to the gradients of one agent."""
+    """Effect of one change of the data on the gradients of one agent."""
 
     n: int
     image: Callable[[Array, int], float]  # bound of ``||K e||_p`` for K and p
@@ -163,7 +163,7 @@ def fixed_shift(
     smoothness: float,
     curvature: Curvature | None,
 ) -> Shift:
-    """Where the gradient moves by the same vector at all points.
+    """Return the shift of gradients that move by the same vector at all points.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def varying_shift(
     turn: float,
     changes: float,
 ) -> Shift:
-    """Where it moves by another vector at every point."""
+    """Return the shift of gradients that move by another vector at every point."""
     M = smoothness * SLACK
     turn = min(turn * SLACK, 2 * M)
     return Shift(n, image, np.zeros((1, 1)), M, M, False, turn, changes)
@@ -277,7 +277,7 @@ class StoredVectors:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """What is public of a vector: what one change does to it; what it would be with zero data.
+    """Public facts of a vector: the effect of one change on it, and its value for zero data.
 
     `size` is that of the public numbers that it is made of; `secret`, whether gradients are.
     """
@@ -289,7 +289,7 @@ class _Stored:
 
 
 class StoredEffects:
-    """How far one change of the data moves the vectors that one agent stores. Public.
+    """Public bounds on the change of an agent's stored vectors between neighboring data.
 
     Parameters
     ----------
@@ -329,15 +329,15 @@ class StoredEffects:
         return self._stored[name].secret
 
     def reach(self, name: str, p: int) -> float:
-        """Return how far one change of the data moves a stored vector, in lp."""
+        """Return the lp sensitivity of a stored vector."""
         return self._shift.size(self._stored[name].effect, p)
 
     def gradient_reach(self, name: str, p: int) -> float:
-        """Return how far it moves the gradient there."""
+        """Return the lp sensitivity of the gradient at a stored vector."""
         return self._shift.size(self._shift.slope(self._stored[name].effect), p)
 
     def size(self, name: str) -> float:
-        """Of the public numbers that a stored vector is made of, for its rounding."""
+        """Return the size of the public numbers that make up a stored vector, for its rounding."""
         return self._stored[name].size
 
     def gradient_size(self, name: str) -> float:
@@ -351,7 +351,7 @@ class StoredEffects:
 
 
 def shift_of(sensitivity: Sensitivity, smoothness: Smoothness) -> Shift:
-    """Return what one change of the data does to gradients at vectors that it moves as well."""
+    """Return the effect of one change of data on gradients at vectors that it moves as well."""
     n, M = sensitivity.extent.lower.size, smoothness.value
     if sensitivity.constant:
         size = sum(spec.size for spec in sensitivity.private)

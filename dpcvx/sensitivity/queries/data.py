@@ -52,7 +52,7 @@ class MomentsTerm(Query):
         return self.scaled.size
 
     def bound(self, known: Known) -> float:
-        """Return what one change of a record does to the term, in l2: such noise is Gaussian."""
+        """Return the l2 sensitivity of the term to one changed record: such noise is Gaussian."""
         self.check(known.facts)
         return self.scaled.moved(known.facts.form.private)
 
@@ -87,7 +87,7 @@ class DataCurvature(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """That of the gradients next to which they are asked for: they have none of their own."""
+        """Return the noise of the gradients beside this query, which has none of its own."""
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
@@ -124,7 +124,7 @@ class ReleasedData(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """That of the gradients next to which they are asked for: they leave in no noisy step."""
+        """Return the noise of the gradients beside this query: no noisy step releases data."""
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:

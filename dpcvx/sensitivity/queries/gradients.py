@@ -59,7 +59,7 @@ class Gradient(Query):
         return known.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return what the data add to the gradient, mapped."""
+        """Return the data's contribution to the gradient, mapped."""
         return _mapped(objective.apart(self.x), self.through)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
@@ -121,15 +121,15 @@ class Summand(Gradient):
         return part, f"scale {at_least(part)} per component of the gradient"
 
     def size(self, n: int) -> int:
-        """Of the whole vector."""
+        """Return the length of the whole vector."""
         return self.whole
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return what the data add to the gradient, among zeros."""
+        """Return the data's contribution to the gradient, padded with zeros."""
         return self._among_zeros(super().evaluate(objective))
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return what left, and the public part."""
+        """Return two rows: the released values, and the public part."""
         apart = np.zeros(self.x.size) if public is None else public(self.x)
         return np.stack([left, self._among_zeros(apart)])
 
@@ -188,7 +188,7 @@ class Step(Query):
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
-        """Return how many components move."""
+        """Return the number of components that move."""
         return n if self.only is None else self.only.size
 
     def bound(self, known: Known) -> float:
@@ -240,9 +240,9 @@ class Step(Query):
 
 @dataclass(frozen=True, eq=False)
 class GradientStep(Query):
-    """The point ``center - step * through(gradient(x))``, of which the mapped gradient leaves.
+    """Point ``center - step * through(gradient(x))``, from a released mapped gradient.
 
-    Where nothing but the last iterate leaves a run, the noise is put on the point instead.
+    If a run releases nothing but the last iterate, the noise is added to the point instead.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class Query(abc.ABC):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse an agent for which no bound is known; any certified one will do by default.
+        """Refuse an agent without a known bound; by default any certified bound will do.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Query(abc.ABC):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Return what the noise is scaled to, for the guarantee.
+        """Return the scale of the noise, and a text on it for the guarantee.
 
         Parameters
         ----------
@@ -99,23 +99,23 @@ class Query(abc.ABC):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """Return what the bound takes from the user without a proof, in words."""
+        """Return texts on the assumptions of the bound that users supply without a proof."""
         return ()
 
     def size(self, n: int) -> int:
-        """Return how many numbers leave an agent whose vector has n."""
+        """Return the number of released numbers of an agent whose vector has n."""
         return n
 
     @abc.abstractmethod
     def bound(self, known: Known) -> float:
-        """Return how far one change of the data moves the answer, times `scale`, in ``known.norm``.
+        """Return the sensitivity of the answer, times `scale`, in the norm ``known.norm``.
 
-        It has to hold for all data and at the same public numbers. 0 says that the answer does not
-        depend on the data, and leaves without noise.
+        It has to hold for all data and at the same public numbers. A bound of 0 means that the
+        answer does not depend on the data, and is released without noise.
         """
 
     def matters(self, known: Known) -> bool:
-        """Whether the answer depends on the data where `bound` is 0: noise is then refused."""
+        """Return whether the answer depends on the data if `bound` is 0: noise is then refused."""
         return known.change > 0
 
     def floor(self, known: Known) -> float:
@@ -155,10 +155,10 @@ class Query(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, objective: Objective) -> Array:
-        """The exact answer, of `size` numbers. Behind the door; nothing of it may be kept."""
+        """Return the exact answer, of `size` numbers, within the trust boundary; keep no part."""
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """Return what the agent makes of what left.
+        """Return the agent's result from the released values.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Query(abc.ABC):
         return left
 
     def hidden(self) -> Query:
-        """The question in a run of which the last iterate alone leaves.
+        """Return the query for a run that releases the last iterate alone.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Query(abc.ABC):
 
 
 def rounding_floor(point: Array) -> float:
-    """A grid's width of which rounding errors of a point are a small part."""
+    """Return a grid width that makes rounding errors of a point a small part of it."""
     return float(rounding_floors(point))
 
 

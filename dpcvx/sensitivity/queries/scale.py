@@ -1,7 +1,7 @@
-"""Questions by which a method learns the scale of records, and gradients in learned units.
+"""Queries for the scale of records, and for gradients in learned units.
 
 Every answer is a sum over records of terms that are cut to a limit, divided by that limit. One
-change moves it by a number that is known beforehand, whatever limit is asked for.
+change moves it by a number that is known beforehand, for every limit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OfRecords(Query):
 
 @dataclass(frozen=True, eq=False)
 class RecordsAbove(OfRecords):
-    """How many records exceed a limit at x.
+    """Number of records that exceed a limit at x.
 
     One record moves one term, of 0 or 1.
 

@@ -70,7 +70,7 @@ class Stored(_OfStored):
     released = "point"
 
     def bound(self, known: Known) -> float:
-        """Return how far one change moves it, while everything that left stays the same."""
+        """Return the sensitivity of the vector, while all released values stay the same."""
         return _effects(known).reach(self.name, known.norm) if known.change > 0 else 0.0
 
     def matters(self, known: Known) -> bool:
@@ -78,7 +78,7 @@ class Stored(_OfStored):
         return known.change > 0 and _effects(known).secret(self.name)
 
     def floor(self, known: Known) -> float:
-        """Of the public numbers that it is made of."""
+        """Return the rounding floor of the public numbers that make up the vector."""
         return ROUNDING * _effects(known).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
@@ -104,7 +104,7 @@ class StoredGradient(_OfStored):
         return _effects(known).gradient_reach(self.name, known.norm) if known.change > 0 else 0.0
 
     def floor(self, known: Known) -> float:
-        """Of the gradient where the vector would be without data."""
+        """Return the rounding floor of the gradient at the vector for zero data."""
         return ROUNDING * _effects(known).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
