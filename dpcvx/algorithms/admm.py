@@ -5,10 +5,10 @@ r"""Consensus ADMM with the exact local objective (Boyd et al. 2011, section 7; 
         + \tfrac{\rho_t}{2} \| w - S_p x \|^2, \qquad
     \lambda_p \leftarrow \lambda_p + \rho_t (w - S_p x_p)
 
-Private where the data enter the gradient through a constant term only,
-:math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number: each round the oracle
-releases a noisy gradient, from which the public part is subtracted, and the exact solve of the
-public function plus the noisy linear term is post-processing.
+The method is private if the data enter the gradient through a constant term only,
+:math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number. Each round the oracle
+releases a noisy gradient, and the method subtracts its public part. The exact solve of the public
+function plus the noisy linear term is post-processing.
 
 Squares of records, :math:`f_p(x; d) = f_p(x; 0) + \langle c, x \rangle + \tfrac12 x' H x`, are
 taken with ``release="once"``: c and H, which are public then, are asked for in round 1 and kept.
@@ -88,7 +88,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Of noise in the linear term of exact steps, without their objectives' curvature."""
+        """Return the residual that noise in exact steps sustains, at zero objective curvature."""
         return self.floor(program, noise, t, penalty, penalty)
 
     def start_agent(self, local: Local) -> ADMMState:

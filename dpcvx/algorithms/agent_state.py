@@ -1,4 +1,4 @@
-"""What agents of methods do that let their new point leave, with its noise."""
+"""Local updates and states of agents in methods that release their new point with its noise."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ State = TypeVar("State", bound=AgentState)
 
 
 def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: Oracle) -> State:
-    """After a step along a gradient, or a search near a point, with noise, back in W.
+    """Return the state after a noisy gradient step or local search, projected onto W.
 
-    What the objective has besides its gradient enters with the step's length.
-    The point before if the projection fails.
+    The projection weighs the objective's terms without a gradient by the step's length.
+    If it fails, the state keeps the previous point.
     """
     noisy = oracle.release(query)
     weight = query.step if isinstance(query, Step) else 0.0
@@ -51,7 +51,7 @@ EXACT = Kind(
 
 
 def minimization(program: Program, D: float, owner: str) -> Minimization:
-    """The search with which all agents minimize ``f(x) + D/2 ||x - v||^2``.
+    """Return the search for all agents' minimizers of ``f(x) + D/2 ||x - v||^2``.
 
     Raises
     ------

@@ -1,13 +1,12 @@
-"""What an algorithm is: public code on two sides of a network, with an oracle on the agents' side.
+"""The class of algorithms: public code on both sides of a network, with oracles for the agents.
 
 A round consists of `exchanges` exchanges. In each, the server side sends one message per agent
 (None leaves the agent idle), the agents act, and the server side receives their replies. In
 methods without a server, the server side only forwards what neighbors sent. An algorithm holds
 neither data nor noise; whatever it learns about private data comes out of `Oracle`.
 
-What a method adds to `Algorithm` to have a guarantee for its last iterate alone.
-
-An observer of ``observer="last_iterate"`` learns the result and nothing else of a run. Such a plan
+A method adds `HiddenIterates` to `Algorithm` to have a guarantee for its last iterate alone. An
+observer of ``observer="last_iterate"`` learns the result and nothing else of a run. Such a plan
 asks for two things: what the loss of the agents depends on, and results that follow from the last
 iterate only.
 """
@@ -40,10 +39,10 @@ A = TypeVar("A")
 
 
 class Oracle(Protocol):
-    """What an agent's turn may ask for; answered by `dpcvx.run`."""
+    """Access of an agent's local update to its private data; `dpcvx.run` implements it."""
 
     def release(self, query: Query) -> Array:
-        """The (noisy) answer to a question, of which the requirements name the type."""
+        """Return the (noisy) answer to a query of a type that the requirements name."""
         ...
 
     def store(self, name: str, combination: LinearCombination) -> None:
@@ -136,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Iterates:
-    """What agents keep of their points; methods add what else they remember.
+    """State that agents keep of their points; methods derive from it to remember more.
 
     Attributes
     ----------
@@ -186,7 +185,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class SecretSums:
-    """How secret the sums are of which a method is made.
+    """Parameters of the secure aggregation that a method's sums need.
 
     Attributes
     ----------
@@ -195,7 +194,7 @@ class SecretSums:
     limit : float
         Largest magnitude of an entry of what an agent sends, but for its noise.
     resolution : float or None
-        To multiples of which entries are rounded; None for the plan to choose.
+        Grid of the rounded entries, which are its multiples; None for the plan to choose.
     """
 
     colluders: int
@@ -205,7 +204,7 @@ class SecretSums:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What an algorithm asks of the problem and of the guarantee.
+    """Requirements of an algorithm on the problem and on the guarantee.
 
     Attributes
     ----------
@@ -379,7 +378,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def rate(self, program: Program) -> str | None:
-        """What is known of the resolved method's convergence without noise, for the banner."""
+        """Return a text on the resolved method's convergence without noise, for the banner."""
         return None
 
     def diverges(self, program: Program) -> str:
@@ -388,14 +387,14 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def tells_agreement(self) -> bool:
-        """Whether residuals tell how far agents are from agreeing, so that a run can converge."""
+        """Return whether residuals measure the agents' disagreement, so that a run can converge."""
         return True
 
     @property
     def batched(self) -> bool:
-        """Whether one call of `act` can take the turns of identical agents with equal variables.
+        """Return whether one call of `act` can update all identical agents with equal variables.
 
-        `send` returns the same object for all agents, or a `Batch`, of which `act` gets `whole`.
+        `send` returns the same object for all agents, or a `Batch`; `act` then gets its `whole`.
         The oracle then answers with a row per agent, so arrays of the state and of the reply may
         have rows. `receive` gets the replies as a `Batch`. Every row must have the bits that the
         agent computes alone; `dp.testing.check_method` compares them.
@@ -407,13 +406,13 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return rounds * self.requirements.releases
 
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
-        """What is random besides noise, and does not depend on data: an order, a last round."""
+        """Return the server's state and last round after public draws, such as an order."""
         return server, rounds
 
     def adds(self, k: int) -> bool:
-        """Return whether replies of exchange k are arrays of which `receive` takes the sum alone.
+        """Return whether replies of exchange k are arrays, and `receive` uses only their sum.
 
-        It is handed one reply then, the sum. Those who hold many agents add up where these live.
+        `receive` then gets one reply, the sum. Workers add up the replies of their own agents.
         """
         return False
 
@@ -482,7 +481,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return {}
 
     def decision(self, server: S) -> Decision | None:
-        """What was decided for released data; None where no model was solved as it is written."""
+        """Return the decision for released data; None if no model was solved as it is written."""
         return None
 
     @property
@@ -492,11 +491,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def weighs_noise(self) -> bool:
-        """Whether what left once is followed only as far as its noise, `Program.noise`, allows."""
+        """Return whether the server shrinks a one-time release according to `Program.noise`."""
         return False
 
     def notes(self, server: S) -> tuple[str, ...]:
-        """What users are told next to the result, from released values; one sentence each."""
+        """Return notes for the user next to the result, from released values; one sentence each."""
         return ()
 
     def answer(self, state: A) -> Answer | None:

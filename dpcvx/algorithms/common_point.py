@@ -182,9 +182,10 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
 
 
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
-    """Whether shared components have own ones, near the public start, that keep all constraints.
+    """Return whether own components near the public start fit `shared` in all constraints.
 
-    Then they stay as they are: moved to the closest point they would be as accurate as a solver.
+    The shared components then stay as they are: a move would make them only as accurate as a
+    solver.
     """
     m, n = shared.size, whole.start.size
     x = with_slacks(program, np.concatenate([shared, whole.start[m:]]))

@@ -25,7 +25,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """What the server sends to one agent.
+    """Message of the server to one agent.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Broadcast:
 
 @dataclass(frozen=True, eq=False)
 class LocalCopy:
-    """What an agent sends to the server; both follow from released values.
+    """Reply of an agent to the server; both entries follow from released values.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def floor(
         program: Program, noise: Sequence[float], t: int, curvature: float, rho: float
     ) -> float:
-        """What noise in the linear term of every local step does to w - z, without other forces.
+        """Return the norm of w - z that noise in the linear term of every local step sustains.
 
         The distance e of a copy from the mean of all, and the multiplier l of the same, follow
         ``D e' = (D - rho) e + l - noise`` and ``l' = l - rho e'``. With r = rho / D and noise of
@@ -193,7 +193,7 @@ def _joined(parts: Sequence[Array] | Array) -> Array:
 
 
 def _slots(program: Program) -> NDArray[np.intp]:
-    """Where the shared components of all agents, one after the other, are in w."""
+    """Return the positions in w of the shared components of all agents, in their order."""
     return np.concatenate([local.slots for local in program.agents])
 
 

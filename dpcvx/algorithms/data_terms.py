@@ -1,4 +1,4 @@
-"""What private data add to an objective that is quadratic in what they touch.
+"""Terms that private data add to an objective that is quadratic in the variables they touch.
 
 Sums of second moments over agents whose objectives read their records alike.
 """
@@ -84,7 +84,7 @@ def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
 
 @dataclass(frozen=True, eq=False)
 class MomentSum:
-    """What a sum of second moments over all agents consists of, and what it says of the problem."""
+    """Terms of a sum of second moments over all agents, and the reading of the sum."""
 
     terms: tuple[Scaled, ...]  # by agent
     reader: int  # the agent whose objective reads the sum

@@ -8,13 +8,13 @@ r"""Decentralized ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 
 
 with :math:`\Gamma_i` diagonal and drawn anew by every agent in every round, so that the aggregate
 lies anywhere between the agent's point and its neighbors'. Agents keep it to themselves. The paper
-prints the multipliers' step with the other sign, with which the iterates diverge.
+prints the multipliers' step with the other sign; with it the iterates diverge.
 
 Exact steps (3) put ``x`` at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
 argument of the projection without gradient and noise.
 
-Where agents have no constraints and nobody adds noise, distances to the optimum fall at a linear
-rate if
+If agents have no constraints and nobody adds noise, distances to the optimum fall at a linear rate
+under the condition
 
 .. math::
     \kappa = l w^2 / m < r, \qquad \zeta \le r, \qquad

@@ -16,8 +16,8 @@ aggregate    a                                                           y
              value in the closed neighborhood (28)
 ===========  ==========================================================  =================
 
-Of random coordinate descent (72), some entries move in a round, and the others stay where they are.
-A single agent, as in the paper, steps from its own point.
+In random coordinate descent (72), some entries move in a round, and the others stay the same. A
+single agent, as in the paper, steps from its own point.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class DecentralizedGradient(NeighborMethod):
         return replace(self, graph=graph, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Where everyone steps from the mean, all is quadratic, and steps are too long."""
+        """Return the reason why steps from the mean diverge; empty if none is derived."""
         at_mean = self.aggregate == "mean" and self.coordinates is None
         return too_long(program, as_step(self.step)) if at_mean else ""
 

@@ -11,7 +11,7 @@ leaves is x + w and the gradient at x, plus e. :math:`P = I - W` with mixing wei
 
 The paper calls y, which merges x and d, a first tier of privacy. It is none: :math:`\eta` is
 public, so that x + w follows from what neighbors hear, and d and q drop out of the way that x
-takes. What protects are w and e.
+takes. Only w and e protect.
 
 As printed, only the curvature of the objectives damps disagreement: if all agents have curvature h,
 a round is a matrix of determinant :math:`1 - g h` on each of its modes, with eigenvalues
@@ -53,7 +53,7 @@ _POINT = "x"
 
 @dataclass(frozen=True, eq=False)
 class Memory(Iterates):
-    """What an agent remembers besides its secret point; all of it follows from messages.
+    """State of an agent besides its unreleased point; all of it follows from messages.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class DPP2(SecretPointMethod[Memory]):
     def act(
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
-        """The new point, of which y leaves; then the gradient there, of which z leaves."""
+        """Return y of the new point in the first exchange, and z of its gradient in the second."""
         assert self.step is not None and self.neighbor_step is not None and self.penalty is not None
         program = local.program
         if k == 0:

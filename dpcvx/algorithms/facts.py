@@ -1,4 +1,4 @@
-"""What is public about a run before it starts, and what methods propose their numbers by."""
+"""Public facts about a run before it starts, the basis of proposed parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Output = Literal["average", "last", "tail", "weighted"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """How long a run is, and how noisy.
+    """Length of a run, and noise of its releases.
 
     Attributes
     ----------
@@ -141,5 +141,5 @@ class PublicFacts(Protocol):
         ...
 
     def in_turn(self, agents: Sequence[int]) -> PublicFacts:
-        """Return the facts about the sum of these agents' objectives, one of whom steps at once."""
+        """Return the facts about the sum of these agents' objectives; one agent steps at a time."""
         ...

@@ -64,7 +64,7 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def batched(self) -> bool:
-        """Where the server side adds up. Methods that derive from this one may do more."""
+        """Return whether the server side adds up; false for derived methods, which may do more."""
         return self.sharing is None and type(self) is FederatedAveraging
 
     @property
@@ -85,7 +85,7 @@ class FederatedAveraging(SummedMethod):
         return replace(self, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Where all is quadratic, and steps are too long."""
+        """Return the reason why steps are too long; empty if none is derived."""
         return too_long(program, as_step(self.step))
 
     @property
@@ -94,7 +94,7 @@ class FederatedAveraging(SummedMethod):
         return self.sharing is None
 
     def residuals(self, server: ServerState) -> Residuals:
-        """How far agents are from their mean; from secret sums, how far the mean has moved."""
+        """Return the distance of agents from their mean; for secret sums, the move of the mean."""
         if server.terms is None:
             change = server.dual / len(server.names)
             return Residuals(change, server.dual, change, 0.0)

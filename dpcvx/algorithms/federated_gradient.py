@@ -98,7 +98,7 @@ class GradientServer:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Where an agent's components of x are now; None if the projection failed."""
+    """Message with an agent's components of the new x; None if the projection failed."""
 
     x: Array | None
     outcome: Outcome
@@ -172,9 +172,9 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def batched(self) -> bool:
-        """Where the server side adds up, agents keep nothing but the point that all hear of.
+        """Return whether agents keep only the common point, as they do if the server side adds up.
 
-        Methods that derive from this one may keep more, and ask other questions.
+        Derived methods may keep more, and send other queries.
         """
         alone = self.sharing is None and self.scale is None
         return alone and type(self) is FederatedGradient

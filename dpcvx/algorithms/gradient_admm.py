@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """What the user whose turn it is receives."""
+    """Message to the user whose turn it is."""
 
     x: Array  # shape (n,)
     slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``
@@ -400,7 +400,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return answers
 
     def outcome(self, state: Outcome) -> Outcome:
-        """Of the y step before the user's last turn."""
+        """Return the outcome of the y step before the user's last turn."""
         return state
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ _POINT, _OLD, _DIRECTION = "x", "old", "s"
 
 @dataclass(frozen=True, eq=False)
 class Tracker(Iterates):
-    """What an agent remembers besides its secret vectors; all of it follows from messages.
+    """State of an agent besides its unreleased vectors; all of it follows from messages.
 
     Attributes
     ----------

@@ -146,7 +146,7 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
 
 
 def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
-    """By how much a solution misses constraints that may be missed, row by row or cone by cone.
+    """Return the slack of a solution in soft constraints, row by row or cone by cone.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     Returns
     -------
     dict of str to ndarray
-        By what the constraint is called.
+        Slacks by the name of the constraint.
     """
     found: dict[str, Array] = {}
     first = 0
@@ -193,7 +193,7 @@ def size_of(program: Program) -> int:
 
 
 def places_of(program: Program) -> list[Index]:
-    """Where each agent's components are in the joint vector; one array where they are alike."""
+    """Return the positions of each agent's components in the joint vector; equal ones shared."""
     places, next_free = [], program.size
     known: dict[bytes, Index] = {}
     for local in program.agents:

@@ -8,8 +8,8 @@ budget does. Its questions are noisy sums over records, and the steps follow fro
   record's cut to a limit that one in ten exceeds, which six more counts find;
 * then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` along noisy sums of clipped gradients, with
   :math:`\eta_t = \min(1.5 / \lambda,\, s / (m \sqrt{\max(1, \tau \min(1, 200 p))}))`,
-  :math:`\tau = t T_0 / T`; s is the least with which all steps together lead as far as T_0 steps
-  whose length nothing but m limits. C follows, by :math:`C e^{0.3 (k - u)}`, the noisy part k of
+  :math:`\tau = t T_0 / T`; s is the least such that all steps together lead as far as T_0 steps
+  whose length only m limits. C follows, by :math:`C e^{0.3 (k - u)}`, the noisy part k of
   the records that exceed it.
 
 p is the noise of one release over the largest sum that records can have, which is public;
@@ -70,9 +70,8 @@ _SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
 class LearnScale:
     """Learn the scale of records before the steps of `dpcvx.FederatedGradient`.
 
-    A part of the budget buys how far records move gradients, and how much their losses bend. What
-    is released is covered by the plan's guarantee; a plan counts these releases as its first
-    13 rounds.
+    A part of the budget buys how far records move gradients, and how much their losses bend. The
+    plan's guarantee covers these releases; a plan counts them as its first 13 rounds.
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ class LearnScale:
 
     @property
     def rounds(self) -> int:
-        """Of a run, those that learn the scale among them; the fewest while p is not known."""
+        """Rounds of a run, including those that learn the scale; the fewest while p is unknown."""
         steps = _FEWEST_STEPS if self.noise is None else self.reach
         return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
 
@@ -165,7 +164,7 @@ QUESTIONS = ("bends", "curvature", "reaches", "gradient")
 
 @dataclass(frozen=True, eq=False)
 class ScaleQuestion(AtPoint):
-    """What agents are asked while the scale is learned, and for gradients in it.
+    """Query to agents while the scale is learned, and for gradients in this scale.
 
     Attributes
     ----------
@@ -189,7 +188,7 @@ class ScaleQuestion(AtPoint):
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What is learned so far, from released values alone.
+    """Scale that is learned so far, from released values alone.
 
     Attributes
     ----------

@@ -140,7 +140,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Of noisy gradients in steps of this length."""
+        """Return the residual that gradient noise sustains at this step size."""
         rule = as_step(self.step)
         if self.perturb != "objective" or rule is None:
             return None

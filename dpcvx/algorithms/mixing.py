@@ -1,9 +1,9 @@
-"""Weights with which neighbors are averaged: by a rule, or as a user wrote them.
+"""Weights for the averages over neighbors: by a rule, or as a user wrote them.
 
 Eigenvalues of Laplacians and mixing matrices on a graph of agents.
 
-Of up to a few hundred agents they are computed densely; beyond, the one or two that are needed, by
-shift and invert on sparse matrices.
+For up to a few hundred agents all are computed densely. For more, shift and invert on sparse
+matrices computes the one or two that are needed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
 
 
 def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
-    """Weights of the edges, and of agents' own values, with which rows sum to one.
+    """Return weights of the edges and of agents' own values, such that rows sum to one.
 
     The sums are rounded once, so that they do not depend on the order of the agents.
     """
@@ -231,7 +231,7 @@ def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
 
 
 def best_step(neighbors: Around) -> float:
-    """The a with which I - a L has the smallest second eigenvalue modulus."""
+    """Return the a that gives I - a L the smallest second eigenvalue modulus."""
     L = laplacian(neighbors)
     if not _large(neighbors):
         values = np.linalg.eigvalsh(L.toarray())
@@ -257,7 +257,7 @@ def _bound_of_laplacian(neighbors: Around) -> float:
 
 
 def _room(n: int) -> float:
-    """How far shifts stay off the ends; a Laplacian's least positive eigenvalue is above it."""
+    """Return a distance of shifts from the ends, below a Laplacian's least positive eigenvalue."""
     return max(1 / n**2, _ROOM)
 
 

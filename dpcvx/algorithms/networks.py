@@ -1,4 +1,4 @@
-r"""Communication networks: who talks to whom, and the weights with which neighbors are averaged.
+r"""Communication networks: edges between agents, and weights for the averages over neighbors.
 
 A mixing matrix W of a connected undirected graph is symmetric, has rows that sum to one and is zero
 off the graph and its diagonal, and I - W maps nothing but multiples of the vector of ones to zero.
@@ -15,8 +15,8 @@ the least positive eigenvalue of L,
 The last has the smallest second eigenvalue modulus among all :math:`I - a L` (Xiao and Boyd, 2004);
 its diagonal can be negative, while the entries of the others are not.
 
-What is kept of W are its entries on the graph, agent by agent. Matrices of size N by N are made for
-those who ask for them.
+A network stores the entries of W on the graph, agent by agent. It makes matrices of size N by N on
+request only.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Network:
             )
 
     def _fits(self) -> bool:
-        """Whether neighbors are mutual, and every agent has a weight for each and for itself."""
+        """Return whether neighbors are mutual, and agents have weights for each and themselves."""
         around, rows, n = self.neighbors, self.rows, len(self.agents)
         if not (type(around) is type(rows) is tuple and len(around) == len(rows) == n):
             return False
@@ -227,7 +227,7 @@ class Network:
 def build(
     graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
 ) -> Network:
-    """A network of agents: who talks to whom, and the weights with which they average.
+    """Build a network of agents: its edges, and the weights of the averages over neighbors.
 
     Methods over networks take it as ``graph=``; given a graph or a shape they build it themselves,
     over the agents of the problem.

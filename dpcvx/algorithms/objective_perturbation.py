@@ -44,7 +44,7 @@ _WEIGHT = optional(number(lambda v: 0 <= v < math.inf, "a finite number of at le
 
 @dataclass(frozen=True, eq=False)
 class Minimize:
-    """What an agent is asked for: its minimizer."""
+    """Query to an agent for its minimizer."""
 
 
 @dataclass(frozen=True, eq=False)

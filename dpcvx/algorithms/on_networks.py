@@ -38,7 +38,7 @@ P = TypeVar("P", bound=Iterates)
 
 @dataclass(frozen=True, eq=False)
 class Inbox:
-    """What an agent hears in a round.
+    """Message to an agent in a round: its neighbors' values.
 
     Attributes
     ----------
@@ -89,9 +89,9 @@ class Inbox:
 
 @dataclass(frozen=True, eq=False)
 class Inboxes:
-    """What all agents hear in a round: `Inbox` for those who take their turns together.
+    """Messages to all agents in a round: the `Inbox` of agents that are updated as a batch.
 
-    What is added up is added in the order of neighbors, as one agent by itself does.
+    Sums are taken in the order of neighbors, as a single agent does.
 
     Attributes
     ----------
@@ -285,9 +285,9 @@ def require_whole(program: Program) -> None:
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:
-    """x with other values of the shared variables, which come in the order of the slots.
+    """Return x with other values of the shared variables, which come in the order of the slots.
 
-    Of agents in step, who share everything, the others alone may have rows, or x.
+    In a batch of agents that share everything, only the others, or only x, may have rows.
     """
     n = x.shape[-1]
     out = np.empty((*others.shape[:-1], n)) if local.program.shared.size == n else x.copy()

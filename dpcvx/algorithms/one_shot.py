@@ -1,6 +1,6 @@
-r"""One round: agents say what their data add to their objectives, the server solves the problem.
+r"""One round: agents release their data's terms of the objectives, the server solves the problem.
 
-Where private data enter an objective by a linear term, or by squares of records that left once,
+Private data enter an objective by a linear term, or by squares of records that are released once:
 
 .. math:: f_p(x; d) = f_p(x; 0) + \langle c_p, x \rangle + \tfrac12 x' H_p x
 
@@ -104,7 +104,7 @@ class OneShotServer:
 
 @dataclass(frozen=True, eq=False)
 class Left:
-    """What an agent answers.
+    """Reply of an agent with its release.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Left:
 
 @dataclass(frozen=True, eq=False)
 class MomentsQuestion:
-    """What an agent is asked where second moments are summed in secret."""
+    """Query to an agent for its term in the secure aggregation of second moments."""
 
     term: Scaled
     sums: SecretSum
@@ -129,7 +129,7 @@ class MomentsQuestion:
 
 @dataclass(frozen=True, eq=False)
 class LeftInShares:
-    """What an agent answers where slopes are summed in secret."""
+    """Reply of an agent with shares of its linear coefficients, for secure aggregation."""
 
     slope: Shared
     curvature: sp.csr_array  # shape (n, n)
@@ -144,7 +144,7 @@ class OneShotMember(Iterates):
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What an agent is told at the end.
+    """Message to an agent at the end, with its part of the solution.
 
     Attributes
     ----------
@@ -162,9 +162,9 @@ class Found:
 class OneShot(Algorithm[OneShotServer, OneShotMember]):
     """The whole problem solved at once by the server, from one release per agent.
 
-    Where gradients are affine in the private data, and for squares of records, agents release what
-    these add to the objective. Of every other convex model they release their data, or the weighted
-    sums through which the model reads them, and cvxpy solves the model as it is written: any atom,
+    If gradients are affine in the private data, and for squares of records, agents release these
+    terms of the objective. For every other convex model they release their data, or the weighted
+    sums through which the model reads them. Then cvxpy solves the model as it is written: any atom,
     any cone, boolean and integer variables. Takes ``coupling=`` as well as shared variables, and
     constraints with private data. A run has one round.
 
@@ -319,7 +319,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         message: Question | MomentsQuestion | Delivery | Found,
         oracle: Oracle,
     ) -> tuple[OneShotMember, Left | LeftInShares | Shared | Partial | None]:
-        """What the data add, and themselves where constraints contain them; then the point."""
+        """Release the data's terms, and data that constraints contain; then keep the solution."""
         name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
@@ -383,7 +383,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(server, x=with_slacks(program, x), missed=slack)
 
     def decision(self, server: OneShotServer) -> Decision | None:
-        """Of the model as written."""
+        """Return the decision for the model as written."""
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
@@ -447,7 +447,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return self.shrink
 
     def notes(self, server: OneShotServer) -> tuple[str, ...]:
-        """How much of what was released is followed, where that is not all; and what was put in."""
+        """Return notes on the part of the release that is followed, and on the data put in."""
         model, decision = server.program.model, server.decision
         if model is not None and decision is not None:
             return (*_repaired(decision), *_public(model))

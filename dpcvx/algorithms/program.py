@@ -244,7 +244,7 @@ class Program:
 
 @dataclass(frozen=True)
 class AsWritten:
-    """How a problem is solved as it is written."""
+    """Options to solve a problem as it is written."""
 
     margins: bool  # whether constraints with private data are kept with margins
     penalty: float | None  # else what a unit costs by which one may be missed
@@ -332,7 +332,7 @@ def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> Lo
 
 
 class OfKind(Protocol):
-    """What there may be many of that differ in names only."""
+    """Object with a kind; objects of one kind differ in names only."""
 
     @property
     def kind(self) -> Hashable:
@@ -344,7 +344,7 @@ K = TypeVar("K", bound=OfKind)
 
 
 def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
-    """What follows from each agent's terms, whatever its name: derived once for all of a kind.
+    """Return a derived value for each agent, computed once for all agents of a kind.
 
     Parameters
     ----------

@@ -139,8 +139,8 @@ class ResourceADMM(SummedMethod):
         """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
 
         Sufficient without noise; runs converge under much weaker ones. The paper's proof of (48)
-        takes M for a smoothness constant L in one place and for its square in another. What it
-        needs is D > N sigma^2 / alpha + L: a linearized step loses L/2 ||x+ - x||^2 of
+        takes M for a smoothness constant L in one place and for its square in another. The proof
+        needs D > N sigma^2 / alpha + L: a linearized step loses L/2 ||x+ - x||^2 of
         D/2 ||x+ - x||^2. With the square, parameters for L < 1 pass that lead to infinity.
 
         Parameters

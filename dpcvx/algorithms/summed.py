@@ -1,4 +1,4 @@
-"""Methods in which agents need the sum of what they send, and nothing else of it.
+"""Methods whose agents need only the sum of all summands that they send.
 
 The sum is formed by the server side, or, with `SecretSharing`, by the agents: each sends one random
 share to every other agent, keeps one, and then sends the sum of the shares it has. The server side
@@ -65,7 +65,7 @@ class SecretSharing:
     resolution: float | None = None
 
     def encoding(self, parties: int) -> Encoding | Residues:
-        """Of values that agents share as they are.
+        """Return the encoding of values that agents share as they are.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class SplitSharing(SecretSharing):
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What all agents hear at the beginning of a round."""
+    """Message to all agents at the beginning of a round."""
 
     residual: Array  # shape (m,); the sum of what they sent in the round before, less its target
     agents: int  # how many sent something
@@ -297,14 +297,14 @@ def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> Secre
 
 @dataclass(frozen=True, eq=False)
 class Question(AtPoint):
-    """What an agent is asked first: its term of the sum."""
+    """First query to an agent: its summand."""
 
     sums: SecretSum | None  # None if the server side adds up
 
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """What an agent sends first: shares of its term for the others, and what is public of it."""
+    """First reply of an agent: shares of its summand for the others, and its public part."""
 
     others: tuple[Share, ...]
     public: Array
@@ -383,7 +383,7 @@ class Pool:
 
 
 def require_all(names: Sequence[str], replies: Sequence[Any], t: int) -> None:
-    """Refuse a round in which an agent is missing.
+    """Refuse a round without the replies of all agents.
 
     Raises
     ------

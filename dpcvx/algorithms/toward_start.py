@@ -1,11 +1,11 @@
-r"""Where what was released is little more than its noise, answers stay near the public start.
+r"""Shrinkage: if a release is little more than its noise, solutions stay near the initial point.
 
-At the public start, moved to the nearest point that suits all agents, the objective for what left
-has the slope :math:`\tilde g = g + \xi`, with noise :math:`\xi` of covariance S. Followed as it
-is, it costs :math:`\tfrac12 \operatorname{tr}(W S)` on average, where W tells how the problem gives
-way (`dpcvx.defaults.response`), and not followed at all :math:`\tfrac12 g' W g`. What was
-released tells of both together: :math:`E\, \tilde g' W \tilde g = g' W g + \operatorname{tr}(W S)`.
-Followed is the part
+At the public start, moved to the nearest point that suits all agents, the objective for the
+released values has the gradient :math:`\tilde g = g + \xi`, with noise :math:`\xi` of covariance S.
+Followed as it is, it costs :math:`\tfrac12 \operatorname{tr}(W S)` on average, where W is the
+response of the problem (`dpcvx.defaults.response`). Not followed at all, it costs
+:math:`\tfrac12 g' W g`. The release shows the sum of both:
+:math:`E\, \tilde g' W \tilde g = g' W g + \operatorname{tr}(W S)`. Followed is the part
 
 .. math::
     s = \min\bigl(1, 4 (1 - e)^2\bigr), \qquad

@@ -70,7 +70,7 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
-    """Of all others: the largest affine expressions of data alone."""
+    """Return the matrix of all other agents: the largest affine expressions of data alone."""
     trees = [agent.cost, *(arg for c in agent.constraints for arg in c.args)]
     expressions = [e for tree in trees for e in _without_variables(tree)]
     if not expressions:

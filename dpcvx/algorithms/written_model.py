@@ -53,7 +53,7 @@ _SEED = 0
 
 
 class Statistic(Protocol):
-    """What leaves in place of an agent's data; `Publication` of room sensitivity is one."""
+    """Statistic released in place of an agent's data; `Publication` of room sensitivity is one."""
 
     @property
     def encode(self) -> sp.csr_array:
@@ -129,7 +129,7 @@ class Tight:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What was decided for released data."""
+    """Decision for released data."""
 
     outcome: Outcome
     vectors: tuple[Array, ...] | None = None  # by agent; None if there is no solution
@@ -159,7 +159,7 @@ class WrittenModel:
 
     @property
     def limited(self) -> bool:
-        """Whether a constraint with private data is solved as it stands, for released data."""
+        """Return whether a constraint with private data is solved as it is, for released data."""
         return any(what for agent in self.agents for what in agent.called)
 
     @property
@@ -169,7 +169,7 @@ class WrittenModel:
 
     @property
     def summed(self) -> list[str]:
-        """Private objects of which weighted sums alone are released."""
+        """Return names of private objects that are released only in weighted sums."""
         sums = [statistic for statistic in self.published if statistic and not statistic.whole]
         return [spec.name for statistic in sums for spec in statistic.private]
 
@@ -201,7 +201,7 @@ class WrittenModel:
         return drawn
 
     def redrawn(self, data: Sequence[Array], count: int) -> Iterator[list[Array]]:
-        """What might be released, by agent, were these the true data; draws are always the same.
+        """Yield simulated releases, by agent, as if these were the true data, with fixed draws.
 
         Parameters
         ----------
@@ -376,7 +376,7 @@ class WrittenModel:
         return cp.hstack([cp.vec(self.variables[p.variable], order="F")[p.entries] for p in pieces])
 
     def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """The closest data for which constraints admit a point, if these are convex in both."""
+        """Return the closest data that admit a point, if constraints are convex in both of them."""
         far: Any = cp.Constant(0.0)
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []
@@ -479,7 +479,7 @@ def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
 
 
 def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
-    """Bounds of single entries outside of which a cost has no value, by the id of the variable."""
+    """Return the bounds of single entries that costs need to have a value, by variable id."""
     domain: dict[int, tuple[Array, Array]] = {}
     for limit in (limit for cost in costs for limit in cost.domain):
         if not isinstance(limit, Inequality) or limit.parameters():

@@ -1,4 +1,4 @@
-"""Whose data are whose: values for private objects, by the object or its name; none are read."""
+"""Data sources of the agents: values for private objects, by object or name; none are read."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def sources_of(
     data: Mapping[Private | str, DataSource | Sealed] | None,
     asked: str = "plan.run(data={private: array})",
 ) -> list[list[Sealed]]:
-    """Per agent and private object that runs know of, a function that fetches its values.
+    """Return functions that fetch values, per agent and private object that runs know of.
 
-    Nothing is read yet. Where there are none, messages say where they are `asked` for.
+    Nothing is read yet. If a value is missing, the message names `asked` as the call that needs it.
     """
     given = dict(matching(problem, seal_all(data)))
     found: list[list[Sealed]] = []

@@ -57,7 +57,7 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """What some agents of a gate are charged for one release, and the noise that hides it."""
+    """Charge to some agents of a gate for one release, and the noise that hides the values."""
 
     rows: Index  # positions in the gate, ascending
     entry: Entry | None  # for the ledger; None if the values do not depend on private data

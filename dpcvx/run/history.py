@@ -29,7 +29,7 @@ _KEPT = 128
 
 @dataclass(frozen=True)
 class Round:
-    """What is known of a round after it.
+    """Public facts about a round after its end.
 
     Attributes
     ----------

@@ -159,8 +159,8 @@ def drive(
 def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Array]:
     """All agents' public starts, and their last iterates after each part of the rounds.
 
-    Of several agents shared components alone, as a coordinator has no others of owners: the status
-    of a run is the same function of released values in one process and between owners.
+    With several agents, only shared components are returned, since a coordinator has no others. So
+    the status of a run is the same function of released values in one process and between owners.
     """
     agents = program.agents
     each = [slice(None)] if len(agents) == 1 else [local.shared for local in agents]
@@ -183,7 +183,7 @@ def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
 def _once(
     answers: Sequence[Sequence[Answer]], derive: Callable[[Sequence[Answer]], Array]
 ) -> tuple[Array, ...]:
-    """What follows from each agent's answers at some rounds; one array of those who share them."""
+    """Return an array derived from each agent's answers; agents with the same answers share one."""
     agents = [*zip(*answers, strict=True)]
     keys = [tuple(map(id, own)) for own in agents]
     found = {key: derive(own) for key, own in dict(zip(keys, agents, strict=True)).items()}

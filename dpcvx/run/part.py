@@ -1,7 +1,7 @@
-"""One agent's part of a plan: what lives where its data are, as a plan of its own.
+"""One agent's part of a plan: it lives where the agent's data are, as a plan of its own.
 
-A plan is a tuple of parts, `parts_of`, next to the method's server side. Whoever holds a part, a
-ledger and the data can take the agent's turns, in any process:
+A plan is a tuple of parts, `parts_of`, next to the method's server side. A process with a part, a
+ledger and the data can make the agent's local updates:
 
 >>> (part,) = [part for part in parts_of(plan) if part.agent.name == "north"]
 >>> with Journal("north.jsonl") as journal:
@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """Where an agent starts from.
+    """State of an agent's ledger when a run begins or resumes.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Begun:
 
 @dataclass(frozen=True, eq=False)
 class AgentPart:
-    """What a plan fixes for one agent, and what its turns need of the rest.
+    """Part of a plan for one agent, with all that its local updates need of the rest.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class AgentPart:
     charge: Entry | None = None
 
     def source(self, begun: Begun, seed: int | None) -> Source:
-        """Of the agent's noise.
+        """Return the source of the agent's noise.
 
         Parameters
         ----------

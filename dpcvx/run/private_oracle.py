@@ -199,10 +199,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def _answer(
         self, query: Query, known: Known | None, public: Sequence[Index], only: bool
     ) -> Callable[[], Array]:
-        """Return what computes the exact answers, a row per agent.
+        """Return a function that computes the exact answers, one row per agent.
 
-        Where an answer is certified not to depend on the data, its rounding may not either: rows
-        in `public` come from the objective without data, and so do all if `only` is true.
+        If an answer is certified not to depend on the data, its rounding may not either. So rows
+        in `public` come from the objective without data, and all rows do if `only` is true.
         """
         if known is not None and not only and self._private.known is not known:
             self._private = replace(self._private, known=known)

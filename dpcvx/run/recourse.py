@@ -6,10 +6,10 @@ With w the agreed values of what agents share, agent p solves, on its exact data
     \quad x = w \text{ where shared}, \quad A_p x = A_p x_p^{\text{agreed}},
 
 with :math:`O_p` what ``recourse=`` says. Let V be all that leaves, :math:`(\varepsilon, \delta)`-DP
-in the data of agent p. What the others decide is a function of V and of data that are the same for
-both neighbors, so V together with it is post-processing of V (the billboard lemma; Hsu, Huang,
+in the data of agent p. The others' decisions are a function of V and of data that are the same for
+both neighbors. So V together with them is post-processing of V (the billboard lemma; Hsu, Huang,
 Roth, Roughgarden and Wu, 2014): p's guarantee holds against all others with all that they decide.
-It does not hold against who sees what p decides.
+It does not hold against anyone who sees what p decides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Held:
-    """What is behind an own solution."""
+    """Sealed content of a recourse solution."""
 
     solution: Solution  # with the agent's own vector; those of others are the agreed ones
     variables: tuple[cp.Variable, ...]  # those of the agent
@@ -53,7 +53,7 @@ class _Held:
 
 
 class RecourseSolution:
-    """What one agent decided for itself, from its exact data; nothing of it is covered.
+    """Recourse of one agent, from its exact data; no guarantee covers any of it.
 
     ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
     It can be neither pickled nor copied: whoever saves or sends it publishes it.
@@ -132,7 +132,7 @@ def own_solution(
     name: object,
     data: Mapping[Private | str, Sealed],
 ) -> RecourseSolution:
-    """See `Result.own`; the solution is one at which all agree.
+    """Return an agent's recourse, see `Result.recourse`; all agents agree at the solution.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _refusal(name: str) -> Callable[[str], SolverError]:
 def _decided(
     agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]
 ) -> RecourseSolution:
-    """Behind the door: everything here is as private as the data."""
+    """Return the recourse from exact data: everything here is as private as the data."""
     local, x = solution.program.agents[k], solution.vectors[k]
     values = read(list(agent.specs(local.name).values()), sources)
     answer = guarded(

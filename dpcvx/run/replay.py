@@ -113,7 +113,7 @@ class ReplayOracle(AgentOracle):
         return super().uniform(size)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """What was stored is not known; what is public is made again."""
+        """Store the vector if the agent has no private data; other vectors stay unknown."""
         if self._public is not None:
             self._public.store(name, combination)
 
@@ -156,7 +156,7 @@ class Seen:
 
 
 def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
-    """What an observer of all releases understands of them, for plans with noise in each step.
+    """Return the observer's view of all releases, for plans with noise in each step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a user sees of a run: progress table, summary. Released values and public facts only.
+"""Reports of a run to its user: progress table, summary. Released values and public facts only.
 
 A line of progress in a notebook, which goes away when the work is done.
 """
@@ -51,7 +51,7 @@ def displayed(html: str) -> Any:
 class NotebookLine:
     """A bar with a text, for work that takes longer than a second.
 
-    What cannot be shown costs nothing: after the first failure the line is silent.
+    A failure to show the line does no harm: after the first failure the line is silent.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], No
 def busy_line(
     text: str, verbose: bool | None = None, *, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """One line on a terminal for work of which no share is known; it goes away with the work.
+    """Show a line on a terminal for work without a known share done, until the work ends.
 
     It says what is done and for how long, and moves.
 
@@ -264,9 +264,9 @@ class Reporter:
 
     The line stands on a terminal, or in a notebook, while the run goes on, and then goes away.
 
-    What cannot be written must not cost the run, which spends budget and cannot be repeated: after
-    the first error (a full disk, a closed pipe, letters that a terminal does not have) it is
-    silent. Interrupts pass.
+    A failure to write must not end the run, which spends budget and cannot be repeated. After the
+    first error (a full disk, a closed pipe, letters that a terminal does not have) it is silent.
+    Interrupts pass.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a run returns: released values and what follows from them, nothing computed on raw data."""
+"""Results of runs: released values and functions of them, nothing computed on raw data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _HINTS = {
 
 
 class Status(enum.Enum):
-    """How a run ended; the value says it in words."""
+    """Final status of a run; the value is a text for users."""
 
     COMPLETED = "completed: every planned round was run"
     UNSETTLED = (
@@ -102,7 +102,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """All releases of a run, from which `Plan.replay` recomputes it.
+    """All releases of a run; `Plan.replay` recomputes the run from them.
 
     Attributes
     ----------
@@ -354,7 +354,7 @@ class Result:
 
     @property
     def projection_distance(self) -> float:
-        """How far `solution` is from the mean of the reported iterates, in its largest entry."""
+        """Largest distance of an entry of `solution` from the mean of the returned iterates."""
         pairs = zip(self.solution.vectors, self.raw.common, strict=True)
         # Owners keep their own variables, which are nan here.
         far = [np.nan_to_num(np.abs(x - y)).max(initial=0.0) for x, y in pairs]
@@ -367,7 +367,7 @@ class Result:
 
     @property
     def consensus_residual(self) -> float:
-        """How far agents are from agreeing in the reported iterates; see `Solution.mismatch`."""
+        """Disagreement of the agents in the returned iterates; see `Solution.mismatch`."""
         return self.raw.mismatch
 
     @property
@@ -424,7 +424,7 @@ class Result:
 
 
 def _pointer(guarantee: Guarantee) -> list[str]:
-    """Where the rest of the guarantee stands; its headline has all reservations."""
+    """Return a row that points to the rest of the guarantee; its headline has all reservations."""
     return [] if guarantee.kind == "none" else [row("Valid if", "print(result.guarantee)")]
 
 
@@ -540,7 +540,7 @@ def _agreement_rows(result: Result) -> list[str]:
 
 
 def _feasibility_rows(result: Result) -> list[str]:
-    """How far constraints are violated, by what is returned and by the agents' last iterates."""
+    """Return rows on constraint violations, of the solution and of the agents' last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
     limited = result.raw.program.limited

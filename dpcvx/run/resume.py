@@ -1,4 +1,4 @@
-"""Where a run starts: fresh, on top of earlier runs, or in the middle of an interrupted one."""
+"""Starts of runs: fresh, on top of earlier runs, or in the middle of an interrupted one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .part import AgentPart, Begun
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a run starts from.
+    """Start of a run: its agents' ledgers, and the rounds that every budget covers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a run returns: its iterates at a point that suits everyone, where there is one."""
+"""Returned solutions: a run's iterates at a point that suits everyone, if one exists."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HOLDS = 1e-5
 def returned(result: Result) -> Result:
     """The result with its solution at one point for all; a function of what was released.
 
-    Of owners, who keep their own variables, shared ones move, and by the same function. Without
-    values, or where no point is found, the solution stays as it is.
+    Owners keep their own variables, so only shared ones move, by the same function. Without
+    values, or if no point is found, the solution stays as it is.
     """
     if not result.status.solved:
         return result
@@ -47,8 +47,8 @@ def returned(result: Result) -> Result:
 def _written(result: Result, solution: Solution) -> tuple[float, bool]:
     """The largest violation of a public constraint as its user wrote it, and whether all hold.
 
-    Compiled constraints are those that a run keeps. What is said is about the user's own, so these
-    are evaluated by cvxpy, at released values: those with private data never are.
+    Compiled constraints are those that a run keeps. Users read about their own constraints, so
+    cvxpy evaluates these at released values, but never those with private data.
     """
     problem = result.problem
     assert problem is not None
@@ -66,7 +66,7 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
 
 
 def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]:
-    """What a solution on which all agents agree means for whole variables, in one look at it."""
+    """Return the values of whole variables at a solution that all agents agree on, in one pass."""
     flat = {v.id: np.ravel(solution.start[v.id], order="F").copy() for v in variables}
     for local, x in zip(solution.program.agents, solution.vectors, strict=True):
         for piece in local.layout.pieces:
@@ -76,9 +76,9 @@ def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]
 
 
 def _violation(constraint: cp.Constraint) -> tuple[float, float]:
-    """Of one constraint at the values of its variables, and the size of what it compares.
+    """Return the violation of a constraint at its variables' values, and the size of its sides.
 
-    0 where a public parameter has no value any more, as of a plan that was unpickled.
+    The violation is 0 if a public parameter has no value, as after a plan was unpickled.
     """
     with np.errstate(all="ignore"):
         sides = [side.value for side in constraint.args]

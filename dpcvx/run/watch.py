@@ -1,6 +1,6 @@
-"""What is seen of a run while it goes on, and when it ends early.
+"""Monitoring of a run: the visible values of every round, and the early end of a run.
 
-Whether a run had come to rest when its rounds were over: judged by released residuals.
+Released residuals decide whether a run had converged when its rounds were over.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Largest:
 
 
 def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
-    """Whether points of a run, at equal numbers of rounds, come to rest or do what noise does.
+    """Return whether points of a run, equally spaced in rounds, converge or move as noise does.
 
     Residuals of steps that become short are small long before a slow run arrives, and those of
     agents that share nothing are 0. Noise goes to all sides: with an unknown size of noise, all
@@ -114,7 +114,7 @@ _VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UN
 class Watch:
     """Keeps what may be seen of every round, shows it, and ends runs that converge or diverge.
 
-    Where nothing but the last iterate may be seen, it keeps and shows nothing, and ends no run.
+    If only the last iterate may be seen, it keeps and shows nothing, and ends no run.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Watch:
         return Status.COMPLETED if self._settled(size, points) else Status.UNSETTLED
 
     def _settled(self, size: float, points: Sequence[Array]) -> bool:
-        """Whether the run came to rest, as far as residuals and what is public of noise tell."""
+        """Return whether the run converged, by its residuals and public facts about the noise."""
         plan, last = self._plan, self._last
         if last is None:
             return True

@@ -4,10 +4,10 @@ When a run has left all bounds is judged by released values, so that stopping te
 
 Sums over agents, in an order that does not depend on where these live.
 
-Agents are the leaves of a binary tree, from left to right. What stands at a node is the sum over
-the agents below it: the left half's and then the right half's, where both have something. Whoever
-has some of the agents adds up what he has both halves of. So few numbers travel, and the total has
-the same bits however the agents are dealt.
+Agents are the leaves of a binary tree, from left to right. A node has the sum over the agents below
+it: the left half's and then the right half's, if both have something. A worker with some of the
+agents adds up the nodes that it has both halves of. So few numbers travel, and the total has the
+same bits however the agents are dealt.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ _FIRST = 2
 
 @dataclass(frozen=True)
 class Growth:
-    """How large values were at first, and whether later ones are out of all proportion.
+    """Size of the first values, and the verdict whether later ones are out of all proportion.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
 
 
 def partial_rows(rows: Array) -> dict[int, PartialSum]:
-    """`partial_sums` of the rows of an array, of which agent k has row k: the same bits, at once.
+    """Return `partial_sums` of the rows of an array, row k from agent k: the same bits, at once.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Where agents live and how they are called."""
+"""Executors: they decide where agents live, and call them."""

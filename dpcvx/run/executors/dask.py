@@ -32,8 +32,8 @@ class Dask:
     the same ``ledger=`` goes on.
 
     Data that were given as arrays travel to the workers over the cluster's connections, and the
-    agents' steps go through them: use TLS between machines. What a function fetches is read at the
-    worker, and must be found there.
+    agents' steps go through them: use TLS between machines. Data that a function fetches are read
+    at the worker, and must exist there.
 
     Parameters
     ----------

@@ -2,14 +2,14 @@
 
 Calls are numbered. Asked again for its last call, a host gives the same bytes again; any number but
 the next is refused. So nothing that an engine repeats, or starts anew, draws noise twice or goes on
-from nothing. What agents note for the ledger travels with their answers, and the run's process has
-all of it on disk, at once, before it takes up any answer. What a process drew that died before is
-drawn again: nobody saw it.
+from nothing. Ledger entries of agents travel with their answers, and the run's process has all of
+them on disk, at once, before it takes up any answer. If a process dies before that, its noise was
+never released, and is redrawn.
 
 Agents on their way to workers that do not share this process's memory.
 
-Where data were given as arrays, these travel; what a callable fetches is read at the worker. All of
-it stays with one owner: an executor is no boundary between parties.
+Data that were given as arrays travel; data from a callable are read at the worker. All of it stays
+with one owner: an executor is no trust boundary between parties.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _tried(agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
 
 
 def _added(agents: Mapping[int, Any], answers: list[Answer]) -> list[Answer]:
-    """Return answers in which terms of sums over agents are added up as far as these are here."""
+    """Return the answers with partial sums in place of the summands of agents that live here."""
     replies = {
         agent: reply
         for worker, (replies, _) in zip(agents.values(), answers, strict=True)
@@ -165,9 +165,9 @@ def _withheld(agent: int, error: BaseException) -> PrivacyError:
 
 
 def dealt(agents: int, workers: int) -> list[range]:
-    """Which agents live with which worker: in turn, so that large ones are apart.
+    """Return each worker's agents: dealt in turn, so that large agents are apart.
 
-    Many agents are dealt in a row, so that each worker can add up what its own send.
+    Many agents are dealt in a row, so that each worker can add up the replies of its own.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def packed(
 
 
 def thinned(array: NDArray[Any]) -> Any:
-    """How an array is pickled: as one number, or as a first one and a step, where that is all.
+    """Return how to pickle an array: by one number, or by a first number and a step, if possible.
 
     Programs on records hold zeros, weights and positions of that kind, as long as the data.
     """

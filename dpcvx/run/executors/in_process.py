@@ -196,9 +196,9 @@ class Executor(Protocol):
     """
 
     def writer(self, journal: Journal) -> Writer:
-        """The ledger file of a run as agents reach it from where they live; called before `start`.
+        """Return the writer that agents use for a run's ledger file; called before `start`.
 
-        What agents tell it arrives before `start` and `map` return or raise. The run has all of it
+        Entries of agents arrive before `start` and `map` return or raise. The run has all of them
         on disk before it takes up any answer: see `Durable`.
         """
         ...
@@ -222,7 +222,7 @@ class Executor(Protocol):
 class Durable:
     """One exchange of a ledger file for every call of all agents.
 
-    What agents did meanwhile is nobody's to see: the run hears of it once all charges and values of
+    Nobody sees the agents' work in the meantime: the run gets it once all charges and values of
     the exchange are on disk, and ends if they cannot be written. That costs one wait for the disk,
     however many the agents.
 

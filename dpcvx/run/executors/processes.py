@@ -152,7 +152,7 @@ class _Worker:
     line: Connection
 
     def code(self) -> int | None:
-        """With which it ended."""
+        """Exit code of the process; None while it runs."""
         self.process.join(_PATIENCE)
         return self.process.exitcode
 
