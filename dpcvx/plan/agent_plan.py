@@ -1,4 +1,4 @@
-"""What a plan fixes for one agent: its arrays, its sensitivities, and what it releases once."""
+"""Plans of single agents: arrays, sensitivities, and one-time releases."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AgentPlan:
 
     @property
     def expects(self) -> tuple[str, ...]:
-        """Private objects of which something is publicly expected."""
+        """Names of the private objects that have a prior."""
         pairs = zip(self.program.form.private, self.expected, strict=False)
         return tuple(spec.name for spec, one in pairs if one is not None)
 
@@ -134,7 +134,7 @@ Agents = tuple[AgentPlan, ...]
 
 
 def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitivity | None]:
-    """How far one change of its data moves every agent's gradient; None where nothing is private.
+    """Return the sensitivity of every agent's gradient; None for agents without private data.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def agents_of(
 
 
 def composed(agents: Agents, count: int) -> dict[str, Composition]:
-    """Return what one person loses by the first `count` releases, by agent that holds them."""
+    """Return the privacy loss of one person over the first `count` releases, by agent."""
 
     @functools.cache
     def exposed(noise: Calibrated | None, share: int, each: int) -> Composition:

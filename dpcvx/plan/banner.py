@@ -88,7 +88,7 @@ def derivation(plan: Terms) -> str:
 
 
 def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
-    """Where the rest is, and what was not read."""
+    """Return lines on the assumptions, the derivation, and the data that were not read."""
     if not plan.noisy:
         return []
     hold = plural(len(guarantee.assumptions), "assumption")
@@ -105,7 +105,7 @@ def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
 
 
 def _choices(plan: Terms) -> list[str]:
-    """What the plan chose, and the iterate to report where its method was left to it as well."""
+    """Return the reasons of the plan's choices, and of the iterate if it chose the method."""
     reasons = [choice.why for choice in plan.choices]
     output = plan.algorithm.returned
     if output is None or plan.published or plan.rounds == 1:
@@ -243,7 +243,7 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
 
 
 def _names(agent: AgentPlan) -> list[Named]:
-    """Return what names the agent's private objects, and what their rows stand for."""
+    """Return names of the agent's private objects, and labels of their rows."""
     specs = () if agent.sensitivity is None else agent.sensitivity.private
     kinds = [spec.adjacency for spec in specs]
     people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
@@ -252,9 +252,10 @@ def _names(agent: AgentPlan) -> list[Named]:
 
 
 def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
-    """Return what is said of each agent, once for all of whom the same is true.
+    """Return lines for agents: agents with the same text share one line.
 
-    Of each: its name, the text with places for what may differ, and what stands there.
+    `said` has, for each agent, its name, the text with marks for names that may differ, and these
+    names.
     """
     alike: dict[tuple[str, int], tuple[list[str], list[Sequence[Named]]]] = {}
     for agent, text, names in said:
@@ -319,7 +320,7 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
 
 
 def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
-    """Return how far one change moves the gradient, in words.
+    """Return a text on how far one change moves the gradient.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a plan refuses: requests that contradict themselves, and models that nothing is proved for.
+"""Checks of a plan: requests that contradict themselves, and models without a proof.
 
 Each check takes what was decided before it and returns nothing, or raises with the name of the
 agent and what to write instead. Private data are never read here.
@@ -129,7 +129,7 @@ def check_budget(problem: Declaration, request: Request) -> None:
 
 
 def _adds_noise(mechanism: Mechanisms) -> bool:
-    """Whether a request names noise for at least one agent, or leaves the choice to the plan."""
+    """Return whether a request names noise for some agent, or leaves the choice to the plan."""
     kinds = mechanism.values() if isinstance(mechanism, Mapping) else (mechanism,)
     return any(kind is not None for kind in kinds)
 
@@ -258,7 +258,7 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """Return what to write where exact steps do not fit; `squares`: the data can leave once."""
+    """Return a text with the fix if exact steps do not fit; `squares`: data can leave once."""
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."
@@ -293,7 +293,7 @@ def check_long(rounds: int, weights: int) -> None:
 
 
 def check_queries(agents: Sequence[AgentPlan]) -> None:
-    """Refuse questions to agents of which it is not known how far one change moves the answer."""
+    """Refuse queries to agents for which no sensitivity of the answer is known."""
     for agent in agents:
         for query in agent.queries if agent.sensitivity is not None else ():
             query.check(agent)

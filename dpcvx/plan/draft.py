@@ -1,4 +1,4 @@
-"""How a plan comes about: from a request to terms, phase by phase, before any data are read."""
+"""The making of a plan: from a request to terms, phase by phase, before any data are read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Draft:
 
     @property
     def needs(self) -> Requirements:
-        """Of the algorithm."""
+        """Requirements of the algorithm."""
         return self.algorithm.requirements
 
     @property
@@ -76,24 +76,24 @@ class Draft:
 
     @property
     def steps_first(self) -> bool:
-        """Whether the noise follows from the steps, and nothing in the steps from the noise."""
+        """Return whether the noise follows from the steps, and no step depends on the noise."""
         return self.request.observer == "last_iterate" or len(self.needs.weights) > 1
 
     @property
     def rounds(self) -> int:
-        """Of the run."""
+        """Number of rounds of the run."""
         assert self.request.rounds is not None
         return self.request.rounds
 
     @property
     def releases(self) -> int:
-        """Of an agent in the run."""
+        """Number of releases of an agent in the run."""
         assert self.request.release is not None
         return releases_of(self.algorithm, self.request.release, self.rounds, self.program)
 
     @property
     def delta(self) -> float:
-        """Where totals are stated."""
+        """Delta of stated totals; 0 if none is requested."""
         return self.request.delta or 0.0
 
 
@@ -173,7 +173,7 @@ def checked(problem: Declaration, request: R) -> R:
 
 
 def declared_draft(problem: Declaration, request: Request, known: Compiled | None) -> Draft:
-    """Return what is asked for and what is derived, agent by agent, without noise.
+    """Return the draft of the requested and the derived facts of every agent, without noise.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ def _smooth(agents: Agents, needs: Requirements) -> Agents:
 
 
 def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
-    """Return what is derived, or else the user's claim."""
+    """Return the derived smoothness, or else the user's claim."""
     form, claimed = agent.program.form, needs.smoothness
     derived = smoothness(form)
     if derived is None:

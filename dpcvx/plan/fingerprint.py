@@ -1,17 +1,17 @@
-"""A digest of everything that fixes what a plan's releases mean: of what was given, not derived.
+"""Digest of everything that fixes the meaning of a plan's releases: given, not derived.
 
 Numbers that follow from it, such as smoothness constants, multipliers of noise and starts, have
 other last digits on other processors, and are no part of it; see `derived`.
 
-What takes local steps, named behind the digest of a plan's fingerprint where it matters.
+The kernel of local steps is named after the digest of a plan's fingerprint if it matters.
 
-Answers of two kernels differ in their last digits. A run that is gone on with, or replayed, takes
-the steps that it began with, or is refused where these are not installed.
+Answers of two kernels differ in their last digits. A run that is resumed or replayed takes the
+steps that it began with, or is refused if these are not installed.
 
 The numbers of a plan that follow from its fingerprint: equal on all machines but for rounding.
 
 Another processor, or another version of a library, gives them other last digits. A run writes them
-into its ledger, and where it is gone on with, or replayed, it has those that it began with.
+into its ledger. If it is resumed or replayed, it has those that it began with.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _compiled(local: LocalProgram) -> bytes:
 
 
 def _methods(given: Any, resolved: Any) -> Iterator[Any]:
-    """What a method consists of: field by field as given, or as resolved if only that has words."""
+    """Yield the fields of a method as given, or as resolved if only that has a digest."""
     yield type(given).__qualname__
     if not is_dataclass(given):
         yield repr(resolved)

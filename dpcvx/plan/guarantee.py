@@ -70,14 +70,14 @@ class Change:
 
     @property
     def names(self) -> list[Named]:
-        """Return what names the objects and the record, in `what` and `where`."""
+        """Return names of the objects and of the record, as `what` and `where` have them."""
         people = [] if self.record is None else [Named("one ", self.record, " (", "of ")]
         return [*(Named("", f"'{name}'") for name in self.objects), *people]
 
 
 @dataclass(frozen=True)
 class AgentGuarantee:
-    """What one agent's data are protected by.
+    """Guarantee for one agent's data.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class AgentGuarantee:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """An (epsilon, delta) statement; ``kind`` says of which sort.
+    """An (epsilon, delta) statement; ``kind`` is the sort of the statement.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Guarantee:
 
     @property
     def terms(self) -> list[tuple[str, str]]:
-        """Return what the numbers mean, as labels and texts; empty without a guarantee."""
+        """Return the meaning of the numbers, as labels and texts; empty without a guarantee."""
         if self.kind == "none":
             return []
         rows = [
@@ -252,7 +252,7 @@ class Guarantee:
 
     @property
     def _units(self) -> str:
-        """What one change is: of the data of one agent, or of all agents of a group at once."""
+        """Text on one change: of the data of one agent, or of all agents of a group at once."""
         grouped = [[a for a in self.agents if a.agent in group] for group in self.groups]
         grouped = [members for members in grouped if len(members) > 1]
         inside = {a.agent for members in grouped for a in members}

@@ -41,7 +41,7 @@ _OBSERVER = choice("everyone", "last_iterate").because(
 
 
 def check_observer(problem: Declaration, request: Request, asked: Noises) -> None:
-    """Refuse an observer for whom nothing is proved.
+    """Refuse an observer that no proof covers.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
 def constants(
     algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentPlan], rounds: int
 ) -> LastIterate:
-    """Return what the loss of the users depends on besides the noise.
+    """Return the constants, besides the noise, that the loss of the users depends on.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def priced(
 def guaranteed(
     whole: Guarantee, agents: Agents, last: LastIterate, amplification: Amplification
 ) -> Guarantee:
-    """Return what is left of a guarantee for an observer of everything, with less loss.
+    """Return the guarantee against an observer of the last iterate, with less privacy loss.
 
     Parameters
     ----------

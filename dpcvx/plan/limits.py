@@ -1,16 +1,16 @@
-r"""Constraints with private data: who takes them, their margins, and what is promised, in words.
+r"""Constraints with private data: methods that take them, margins, and texts of the promise.
 
-Margins that keep constraints with private data, up to a probability, whatever is decided.
+Margins that keep constraints with private data, up to a probability, for every decision.
 
 The data leave once, as :math:`\tilde d = d + \xi`. A row that holds for the released data with a
 margin t is broken by the true data only if the noise moves its slack by more than t.
 
-Where no data multiply variables, by how much the noise moves a row does not depend on what is
-decided: t is a quantile of that number, and what is decided may depend on the noise in any way.
-Where they do, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
-exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
-probability. The total is divided over all rows, in shares that may follow from anything public;
-rows that meet the same noise share one set.
+If no data multiply variables, the amount by which the noise moves a row does not depend on the
+decision: t is a quantile of that amount, and the decision may depend on the noise in any way. If
+data multiply variables, decisions prefer entries whose noise was low, and the quantile of a fixed
+decision is exceeded far more often. The row is then kept for all noise of a set that holds the
+noise, up to a probability. The total is divided over all rows, in shares that may follow from
+anything public; rows that meet the same noise share one set.
 
 Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
 nothing is divided. For rows with coefficients the ball around the box stands for it.
@@ -72,7 +72,7 @@ _LISTED = 8
 
 
 def first_limit(problem: Declaration) -> str | None:
-    """Return what the first constraint with private data is called; None if there is none."""
+    """Return the name of the first constraint with private data; None if there is none."""
     for name, agent in problem.named.items():
         for position, _ in agent.limits:
             return f"Constraint {position} of agent '{name}'"
@@ -277,7 +277,7 @@ FOR_RELEASED = (
 
 
 def promise(violation: float, price: float | None) -> str:
-    """Return what is promised of the true data, in words."""
+    """Return the text of the promise for the true data."""
     loosened = "" if price is None else ", loosened by what the decision pays for,"
     if violation == 0:
         return (
@@ -357,7 +357,7 @@ class _Case:
     alpha: float
 
     def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
-        """Return what parts that may share one set of noise have in common."""
+        """Return a key, equal for parts that may share one set of noise."""
         return holders[self.constraint], bends, tuple(self.components.tolist())
 
 
@@ -429,7 +429,7 @@ def tightened(
 
 
 def _image(constraint: PrivateConstraint, case: _Case) -> Array:
-    """Return what standard noise does to the rows of a part, shape (rows, s)."""
+    """Return the image of standard noise in the rows of a part, shape (rows, s)."""
     part: ConstraintRows = constraint.parts[case.part]
     moved = constraint.offsets[part.rows] @ case.spread.matrix
     return moved.toarray()
@@ -448,13 +448,13 @@ def _margin(image: Array, part: ConstraintRows, norm: int, alpha: float) -> floa
 
 
 def _reach(image: Array) -> float:
-    """Return what noise of length 1 takes at most."""
+    """Return the largest margin that noise of length 1 takes."""
     rest = float(np.linalg.norm(image[1:], 2)) if image.shape[0] > 1 else 0.0
     return float(np.linalg.norm(image[0])) + rest
 
 
 def _rounded(image: Array) -> float:
-    """Return what noise with entries of at most 1 takes at most."""
+    """Return the largest margin that noise with entries of at most 1 takes."""
     return float(np.abs(image[0]).sum() + np.linalg.norm(np.abs(image[1:]).sum(axis=1)))
 
 

@@ -1,6 +1,6 @@
-"""What a plan is asked for: by a user, who may leave choices open, and with nothing open.
+"""Requests for plans: a user's, which may leave choices open, and complete ones.
 
-The noise and the budget that are asked for, agent by agent.
+The requested noise and budget of every agent.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def as_written(self) -> AsWritten | None:
-        """Return how the method solves the model as it is written; None if it does not."""
+        """Return the settings for solving the model as it is written; None if it is not."""
         if self.algorithm is None or not self.algorithm.requirements.as_written:
             return None
         return AsWritten(self.violation_probability is not None, self.slack_penalty)
@@ -131,7 +131,7 @@ _NAMES = 12
 def asked_of(
     problem: Declaration, mechanism: Mechanisms, epsilon: float | Mapping[Any, float] | None
 ) -> dict[str, Declared | None]:
-    """Return what noise and what budget is asked for, by agent.
+    """Return the requested noise and budget, by agent.
 
     Parameters
     ----------

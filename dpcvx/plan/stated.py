@@ -136,7 +136,7 @@ def make_guarantee(
 
 
 def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
-    """Return what noise is in how many releases, for all agents."""
+    """Return a text on the noise and the number of releases, for all agents."""
     released = "1 release per agent, before round 1"
     if not once:
         released = f"{count} release{'' if count == 1 else 's'} per agent"
@@ -166,7 +166,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
 
 
 def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) -> list[str]:
-    """Return what the guarantee rests on; `trusting`: agents split the noise."""
+    """Return the assumptions of the guarantee; `trusting`: agents split the noise."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
     if any(_by_person(agent) for agent in agents):
@@ -193,7 +193,7 @@ def _pooled(colluders: int) -> str:
 
 
 def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuarantee:
-    """Return what one agent's data are protected by; `own`: other agents have other noise."""
+    """Return the guarantee of one agent's data; `own`: other agents have other noise."""
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.norm)
@@ -245,7 +245,7 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
 
 
 def _claims(facts: Facts) -> list[str]:
-    """Return what charges take from the user without a proof."""
+    """Return the assumptions of charges that users supply without a proof."""
     return [claim for query in facts.queries for claim in query.claims(facts)]
 
 
@@ -267,7 +267,7 @@ def _claim(declared: Gaussian, releases: int) -> Claim | None:
 
 
 def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
-    """The kinds of changes of one agent's data, of which one may happen."""
+    """Return the kinds of changes of one agent's data; one change is one of them."""
     parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
     for spec in specs:
         kind = spec.adjacency

@@ -1,4 +1,4 @@
-"""What a plan consists of, and what follows from that."""
+"""Terms of a plan, and the facts that follow from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .request import Choice, Observer, Release
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a plan consists of; see `dpcvx.Plan`, which has the verbs."""
+    """Terms of a plan; see `dpcvx.Plan`, which has the verbs."""
 
     problem: Declaration = field(repr=False)
     algorithm: Algorithm[Any, Any]
@@ -100,7 +100,7 @@ class Terms:
 
     @frameless
     def agent(self, name: str) -> AgentPlan:
-        """Return what is fixed for the agent of this name.
+        """Return the plan of the agent of this name.
 
         Raises
         ------
@@ -123,12 +123,12 @@ class Terms:
 
     @property
     def remarks(self) -> str:
-        """Return what is known of solutions without a simulation, as text; empty if nothing is."""
+        """Return texts on solutions, known without a simulation; empty if there are none."""
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property
     def slack_penalty(self) -> float:
-        """What a unit costs by which a private constraint is missed; 0 if none may be missed."""
+        """Penalty for violating a private constraint by one unit; 0 if none may be violated."""
         return next((kept.tightened.price or 0.0 for kept in self.program.kept), 0.0)
 
     @property
@@ -148,7 +148,7 @@ class Terms:
 
     @property
     def published(self) -> bool:
-        """Whether the data leave their agents once, with noise, and the rounds are public."""
+        """Return whether agents release their data once, with noise, so that rounds are public."""
         return self.noisy and self.release == "once"
 
     @frameless
@@ -159,7 +159,7 @@ class Terms:
 
     @frameless
     def composed(self, rounds: int) -> dict[str, Composition]:
-        """What one person is exposed to in so many rounds, by agent that holds their data."""
+        """Return the privacy loss of one person in so many rounds, by agent that holds the data."""
         return composed(self.agents, self.releases(rounds))
 
     def accounts(self) -> list[Account]:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def attempt(ask: Callable[[], T]) -> T | None:
-    """Return what a solver answers; None if it raises: no answer, and no reason to end a run.
+    """Return the answer of a solver; None if it raises, which is no reason to end a run.
 
     Panics of compiled code derive from BaseException. Interrupts, and memory that is used up, are
     not the solver's.
@@ -40,7 +40,7 @@ def attempt(ask: Callable[[], T]) -> T | None:
 
 
 class ActiveSetAnswer(NamedTuple):
-    """What a solver returned, and how far it is from satisfying the conditions of optimality.
+    """Answer of a solver, with its distance from the conditions of optimality.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class ActiveSetAnswer(NamedTuple):
 class ActiveSet:
     """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
 
-    Every call starts from nothing: answers depend on the arguments alone. What follows from the
-    weights, the solver's factors among it, is kept for the last ones.
+    Every call starts from nothing: answers depend on the arguments alone. Results that follow from
+    the weights, such as the solver's factors, are stored for the last weights.
 
     Parameters
     ----------

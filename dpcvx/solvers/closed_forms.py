@@ -81,10 +81,10 @@ class Simplex:
     def __call__(self, v: Array, D: Array) -> Array:
         """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b``.
 
-        a'x(tau) falls in tau, and is linear between the breakpoints at which a component reaches
-        or leaves a bound. Errors of components between their bounds move the answer by no more
-        than themselves. Those of components at their bounds do not: a large one would be made up
-        for by components with small coefficients. Sums are therefore exact where it matters.
+        a'x(tau) falls in tau, and is linear between its breakpoints, where a component reaches or
+        leaves a bound. Errors of components between their bounds move the answer by no more than
+        themselves. Those of components at their bounds do not: a large one would be made up for by
+        components with small coefficients. Sums are therefore exact where it matters.
         """
         inside = np.minimum(np.maximum(v, self.lower), self.upper)
         if not self.equality and self._excess(inside) <= 0:
@@ -189,17 +189,17 @@ class Affine:
 
 
 def slack_of_rounding(size: float, most: float, unit: float) -> float:
-    """Return by how much bounds may contradict each other and still do so by rounding.
+    """Return the largest contradiction between bounds that rounding explains.
 
-    Relative to their `size`, since sets may be written in small units, and to `most` where larger
-    terms cancel, of which the last digits are lost. Bounds of 0 may themselves be what is left of
+    It is relative to their `size`, since sets may be written in small units, and to `most` if
+    larger terms cancel and lose their last digits. Bounds of 0 may themselves be the remainder of
     ordinary numbers, times `unit`.
     """
     return ROUNDING * min(size, most) + _LAST_DIGITS * (size + unit)
 
 
 def _lost(a: Array, x: Array) -> Array:
-    """Return what rounding takes from the products ``a * x`` (Dekker, 1971)."""
+    """Return the rounding errors of the products ``a * x`` (Dekker, 1971)."""
     with np.errstate(over="ignore", invalid="ignore"):
         high_a, high_x = _upper_half(a), _upper_half(x)
         low_a, low_x = a - high_a, x - high_x

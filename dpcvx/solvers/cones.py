@@ -16,7 +16,7 @@ Index = NDArray[np.intp]
 
 
 class ConeTest:
-    """How far slacks leave their cones; None if there are cones without a simple test.
+    """Test of how far slacks leave their cones; None if there are cones without a simple test.
 
     Attributes
     ----------

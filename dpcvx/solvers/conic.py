@@ -61,7 +61,7 @@ _LARGEST_DENSE = 200
 
 
 class Outcome(enum.Enum):
-    """How a solve ended; the value is the message."""
+    """Outcome of a solve; the value is the message."""
 
     SOLVED = "solved"
     INACCURATE = "solved to reduced accuracy"
@@ -164,7 +164,7 @@ class ConicProgram:
 
     @property
     def by_newton(self) -> bool:
-        """Whether Newton's method applies; some kernels may be predicted to be too slow for it."""
+        """Return whether Newton's method applies; some kernels may be predicted to be too slow."""
         return self._layout is not None
 
     # Most programs are asked by one way only, and some for violations alone.
@@ -260,9 +260,9 @@ class ConicProgram:
         )
 
     def prices(self, center: Array) -> Array | None:
-        """What a unit of the right side of each row is worth at the optimum; None if not found.
+        """Return the prices of the rows' right sides at the optimum; None if not found.
 
-        Zero of rows that do not bind.
+        A price is the change of the optimum per unit, and zero for rows that do not bind.
 
         Parameters
         ----------

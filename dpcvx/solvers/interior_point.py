@@ -131,7 +131,7 @@ def first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | 
 
 
 def _bent(upper: sp.csc_array) -> bool:
-    """Return whether a matrix, of which this is the upper triangle, has a negative eigenvalue."""
+    """Return whether the matrix with this upper triangle has a negative eigenvalue."""
     if upper.shape[0] > _LARGEST_BENT:
         return False
     values = np.linalg.eigvalsh(upper.toarray(), UPLO="U")

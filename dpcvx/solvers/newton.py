@@ -2,9 +2,9 @@
 
 Every inequality and every cone is one convex function with one multiplier. From the projection onto
 the equalities, steps solve the conditions of optimality of the functions that seem active, with one
-factor of a fixed pattern each. Where these do not end, augmented Lagrangians with growing penalties
-do, which are convex, so that a line search leads to their minimizers from anywhere. No answer that
-is not certified leaves: it is the interior point's then (`dpcvx.solvers.conic`).
+factor of a fixed pattern each. If these do not end, augmented Lagrangians with growing penalties
+do. They are convex, so a line search leads to their minimizers from any point. Without a certified
+answer, the interior point takes over (`dpcvx.solvers.conic`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Newton:
     no function above 1e-10: relative to the numbers of x, or of the function, where these are below
     1, and to a thousandth of the latter where they are above 1000.
 
-    Answers depend on the arguments alone. What follows from the weights is kept for the last ones.
+    Answers depend on the arguments alone. Results that follow from the weights are stored for the
+    last weights.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class _Fixed(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What weights and points are turned into, one below the other where shapes are equal.
+    """Work arrays for weights and points, one below the other if shapes are equal.
 
     Attributes
     ----------
@@ -471,8 +471,8 @@ def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
 def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
     """Newton's steps from u, which is evaluated; whether the answer, there, is certified.
 
-    With it the gap, the objective above that of the start, and the violation. Where the first step
-    breaks more than was broken by more than this leeway, it is taken again. (For constants that are
+    With it the gap, the objective above that of the start, and the violation. If the first step
+    increases the violation by more than this leeway, it is taken again. (For constants that are
     whole numbers, or true or false, numba would compile the function anew.)
     """
     pairs, columns, blocks = fixed.pairs, fixed.columns, fixed.blocks
@@ -661,7 +661,7 @@ class CompiledKernel:
 
 
 def _joined(arrays: Any) -> tuple[Any, Any]:
-    """Where each of them begins, and all behind each other."""
+    """Return the offsets of the arrays, and their concatenation."""
     return np.cumsum([0, *(a.size for a in arrays)]), np.concatenate(arrays)
 
 

@@ -7,9 +7,10 @@ A row :math:`s = d - C u \ge 0`, or a cone :math:`s_0 \ge |\bar s|` of such rows
           \varphi'' = (\bar C' \bar C - (C_0 - J)(C_0 - J)') / |\bar s|
 
 the matrix :math:`H + \sum_i \lambda_i \varphi_i'' + \sum_i \sigma_i J_i J_i'` has a pattern of its
-own for every program: it is ordered once, and where every product goes is written down.
+own for every program: it is ordered once, and the slot of every product is stored.
 
-What Newton's method asks of an answer, when it gives up, and what comes back of every kernel.
+Rules of Newton's method: tolerances of an answer, limits of the search, and the result of every
+kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _TAKEN_APART = 4
 
 @dataclass(frozen=True, eq=False)
 class NewtonLayout:
-    """``x = x0 + Z u`` with functions of u, in the order in which H is factored.
+    """Affine map ``x = x0 + Z u`` with functions of u, in the order that H is factored in.
 
     "Pairs" are a function and a column that it depends on, function by function; "entries" are a
     row and a pair; "products" two pairs of one function.
@@ -230,7 +231,7 @@ def _functions(found: Substituted, cones: Cones) -> tuple[sp.csr_array, Array, I
 
 
 def _starts(sizes: Index) -> Index:
-    """Where runs of these lengths begin, and where the last one ends."""
+    """Return the offsets of runs of these lengths, and the end of the last one."""
     return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes, dtype=np.intp)])
 
 
@@ -247,7 +248,7 @@ def _factored(pattern: sp.csc_array) -> tuple[Index, Index, Index]:
 
 
 def _parents(lp: Index, li: Index) -> Index:
-    """Of every column the first row below its diagonal, or -1."""
+    """Return the first row below the diagonal of every column, or -1."""
     filled = np.diff(lp) > 0
     parent = np.full(lp.size - 1, -1, dtype=np.intp)
     parent[filled] = li[lp[:-1][filled]]
@@ -360,7 +361,7 @@ class Rules(NamedTuple):
 
     @property
     def measures(self) -> tuple[float, float, float, float, float]:
-        """Return what an answer must reach, and the penalty of the first stage."""
+        """Return the tolerances of an answer, and the penalty of the first stage."""
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     def room(self, budget: int) -> float:
@@ -387,7 +388,7 @@ RULES = Rules()
 
 
 class Point(NamedTuple):
-    """Where the method ended."""
+    """Point that ended the method, with its certificate."""
 
     x: Array  # shape (n,)
     gap: float  # bound of how far the objective is above the least one, but for violations

@@ -120,8 +120,8 @@ class PlainKernel:
         """Newton's steps from u; an answer is told by u, in place of x.
 
         The first stage begins with multipliers that functions have alone, so that cones bend its
-        first step. Where this step breaks more than was broken, functions stand in each other's
-        way: it is taken again without those that it would have pulled inwards.
+        first step. If this step increases the violation, functions stand in each other's way: it is
+        taken again without those that it would have pulled inwards.
         """
         columns, p = self._layout.columns, self._layout.size
         of_pair, before = self._of_pair, math.inf
@@ -360,7 +360,7 @@ def _numbers(sizes: Index) -> Index:
 
 
 def _begin(sizes: Index) -> Index:
-    """Where runs of these lengths begin."""
+    """Return the offsets of runs of these lengths."""
     return np.cumsum(sizes) - sizes
 
 

@@ -97,7 +97,7 @@ def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _violation(cones: Cones, left: Array, kept: NDArray[np.bool_]) -> float:
-    """Return how far the rows that are left out are from their cones."""
+    """Return the distance of the omitted rows from their cones."""
     tested = replace(_cones(cones, ~kept), exp=0, power=(), power_nd=())
     worst = ConeTest(tested)(left[~kept])
     assert worst is not None

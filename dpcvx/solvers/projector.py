@@ -51,7 +51,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """Where a point may lie: a box, and balls around 0 of some of its components.
+    """Set that contains a point: bounds, and balls around 0 of some of its components.
 
     Attributes
     ----------
@@ -177,10 +177,10 @@ class Projector:
         return Projection(x, answer.outcome, error)
 
     def slope(self, start: Array, reach: float) -> float:
-        r"""Return about how large a slope of r is at points of W so far from a start.
+        r"""Return the approximate size of a slope of r at points of W so far from a start.
 
-        Those of kinks, where r is a sum over entries; else those at a few points, by the steps
-        :math:`w g` with which the proximal operator of a small weight w moves them.
+        If r is a sum over entries, slopes are those at its kinks. Otherwise, they are those at a
+        few points, from the steps :math:`w g` of the proximal operator with a small weight w.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Projector:
 
     @property
     def stretch(self) -> float:
-        """Return how far answers of `steady` move, in the D-norm, per unit that v moves."""
+        """Return the largest movement of answers of `steady`, in the D-norm, per unit of v."""
         return 1.0 if self._conic is None else STRETCH
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
@@ -305,7 +305,7 @@ class Projector:
         return Extent(lower, upper, tuple(balls))
 
     def violation(self, x: Array) -> float:
-        """How far x violates W: the largest violated row, or distance where rows do not tell."""
+        """Return the violation of W: the largest of a row, or the distance if rows have no test."""
         ones = np.ones(self.n)
         worst = [
             np.max(np.abs(x[own] - closed_form(x[own], ones[own])), initial=0.0)

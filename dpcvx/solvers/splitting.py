@@ -10,7 +10,7 @@ searched by Douglas-Rachford splitting. In coordinates :math:`\xi = D^{1/2} x`, 
         h = \tfrac12 \|\xi - D^{1/2} v\|^2 + \iota_K(s) \\
     \sigma &\leftarrow \sigma + \alpha (w - y), \qquad 0 < \alpha < 2
 
-from a public start. What is returned is the mean of :math:`w_\xi` over the last steps.
+from a public start. The result is the mean of :math:`w_\xi` over the last steps.
 
 *Why it moves little with v.* Run it for v and v' with :math:`\delta = D^{1/2} (v - v')`, and write
 :math:`\Delta` for differences. Resolvents are firmly nonexpansive, so that

@@ -85,7 +85,7 @@ class Minimization:
 
     @property
     def stretch(self) -> float:
-        """Return how far the end moves per unit that the gradient moves."""
+        """Return the largest movement of the end point per unit that the gradient moves."""
         q = (self.L - self.m) / (self.L + self.D)
         return (1 - q**self.steps) / (self.m + self.D)
 
@@ -133,8 +133,9 @@ class CertifiedSearch:
 
     .. math:: l (y - x) + \nabla F(x) - \nabla F(y) \in \nabla F(x) + \partial r(x) + N_W(x)
 
-    with :math:`F = f + \tfrac w2 \|x - c\|^2`: an element of the subdifferential at x. Where the
-    whole is m-strongly convex, x is at most its norm over m away from the minimizer.
+    with :math:`F = f + \tfrac w2 \|x - c\|^2`: an element of the subdifferential at x. If the whole
+    is m-strongly convex, the distance of x from the minimizer is at most the residual's norm over
+    m.
 
     Attributes
     ----------
