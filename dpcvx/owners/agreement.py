@@ -1,4 +1,4 @@
-"""What an owner makes of an offer: checked, derived and priced by itself, or refused by a code."""
+"""An owner's own check of an offer: it derives and prices all, or refuses the offer by a code."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ class Agreement:
 
 
 def _partners(noise: Calibrated | None) -> str:
-    """Of how many others the noise is protection, whatever they pool."""
+    """Return a text on the others that the noise protects against, even if they collude."""
     split = None if noise is None else noise.split
     return "all others" if split is None else f"any {plural(split.max_colluders, 'other')}"
 
 
 def _shown_noise(offer: Offer) -> dict[str, str]:
-    """What the document says of noise that is split, in a row of its own; none without it."""
+    """Return the row of the document on distributed noise; empty without such noise."""
     noise = offer.noise
     split = None if noise is None else noise.split
     if noise is None or split is None:
@@ -358,7 +358,7 @@ def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
 
 
 def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
-    """Whether noise is what `dpcvx.privacy.split_noise` has a proof for, on the grid of the sum."""
+    """Return whether `dpcvx.privacy.split_noise` has a proof for this noise, on the sum's grid."""
     secret, sharing = offer.algorithm.requirements.secret, getattr(offer.algorithm, "sharing", None)
     parties = len(offer.parts)
     return (
@@ -375,9 +375,9 @@ def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
 def _check_document(offer: Offer) -> None:
     """Refuse a common document that asks of others what the guarantee of this owner rules out.
 
-    What the sum of all participants less the colluders hides rests on the noise of the others. So
-    every line has the noise that the offer has: the same part of it, of the same kind, that falls
-    alike.
+    The protection by the sum of all participants less the colluders rests on the noise of the
+    others. So every line must have the offer's noise: the same part of it, of the same kind, with
+    the same decay.
     """
     if not sums_in_secret(offer.algorithm):
         if offer.lines:
@@ -444,8 +444,9 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
 def _run(offer: Offer) -> str:
     """The name of the run, if another run of the same plan may not release the same values again.
 
-    In secret sums, values are hidden by the noise of all participants. The same values in two
-    sums, of which one participant sends another value in the second, would show that one alone.
+    In secret sums, values are hidden by the noise of all participants. If the same values entered
+    two sums, and one participant sent another value in the second, the difference would show that
+    participant alone.
     """
     return offer.run if sums_in_secret(offer.algorithm) else ""
 

@@ -60,7 +60,7 @@ class Gone(ConnectionError):
 
 
 class Hub(Protocol):
-    """What carries frames to owners and back."""
+    """Transport of frames to owners and back."""
 
     def gather(self) -> None:
         """Wait for all owners.

@@ -1,4 +1,4 @@
-"""Files on disk: a coordinator's log, and what lies beside an owner's ledger.
+"""Files on disk: a coordinator's log, and the files beside an owner's ledger.
 
 A coordinator's log has what owners replied, so that a run can resume.
 
@@ -7,10 +7,10 @@ for every question about iterates, each on disk before the server side takes it,
 `Parted` for owners that have heard so. A part of a frame at the end, which a process that died
 left, is removed.
 
-What lies beside an owner's ledger: its last offer, how its last run ended, and its own log.
+Files beside an owner's ledger have its last offer, the end of its last run, and its own log.
 
-Of a ledger ``spent.jsonl`` they are ``spent.jsonl.offer.dpx`` and so on. All are for the owner
-alone to read; what is in ``offer`` and ``final`` others have seen as well.
+Their names are ``spent.jsonl.offer.dpx`` and so on, for a ledger ``spent.jsonl``. All are for the
+owner alone to read; others have seen the contents of ``offer`` and ``final`` as well.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class CoordinatorLog:
         self._write(begun)
 
     def add(self, found: Exchange | Answers | Ended | Parted) -> None:
-        """What owners said; on disk when this returns."""
+        """Add messages of owners to the log; they are on disk when this returns."""
         self._take(found)
         self._write(found)
 
@@ -161,7 +161,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 @dataclass(frozen=True, eq=False)
 class OwnResult:
-    """What an owner has in the end, its local variables among it; its repr shows no values.
+    """Result of a run at an owner, with its local variables; its repr shows no values.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class OwnResult:
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """How a run ended at an owner."""
+    """End of a run at an owner."""
 
     fingerprint: str  # of the owner's part of the plan, as the ledger has it
     end: End  # what the coordinator said
@@ -207,7 +207,7 @@ class OwnerFiles:
         self._ledger = ledger
 
     def path(self, what: str) -> Path:
-        """Of one of the files."""
+        """Return the path of a file beside the ledger."""
         return self._ledger.with_name(f"{self._ledger.name}.{what}")
 
     def note(self, text: str) -> None:
@@ -240,7 +240,7 @@ class OwnerFiles:
 
     @property
     def lines(self) -> int:
-        """How many lines the ledger had when something last left: an older copy has fewer."""
+        """Number of the ledger's lines at the last release: an older copy has fewer."""
         try:
             return int(self.path("seen").read_bytes() or 0)
         except FileNotFoundError:

@@ -211,7 +211,7 @@ def peer_name(certificate: dict[str, Any] | None) -> str:
 
 
 def unvouched(error: Exception) -> str:
-    """What speaks against the certificate at the other end; empty if it is not why this failed."""
+    """Return the fault of the other end's certificate; empty if the error has another cause."""
     return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else ""
 
 

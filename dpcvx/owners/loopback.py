@@ -138,7 +138,7 @@ class LoopbackOwners(Remote):
 def policies_of(
     plan: Terms, place: Path, data: Mapping[Private | str, Sealed] | None = None
 ) -> Sequence[Policy]:
-    """What each agent's owner would write down: the model's own words, and the plan's budget.
+    """Return a policy for each agent's owner, from the model's declarations and the plan's budget.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@ r"""Secret sums between owners, by pairwise masks that cancel in the sum.
 
 Owner i has an X25519 key, whose public part is signed by its certificate's key, together with the
 digest of the common document that the owner accepted; see `dpcvx.owners.offers.document_of`. With
-every other owner j it shares a secret, of which both derive the same words for each direction and
+every other owner j it shares a secret. Both derive from it the same words for each direction and
 round,
 
 .. math:: r_{ij} = \text{ChaCha20}(\text{HKDF}(\text{X25519}(i, j), \text{document}, i \to j), t),

@@ -273,7 +273,7 @@ def _question(message: Question, n: int, parties: int) -> bool:
 
 
 def _in_whole(message: AtPoint, n: int) -> bool:
-    """Whether a question names as many places in the vector of all agents as there are numbers."""
+    """Return whether a query names one position in the joint vector per number, all distinct."""
     place = message.place
     if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
         return False

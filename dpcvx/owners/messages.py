@@ -1,4 +1,4 @@
-"""What coordinator and owners say to each other, and why they refuse; see `dpcvx.owners.records`.
+"""Messages and refusals between coordinator and owners; see `dpcvx.owners.records`.
 
 =============  ===========  ====================================================================
 message        from         answered by
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """What an owner is asked to take part in. Public.
+    """Request to an owner to take part in a run. Public.
 
     With secret sums, the fields that are not one agent's own are the common document of the run;
     see `dpcvx.owners.offers.document_of`.
@@ -177,7 +177,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class AgentReply:
-    """What the agent's turn gave; see `dpcvx.run.worker.Reply`."""
+    """Reply of the agent after a local update; see `dpcvx.run.worker.Reply`."""
 
     run: str
     t: int
@@ -213,7 +213,7 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class FinalAccount:
-    """What the agent hands over at the end."""
+    """Final account of the agent for the coordinator."""
 
     run: str
     answer: Answer  # shared components

@@ -1,8 +1,9 @@
 """Owners as sites of NVIDIA FLARE, ``dpcvx[nvflare]``: two installed classes, no code in jobs.
 
-A job names `OwnerSite` and `Rounds`, and says nothing else. What a site takes part in is in its own
-``local/owner.toml``; the server's model is its own ``local/model.py``. The site of the agent
-``zone 1`` is called ``zone_1``. Frames travel as auxiliary messages between the job's processes.
+A job names `OwnerSite` and `Rounds`, and says nothing else. A site's own ``local/owner.toml`` has
+the run that it takes part in; the server's model is its own ``local/model.py``. The site of the
+agent ``zone 1`` is called ``zone_1``. Frames travel as auxiliary messages between the job's
+processes.
 """
 
 from __future__ import annotations

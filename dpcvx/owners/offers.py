@@ -1,4 +1,4 @@
-"""What a coordinator asks of every owner, as public documents."""
+"""Requests of a coordinator to every owner, as public documents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What users write on either side: `RemoteOwners` at the coordinator, `Owner` at an owner.
+"""Classes for users on either side: `RemoteOwners` at the coordinator, `Owner` at an owner.
 
-What an owner sees of a run while it goes on.
+An owner also sees the progress of a run.
 """
 
 from __future__ import annotations
@@ -270,9 +270,9 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def telling(verbose: bool) -> Callable[[str], None]:
-    """Return what writes a line to standard error, or nothing.
+    """Return a function that writes a line to standard error, or does nothing.
 
-    What cannot be written costs no run.
+    A failure to write does not end the run.
     """
 
     def tell(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What an owner decides by itself, and no request can change.
+"""Decisions of an owner that no request can change.
 
 An owner's policy as it is written down, in ``owner.toml``; see docs/reference/owner_toml.md.
 """

@@ -1,7 +1,7 @@
 """The closed table of what may cross between owners: records by their names on the wire.
 
-A name stands for one class with the fields that it has, in their order. Whoever changes either
-changes the format: raise the version in `dpcvx.owners.wire`.
+A name stands for one class with the fields that it has, in their order. A change of either changes
+the format: raise the version in `dpcvx.owners.wire`.
 
 Which methods can be run between owners, and why others cannot.
 """

@@ -272,7 +272,7 @@ class Session:
         return self._word()
 
     def settled(self) -> bool:
-        """Whether the last run in the ledger has ended here, and all that is due of it is kept."""
+        """Return whether the last run in the ledger has ended here, and its results are stored."""
         if self._ending is None:
             self._take(self._kept.ending())
         return self._ending is not None and self._agreed is None

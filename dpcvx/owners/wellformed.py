@@ -1,10 +1,10 @@
-"""Whether a program that came as bytes is one that the compiler could have made.
+"""Checks that a program received as bytes is one that the compiler could have made.
 
 Everything that sensitivities are derived from rests on it: matrices of the right shapes, every
 atom named once per combination and defined before it is used, arguments and static data of the
 kinds that its rule knows. The types of all fields were checked when the program was read.
 
-Whether what came from elsewhere is made of numbers that can be computed with.
+Values from elsewhere are checked to be numbers that can be computed with.
 """
 
 from __future__ import annotations

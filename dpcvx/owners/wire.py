@@ -10,7 +10,7 @@ offset  bytes  what
 8       8      length of all arrays together, unsigned, little-endian
 16      32     BLAKE2b digest of the sixteen bytes before it, the tree and the arrays
 48             the tree, JSON in UTF-8
-               the arrays, little-endian, in the order in which the tree names them
+               the arrays, little-endian, in the order of their names in the tree
 ======  =====  ==========================================================================
 
 In the tree numbers, texts, true, false and null stand for themselves. All else is a list that
@@ -20,7 +20,7 @@ indptr]`` and ``"csc"`` sparse matrices, ``["float", "nan"]`` numbers that JSON 
 ``["slice", start, stop, step]``, ``["rule", name]`` an atom, ``["outcome", name]`` how a solve
 ended; any other kind is a record by its name in `RECORDS`, with its fields in their order.
 
-What is not in that table can be neither written nor read, and every field of a record must be of
+A kind that is not in that table can be neither written nor read. Every field of a record must be of
 the type that the record declares.
 """
 
@@ -351,7 +351,7 @@ class _NoGraphs:
     """For networkx, which methods import for the type checker alone: no frame has a graph of it."""
 
     class Graph:
-        """Of no value."""
+        """Nodes of no value."""
 
 
 Check = Callable[[Any], bool]
