@@ -1,15 +1,16 @@
 r"""Empirical lower bounds of epsilon: what an attacker with the worst neighbors can tell.
 
 A mechanism or a whole method is run many times on data and on a neighbor's data. Every run gets
-scores; a threshold on a score is a test of which data were used, and its error rates bound epsilon
-from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct implementation stays
-below what its ledger says; one with too little noise does not, given enough runs.
+scores. A threshold on a score is a test of the data that were used, and its error rates bound
+epsilon from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct
+implementation stays below what its ledger says; one with too little noise does not, given enough
+runs.
 
 Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
 Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
-between agents, where shared noise does. Where only the last iterate leaves, the score is how far
-it lies in the direction in which the change of the data moves it. Where noise is split over agents,
-the attacker is a coalition: it knows what its members sent, and the sum of all others' terms.
+between agents, where shared noise does. If only the last iterate is released, the score is its
+component in the direction that the change of the data moves it. If noise is split over agents, the
+attacker is a coalition: it knows its members' messages, and the sum of all others' terms.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _BY_CHANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a release was computed from. Not private.
+    """Exact and released values of one release. Not private.
 
     Attributes
     ----------
@@ -138,8 +138,8 @@ class ObservedGate(PrivacyGate):
     def minimize(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
         """See `PrivacyGate`.
 
-        What is compared is the exact gradient at what left, and beside it, as what an attacker
-        sees, the gradient plus the linear term that was drawn: it decides what leaves.
+        The check compares exact gradients at the released point. The attacker's view beside it is
+        the gradient plus the linear term that was drawn: it determines the release.
         """
         drawn = np.zeros((self.count, perturbed.size))
 
@@ -169,7 +169,7 @@ class ObservedGate(PrivacyGate):
 
 
 def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None, Grid | None]:
-    """Entry and grid by which gradients are held against the linear term that hides them."""
+    """Return the entry and grid to compare gradients with the linear term that hides them."""
     term = None if noise is None else noise.linear
     if term is None or charge.entry is None or charge.grid is None:
         return charge.entry, charge.grid
@@ -180,7 +180,7 @@ def _as_gradient(charge: Charge, noise: Calibrated | None) -> tuple[Entry | None
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What one agent released in a run, and was charged for it."""
+    """Releases of one agent in a run, with its charges for them."""
 
     seen: Sequence[Observation]
     account: Account
@@ -189,7 +189,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class AgentCheck:
-    """What `check` found for one agent.
+    """Findings of `check` for one agent.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ class SensitivityCheck:
 
     @property
     def vacuous(self) -> tuple[str, ...]:
-        """Agents of which nothing differed between the neighbors, so that nothing was tested.
+        """Agents without any difference between the neighbors, so that nothing was tested.
 
         Those that had nothing to release are not among them, unless there are no others.
         """
@@ -415,7 +415,7 @@ def _independent(
     other: list[Sealed],
     faults: list[str],
 ) -> bool:
-    """Whether the plan says that the gradient does not depend on the data; held against it."""
+    """Return whether the plan claims that the gradient ignores the data; add a fault if untrue."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
@@ -458,7 +458,7 @@ def neighboring_sources(
 
 
 def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sealed]:
-    """Sources of a neighbor's data on which the agent's certificate should be nearly tight."""
+    """Return sources of a neighbor's data that should make the agent's certificate nearly tight."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         raise PrivacyError(
@@ -638,7 +638,7 @@ def _rows_changed(spec: PrivateSpec, one: Data, other: Data) -> NDArray[np.intp]
 
 
 def _compared(spec: PrivateSpec, one: Data, other: Data) -> tuple[Array, Array]:
-    """As arrays; of sparse matrices the rows in which they differ, all others are alike."""
+    """Return both data as arrays; of sparse matrices only rows that differ, or a single row."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return spec.shaped(one), spec.shaped(other)
     moved = changed_rows(one, other)

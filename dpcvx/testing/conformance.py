@@ -63,7 +63,7 @@ class MethodCheck:
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What came of a suite.
+    """Result of a suite of checks on a method.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Small problems with made-up private data, on which methods are tried."""
+"""Small problems with made-up private data, to try methods on."""
 
 from __future__ import annotations
 

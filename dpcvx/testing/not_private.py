@@ -136,7 +136,7 @@ def own_programs(
     program: Program,
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
 ) -> list[ConeData | None]:
-    """What every agent solves for itself, data included; None for those with nothing to decide.
+    """Return every agent's own program, data included; None for those with nothing to decide.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def violation(
     """Return by how much the true data break a constraint that contains them, at most; 0 if none.
 
     Not private. As cvxpy's ``constraint.violation()``, the largest of all agents, at their own
-    vectors. What a decision misses at a price counts.
+    vectors. Slack that a decision pays for counts too.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every method promises, each as a function that raises where a promise is broken."""
+"""Promises of every method, each as a function that raises if a promise is broken."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Trial:
         return self._build()
 
     def plan(self, method: Algorithm[Any, Any], mechanism: Asked, rounds: int = _ROUNDS) -> Terms:
-        """Of a method, private unless there is no mechanism; after what it learns by, so long."""
+        """Return a plan of a method, private if given a mechanism, with `rounds` after learning."""
         asked = Request(
             algorithm=method,
             mechanism=mechanism,
@@ -83,7 +83,7 @@ class Trial:
 
     @cached_property
     def result(self) -> Result:
-        """Of a run of that plan with seed 3."""
+        """Result of a run of the noisy plan with seed 3."""
         return ran(self.noisy, seed=3)
 
     @cached_property
@@ -243,7 +243,7 @@ def lives_anywhere(trial: Trial) -> None:
 
 
 def takes_turns_in_a_batch(trial: Trial) -> None:
-    """What `batched` says: next to a run in threads, in which agents take turns one by one."""
+    """Check `batched`: a batch gives the bits of a run in threads, one agent at a time."""
     for mechanism in ("gaussian", "laplace"):
         plan = trial.plan(trial.method, mechanism)
         _require(

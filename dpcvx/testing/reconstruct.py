@@ -1,9 +1,9 @@
-r"""What an observer of everything that leaves learns about the data.
+r"""Reconstruction attack: the data as an observer of all releases can estimate them.
 
-Where gradients are affine in the data, ``grad f = h(x) + J d``, and leave at points x that
-everybody can compute, an observer takes the public part h(x) off. Where points leave after a step,
-``c - eta grad f(x)``, the gradient follows from them. What is left is ``J d`` plus noise, once in
-every release, and weighted least squares over all of them gives
+If gradients are affine in the data, ``grad f = h(x) + J d``, and are released at points x that
+everybody can compute, an observer subtracts the public part h(x). If points are released after a
+step, ``c - eta grad f(x)``, the gradient follows from them. The rest is ``J d`` plus noise, once
+in every release, and weighted least squares over all of them gives
 
 .. math:: \hat d = \arg\min_d \sum_t \| (g_t - h(x_t) - J d)_{M_t} \|^2 / s_t^2
 
@@ -57,7 +57,7 @@ _TOLD = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """What was learned about one private object.
+    """Estimate of one private object.
 
     Attributes
     ----------
@@ -90,9 +90,9 @@ class Guess:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction:
-    """What an observer of all releases of a run learned; ``found["load"]`` is the estimate.
+    """Reconstruction of the data from all releases of a run; ``found["load"]`` is the estimate.
 
-    It follows from what left, and costs nothing more. How far it is from the data is not public.
+    It is post-processing of released values. Its distance from the data is not public.
 
     Attributes
     ----------
@@ -166,9 +166,9 @@ def _ends(values: Array) -> str:
 
 @frameless
 def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruction:
-    """What an observer of everything that left learns about the data: the agents' worst enemy.
+    """Reconstruct the private data from a transcript, as the strongest observer could.
 
-    For plans with ``release="once"``, and for methods in which gradients leave, or points after a
+    For plans with ``release="once"``, and for methods that release gradients, or points after a
     step along one; with noise, or without (``mechanism=None``). Gradients have to be affine in the
     data. No gradient follows from the end of a local search, which limits may have cut, nor from
     steps that begin at a secret point: such plans are refused, and ``dp.audit`` attacks them.
@@ -218,7 +218,7 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
 
 
 def _affine(agent: AgentPlan) -> Sensitivity:
-    """What is known of an agent's gradient, which has to be affine in its data, and to leave."""
+    """Return the sensitivity of an agent's gradient; refuse one not affine or not released."""
     known = agent.sensitivity or agent.program.sensitivity()
     if not known.constant:
         raise ModelError(
@@ -276,7 +276,7 @@ def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[G
 
 
 def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
-    """The gradient that left, and the point at which it was taken."""
+    """Return the gradient that a release shows, and the point where it was taken."""
     query = one.query
     assert isinstance(query, _TELLING)
     if not one.public:
@@ -296,7 +296,7 @@ def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
 
 
 def _variance(agent: AgentPlan, known: Sensitivity, one: Seen) -> float:
-    """Of the noise in one component of a gradient."""
+    """Return the variance of the noise in one component of a gradient."""
     if agent.noise is None:
         return 0.0
     noise, moved = agent.noise.at(one.round, one.step), _moved(one.query)
@@ -328,6 +328,6 @@ def _guesses(
 
 
 def _nothing(agent: AgentPlan, specs: Sequence[PrivateSpec]) -> list[Guess]:
-    """Where nothing that leaves depends on the data."""
+    """Return guesses of zero with infinite spread: no release depends on the data."""
     flat = [np.zeros(spec.size) for spec in specs]
     return _guesses(agent, specs, flat, np.full(sum(spec.size for spec in specs), np.inf))

@@ -1,4 +1,4 @@
-"""What an attacker sees of one run, and what error rates of its tests say of epsilon."""
+"""View of an attacker on one run, and the bounds of epsilon from error rates of its tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ratio = Callable[[Array, Array, Array, float], float]
 
 @dataclass(frozen=True, eq=False)
 class ObserverView:
-    """What is seen of a run, with what each of two data sets would have answered without noise.
+    """View of a run, with the answers of each of two data sets without noise.
 
     Attributes
     ----------

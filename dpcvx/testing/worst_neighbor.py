@@ -94,7 +94,7 @@ def gradient_gap(
 
 
 def _points(n: int) -> list[Array]:
-    """Where gradients are compared."""
+    """Return the points for comparisons of gradients."""
     return [np.zeros(n), np.sin(1.0 + np.arange(n))]
 
 

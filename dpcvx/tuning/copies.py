@@ -58,9 +58,9 @@ class Copy:
     guess: float  # gap of the optimum for the proxy data; likewise
 
     def gap(self, solution: Solution, paid: float = 0.0) -> float:
-        """Return how far a solution is above the optimum, with what it pays for what it misses.
+        """Return the gap of a solution to the optimum, with the price of its constraint slack.
 
-        Where the optimum is not known: above the initial point.
+        If the optimum is unknown, the gap is to the initial point.
         """
         return self.judge(solution) + paid - self.judge.base
 
@@ -129,7 +129,7 @@ class Copies:
         return [c for (_, times), c in self._made.items() if times == 1] or [self(0)]
 
     def reference(self, values: list[float]) -> float:
-        """What gaps are measured from: zero, or the lowest gap where the optimum is not known."""
+        """Return the reference of gaps: zero, or the lowest gap if the optimum is unknown."""
         return 0.0 if self.judge.optimum is not None else min([*values, self.start, self.guess])
 
     @property
@@ -227,7 +227,7 @@ def _jittered(
 
 @dataclass(frozen=True)
 class Crossing:
-    """At which multiple of the assumed error a plan and the proxy's optimum change places.
+    """Multiple of the assumed error where a plan and the optimum for the proxy are equally good.
 
     Attributes
     ----------
@@ -256,7 +256,7 @@ class Crossing:
 def crossing(
     copies: Copies, gap_of: Callable[[Copy, int], float], gaps: Sequence[float]
 ) -> Crossing:
-    """Where a plan and the optimum for the proxy change places, on a few copies each.
+    """Return the crossing of a plan and the optimum for the proxy, from a few copies each.
 
     Parameters
     ----------

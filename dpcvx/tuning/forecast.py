@@ -1,4 +1,4 @@
-"""What a plan is worth: runs of it on copies of public proxy data, judged as searches judge."""
+"""Predicted accuracy of a plan: runs on copies of public proxy data, judged as in searches."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _percent(share: float) -> str:
 
 
 def not_simulated(remarks: str) -> Forecast:
-    """The forecast of a plan for whose runs there was no time."""
+    """Return the forecast of a plan without simulated runs, for lack of time."""
     return Forecast(
         remarks=remarks, unsimulated="Not simulated; call plan.forecast(time_limit=60)."
     )

@@ -1,4 +1,4 @@
-"""What an answer is worth on stand-in data: at one point for all, within everybody's sets."""
+"""Utility of a solution on public proxy data: at one point for all, within everybody's sets."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def values_kept(problem: Declaration) -> Iterator[None]:
 
 
 class Judge:
-    """The sum of the objectives on stand-in data, at the point that a run gives to everybody.
+    """Sum of the objectives on public proxy data, at the point that a run gives to everybody.
 
-    That is the closest point at which all agree and every constraint holds: agents' own copies can
+    That is the closest point where all agree and every constraint holds: agents' own copies can
     lie below the optimum, for they do not agree. Overwrites ``variable.value``; see `values_kept`.
 
     Parameters
@@ -113,7 +113,7 @@ class Judge:
         return math.inf if math.isnan(value) else value
 
     def breaks(self, solution: Solution, missed: Mapping[str, np.ndarray]) -> bool:
-        """Whether the stand-in breaks a constraint with private data, beyond what was paid for.
+        """Return whether proxy data break a constraint with private data, beyond its paid slack.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Judge:
 
     @property
     def idle(self) -> bool:
-        """Whether the public start is the optimum already, so that nothing can be told apart."""
+        """Return whether the initial point is already optimal, so that plans cannot be compared."""
         if self.optimum is None or math.isinf(self.start):
             return False
         return self.start - self.optimum <= _NEGLIGIBLE * max(abs(self.start), abs(self.optimum))
@@ -191,7 +191,7 @@ def _compiled(problem: Declaration) -> Program:
 
 
 def _common(solution: Solution) -> Solution | None:
-    """Where all agree and every public constraint holds; None if there is no such point."""
+    """Return the closest solution that all agree on within public constraints; None without any."""
     if not solution.finite:
         return None
     point = common_point(solution.program, solution.vectors)

@@ -1,4 +1,4 @@
-"""Plans ranked by what their answers are worth on stand-in data, and which of them to take."""
+"""Plans ranked by their solutions' utility on public proxy data, and the choice among them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _RETURNED = {
 
 @dataclass(frozen=True)
 class Candidate(Generic[P]):
-    """A plan, and what its answers are worth on stand-in data.
+    """Plan with the utility of its solutions on public proxy data.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Candidate(Generic[P]):
 
     @property
     def kept(self) -> str:
-        """How often private constraints are broken, and what is promised; empty without any."""
+        """Text on the rate of broken private constraints and its bound; empty without any."""
         promised = self.plan.violation_probability
         if promised is None:
             return ""
@@ -131,7 +131,7 @@ class Candidate(Generic[P]):
 
 @dataclass(frozen=True)
 class Ranking(Generic[P]):
-    """Plans under one total budget, in order of their gap on stand-in data.
+    """Plans under one total budget, in order of their gap on public proxy data.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ def searching(
 def _check_apart(
     problem: Declaration, request: SearchRequest, proxy: Mapping[Private | str, Sealed]
 ) -> None:
-    """Refuse stand-ins that are exactly what is expected: expectations would seem to be right."""
+    """Refuse proxy data that equal the prior mean: the prior would seem to be right."""
     known = expectations(problem, request.plans.prior)
     for name, agent in problem.named.items():
         for private, one in zip(agent.private, known.get(name, ()), strict=False):
@@ -398,7 +398,7 @@ BREAKING = "initial point, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
-    """Where answers are judged, in words."""
+    """Return a text on the point that solutions are judged at."""
     point = "at one point for all agents that lies in all their sets"
     return f"{point}, after every agent's own decision (result.recourse)" if recourse else point
 

@@ -1,4 +1,4 @@
-"""Settings tried on stand-in data: runs, successive halving, steps to better neighbors."""
+"""Settings tried on public proxy data: runs, successive halving, steps to better neighbors."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Search(Generic[P]):
         return list(best.values())
 
     def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
-        """The best setting of the ways of which many runs can be made at once."""
+        """Return the best setting among configurations whose runs can be simulated in batches."""
         copy, found = self.copies(0), list[PlanTrial[P]]()
         simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
@@ -246,7 +246,7 @@ class Search(Generic[P]):
         return pause
 
     def _near_default(self, ways: Sequence[Way]) -> list[Setting]:
-        """Where the plan's own choice is, if it is on one of these ways."""
+        """Return the default plan's own setting, if it is one of these configurations."""
         plan = self._default
         if plan is None:
             return []
@@ -308,9 +308,9 @@ class Search(Generic[P]):
         return entry.score
 
     def crossing(self, entry: PlanTrial[P]) -> Crossing | None:
-        """The error of the proxy at which its optimum and a plan change places.
+        """Return the crossing in the proxy's error of its optimum and a plan.
 
-        None if the time ends before that is known.
+        It is None if the time ends before that is known.
         """
 
         def gap_of(copy: Copy, k: int) -> float:
@@ -369,7 +369,7 @@ class Search(Generic[P]):
         return found
 
     def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
-        """Return whether there are so many runs, none of which took too long."""
+        """Return whether there are so many runs, and each ended in time."""
         while entry.runs < count:
             limit = self.passed + _SHARE
             try:

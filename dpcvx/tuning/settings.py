@@ -1,8 +1,7 @@
-"""The ways to spend a budget that are tried, and what each of them can be varied by.
+"""Configurations to spend a budget that a search tries, and the variations of each.
 
-What a search on stand-in data is asked: its budget, its stand-ins, its time.
-
-Plans under trial, and their runs on stand-in data so far.
+A search request has a budget, public proxy data and a time limit. Trials are plans with their runs
+on public proxy data so far.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Way:
 
     @property
     def first(self) -> Setting:
-        """Where trying it begins: with what the plan chooses."""
+        """First setting to try: the plan's own choice."""
         return Setting(self, self.algorithm.fixed_rounds or _FIRST[self.release])
 
 
@@ -241,10 +240,10 @@ def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
 def lengthened(
     setting: Setting, chosen: Algorithm[Any, Any], whole: Algorithm[Any, Any]
 ) -> Setting:
-    """With steps as many times as long, and penalties as many times as low, as a clip is small.
+    """Return the setting with longer steps and lower penalties, in proportion to its small clip.
 
-    What most records contribute is then clipped by as much, so that noise moves answers as far as
-    before, and the data further.
+    The clip shrinks most records' contributions by as much, so that noise moves solutions as far as
+    without the clip, and the data move them further.
 
     Parameters
     ----------
@@ -301,7 +300,7 @@ Planner = Callable[[Declaration, Request, Compiled | None], P]
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What a search is given, checked.
+    """Checked arguments of a search.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Many runs along sums of gradients at once, on public stand-ins: to search settings by.
+"""Many runs along sums of gradients at once, on public proxy data, to search for settings.
 
 They do what `FederatedGradient` does, with noise in floating point: nothing that they lead to may
 be released, and what they find is judged by runs of the plan.
@@ -152,7 +152,7 @@ class Simulation:
 
 
 def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
-    """Of one agent, at many points."""
+    """Return the evaluator of one agent's objective, at many points."""
     form, known = agent.program.form, agent.sensitivity
     assert known is not None
     read = read_sparse_too(form.private, sources)
@@ -161,7 +161,7 @@ def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
 
 
 def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
-    """Of all agents together, infinite where there is no answer."""
+    """Return the objectives' sum over agents at each point, infinite without a finite value."""
     total = sum((of.value(points[:, place]) for of, place in parts), np.zeros(len(points)))
     return np.where(np.isfinite(points).all(axis=1) & np.isfinite(total), total, np.inf)
 
@@ -202,7 +202,7 @@ def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
 
 
 def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Array:
-    """Of the kind of an agent's, with variance 1."""
+    """Return noise of the kind of an agent's, with variance 1."""
     u = uniform(shape[0] * shape[1], stream).reshape(shape) + 2.0**-54
     if agent.noise is None or agent.noise.mechanism.norm == 2:
         return ndtri(u)

@@ -77,7 +77,7 @@ def compare(
 
 @dataclass(frozen=True, repr=False)
 class Tuned(Ranking[P]):
-    """What a search on stand-in data found; see `Ranking` for the attributes."""
+    """Result of a search on public proxy data; see `Ranking` for the attributes."""
 
     def plan(self) -> P:
         """The chosen plan, with all its settings; the default one, where none does better.
@@ -109,7 +109,7 @@ _BLUE = "#0072B2"  # the first color of the style
 
 @dataclass(frozen=True, repr=False)
 class Tradeoff:
-    """Gaps on stand-in data against epsilon.
+    """Gaps on public proxy data against epsilon.
 
     Attributes
     ----------
@@ -163,8 +163,8 @@ class Tradeoff:
     def plot(self, ax: Axes | None = None) -> Figure:
         """Draw median and quartiles against epsilon, with no data at all and no noise as lines.
 
-        Where constraints contain private data, below it: the share of runs that break one, with
-        intervals that hold it with probability 0.95, and what is promised.
+        If constraints contain private data, a panel below shows the share of runs that break one,
+        with intervals that hold it with probability 0.95, and the promised bound.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Tradeoff:
         return figure_of(axes)
 
     def _draw_broken(self, axes: Axes, promised: float) -> None:
-        """How often private constraints were broken, with exact intervals."""
+        """Draw the share of runs that broke a private constraint, with exact intervals."""
         counts = zip(self.epsilons, self.gaps, self.broken, strict=True)
         for epsilon, gaps, broken in counts:
             if gaps:
