@@ -105,11 +105,13 @@ def choose(
         request, known = _method(problem, request, noisy, known)
         if request.mechanism is None and any(agent.private for agent in problem.agents):
             request = _without_noise(problem, given, request, known)
-        pure = with_perturbation(problem, known, given) if noisy and known is not None else None
-        if pure is not None and known is not None and not known.linear:
-            return _filled(replace(pure, release="each_step")), known
+        at_once = isinstance(request.algorithm, OneShot) and request.release == "each_step"
+        if noisy and known is not None and not known.linear and not at_once:
+            pure = with_perturbation(problem, known, given)
+            if pure is not None:
+                return _filled(replace(pure, release="each_step")), known
         if noisy and request.epsilon is not None and known is not None and not known.linear:
-            if given.release != "once" and _summable(known.program):
+            if given.release != "once" and _summable(known.program) and not at_once:
                 learned = with_learning(problem, known, _stepwise(problem, given, True))
             stepwise = learned or _drowned(problem, known, given, request)
             request, known = stepwise or (request, known)
@@ -123,7 +125,8 @@ def choose(
     settled = learned is not None or (named and request.release == "each_step")
     if noisy and request.epsilon is not None and not settled:
         known = known or study(problem)
-        if not named and request.release == "each_step":
+        assert request.algorithm is not None
+        if not named and request.release == "each_step" and not request.algorithm.fixed_rounds:
             steps = best_rounds(problem, known, request)
             clipped = None
             if steps is not None and steps.hides_clips:
@@ -165,6 +168,8 @@ def _method(
     once = noisy and known.releasable and request.release != "each_step"
     if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known
+    if convex and noisy and known.uniform and request.release != "once" and _plain(request):
+        return _one_gradient(request), known
     if convex and noisy and substitutes(problem, request):
         return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
@@ -173,6 +178,20 @@ def _method(
     if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
         _check_weights(known)
     return chosen, known
+
+
+def _plain(request: Selection) -> bool:
+    """Return whether one round is not against what the user asked for."""
+    return request.rounds in (None, 1) and request.scale is None and request.observer == "everyone"
+
+
+def _one_gradient(request: Selection) -> Selection:
+    """Return the request with one gradient, where it tells all that private data add."""
+    return replace(request, algorithm=OneShot(), release="each_step").chosen(
+        "algorithm",
+        "1 round: private data add a linear term to the objective, and one noisy gradient tells "
+        "that term; the server then solves the joint problem",
+    )
 
 
 def _proved_convex(program: Program) -> list[str]:

@@ -17,7 +17,6 @@ from ..plan.agent_plan import Agents, Compiled
 from ..plan.draft import Draft, before_noise, checked, declared_draft, make_terms, noisy_draft
 from ..plan.request import Choice, CompleteRequest, Request
 from ..plan.terms import Terms
-from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Once, Publication
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
@@ -163,7 +162,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     if noisy and isinstance(algorithm, FederatedGradient) and algorithm.sharing is None:
         why = in_secret(agents, public, draft.releases)
         selection = selection.chosen("sharing", why) if why else selection
-    steps = MomentsTerm not in draft.needs.queries and draft.needs.perturbed is None
+    steps = draft.needs.exact != "joint" and draft.needs.perturbed is None
     if noisy and not selection.forecast and steps:
         forecast = of_steps(agents, public, draft.releases)
         selection = replace(selection, forecast=forecast)

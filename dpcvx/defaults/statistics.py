@@ -14,6 +14,7 @@ from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.matrices import without_zeros
 from ..model.prior import Expectation
+from ..model.quadratic import curved
 from ..model.spec import PrivateSpec
 from ..plan.agent_plan import AgentPlan
 from ..privacy.mechanism import Calibrated
@@ -137,6 +138,12 @@ def publication(
         return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
     if not sensitivity.linear:
         found = moments(sensitivity, p)
+        if found is None and not any(curved(task.form) for task in sensitivity.records):
+            raise PrivacyError(
+                f"release='once' has no statistic for agent '{owner}': its private data multiply "
+                "each other. Leave release= out: they add a linear term to the objective, and "
+                "dp.OneShot() releases that once, as one noisy gradient."
+            )
         if found is None:
             added = has_intercept(sensitivity) and not sensitivity.clips
             raise PrivacyError(

@@ -28,7 +28,7 @@ from .matrices import (
     stretch,
 )
 from .normal_form import Atom, Combination, NormalForm, derived_once
-from .quadratic import Term, affine_view, bilinear, quadratic
+from .quadratic import Term, affine_view, bilinear, quadratic, straight
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,16 +275,6 @@ def _apart(form: NormalForm, u: Combination) -> bool:
     if u.F is None or None in views or not parts:
         return False
     return not np.isin(csr(u.F).indices, np.concatenate(parts)).any()
-
-
-def straight(form: NormalForm, atom: Atom) -> bool:
-    """Whether an atom is affine in x for all data: a product of which one factor has variables."""
-    if atom.rule.product is None:
-        return not form.reach(atom)[0]
-    moving = [u for u in atom.args if form.reach(replace(atom, args=(u,)))[0]]
-    return len(moving) <= 1 and all(
-        straight(form, form.atoms[j]) for u in moving for j, _ in u.terms
-    )
 
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:

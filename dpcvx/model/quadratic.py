@@ -7,7 +7,7 @@ quadratic in affine arguments, its second derivatives are constant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -191,7 +191,18 @@ def curved(form: NormalForm) -> list[int]:
         k
         for k, term in enumerate(terms(form))
         if all(form.reach(term.atom)) and bilinear(form, term) is None
+        if not straight(form, term.atom)
     ]
+
+
+def straight(form: NormalForm, atom: Atom) -> bool:
+    """Whether an atom is affine in x for all data: a product of which one factor has variables."""
+    if atom.rule.product is None:
+        return not form.reach(atom)[0]
+    moving = [u for u in atom.args if form.reach(replace(atom, args=(u,)))[0]]
+    return len(moving) <= 1 and all(
+        straight(form, form.atoms[j]) for u in moving for j, _ in u.terms
+    )
 
 
 @derived_once

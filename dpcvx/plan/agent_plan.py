@@ -18,7 +18,7 @@ from ..errors import PrivacyError
 from ..model.declaration import Declaration, Values
 from ..model.normal_form import NormalForm
 from ..model.prior import Expectation, Expectations
-from ..model.quadratic import is_quadratic_given_data
+from ..model.quadratic import curved, is_quadratic_given_data
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated
@@ -271,6 +271,12 @@ class Compiled:
     def constant(self) -> bool:
         """Return whether all gradients are affine in the data."""
         return all(s is None or s.constant for s in self.sensitivities.values())
+
+    @property
+    def uniform(self) -> bool:
+        """Return whether the private part of each gradient is the same at all points."""
+        pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
+        return all(s is None or (s.asserted is None and not curved(form)) for form, s in pairs)
 
     @property
     def linear(self) -> bool:

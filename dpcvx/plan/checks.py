@@ -22,7 +22,7 @@ from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.prior import Expectations
-from ..model.quadratic import is_quadratic_given_data
+from ..model.quadratic import curved, is_quadratic_given_data
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
@@ -243,6 +243,9 @@ def check_affine(
     for agent in agents:
         known, form = agent.sensitivity, agent.program.form
         if known is None or known.constant:
+            continue
+        # Private data add a linear term, of which one gradient tells all.
+        if known.asserted is None and not once and not curved(form):
             continue
         if bends and not noisy and not known.clips and is_quadratic_given_data(form):
             continue

@@ -48,10 +48,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.curvature import straight
 from ..model.matrices import has_entries
 from ..model.normal_form import Clip, NormalForm
-from ..model.quadratic import Term
+from ..model.quadratic import Term, straight
 from ..model.record_rows import RecordRows, record_rows
 from ..solvers.projector import Extent
 from .intervals import Unbounded, product

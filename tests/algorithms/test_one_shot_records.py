@@ -1,0 +1,124 @@
+"""Records that add a linear term to the objective: one noisy gradient tells all of it."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpcvx as dp
+from dpcvx.model.quadratic import curved
+
+N, D = 300, 4
+
+
+def features(seed=0):
+    X = np.random.default_rng(seed).normal(size=(N, D)) * [2, 1, 0.5, 0.3]
+    return X / np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
+
+
+def components(X=None, **settings):
+    """The two leading principal components of records, as a projection."""
+    X = features() if X is None else X
+    P = cp.Variable((D, D), PSD=True, name="P")
+    rows = dp.Private(X, name="X", adjacency=dp.Rows(1.0, **settings))
+    constraints = [cp.trace(P) == 2, np.eye(D) >> P]
+    return dp.Agent(cp.Maximize(cp.sum(cp.multiply(rows, rows @ P))), constraints, name="clinic")
+
+
+def direction(k=0, w=None, constraints=True):
+    """Labels and features of one person multiply each other, and the variables."""
+    X = features(k)
+    w = cp.Variable(D, name="w") if w is None else w
+    rows = dp.Rows(1.0, records=f"person {k}")
+    labels = dp.Private(np.sign(X @ [1, -1, 1, 0.5]), name=f"y{k}", adjacency=rows)
+    scores = dp.Private(X, name=f"X{k}", adjacency=rows) @ w
+    ball = [cp.norm(w) <= 1] if constraints else []
+    return dp.Agent(cp.Minimize(-cp.sum(cp.multiply(labels, scores))), ball, name=f"clinic {k}")
+
+
+def test_principal_components_are_found_by_one_release():
+    """One step along clipped gradients of the same budget gets less than half as far."""
+    plan = dp.Problem([components()]).plan(epsilon=1.0, delta=1e-6)
+    assert isinstance(plan.algorithm, dp.OneShot)
+    assert (plan.rounds, plan.release) == (1, "each_step")
+    moments = features().T @ features()
+    best = np.sort(np.linalg.eigvalsh(moments))[-2:].sum()
+    found = np.trace(moments @ plan.run(seed=1)["P"])
+    assert found > 0.95 * best
+    result = plan.run(seed=1)
+    (entry,) = result.ledger["clinic"].entries
+    assert (entry.released, entry.round) == ("gradient", 1)
+    assert dp.check_sensitivity(plan).passed
+
+
+def test_linear_costs_of_several_agents_are_summed():
+    w = cp.Variable(D, name="w")
+    plan = dp.Problem([direction(k, w) for k in range(3)]).plan(epsilon=1.0, delta=1e-6)
+    assert isinstance(plan.algorithm, dp.OneShot)
+    slope = sum(features(k).T @ np.sign(features(k) @ [1, -1, 1, 0.5]) for k in range(3))
+    assert slope @ plan.run(seed=2)["w"] > 0.95 * np.linalg.norm(slope)
+    assert dp.check_sensitivity(plan).passed
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_sensitivities_hold_over_neighbors_and_are_met(relation):
+    """One record moves the gradient, X'X, by at most what is charged, and some do by that."""
+    plan = dp.Problem([components(relation=relation)]).plan(epsilon=1.0, delta=1e-6)
+    charged = plan.agents[0].sensitivity.l2
+    rng, largest = np.random.default_rng(1), 0.0
+    for k in range(200):
+        old, new = rng.normal(size=(2, D))
+        old /= np.linalg.norm(old)
+        new = -old if k == 0 else new / np.linalg.norm(new)
+        if relation == "add_or_remove_one":
+            new = np.zeros(D)
+        largest = max(largest, np.linalg.norm(np.outer(old, old) - np.outer(new, new)))
+    assert largest <= charged
+    assert largest > 0.45 * charged
+
+
+def test_release_once_says_what_to_write():
+    with pytest.raises(dp.PrivacyError, match="Leave release= out"):
+        dp.Problem([components()]).plan(epsilon=1.0, delta=1e-6, release="once")
+
+
+def test_steps_are_taken_where_users_ask_for_them():
+    for choice in ({"rounds": 5}, {"algorithm": dp.FederatedGradient()}):
+        plan = dp.Problem([components()]).plan(epsilon=1.0, delta=1e-6, **choice)
+        assert isinstance(plan.algorithm, dp.FederatedGradient)
+
+
+def test_costs_without_bounds_are_refused_before_data_are_read():
+    with pytest.raises(dp.ModelError, match="no optimum"):
+        dp.Problem([direction(constraints=False)]).plan(epsilon=1.0, delta=1e-6)
+
+
+w = cp.Variable(3)
+X = dp.Private(np.zeros((6, 3)), name="X", adjacency=dp.Rows(1.0, records="r"))
+y = dp.Private(np.zeros(6), name="y", adjacency=dp.Rows(1.0, records="r"))
+STRAIGHT = {
+    "scores": cp.sum(X @ w),
+    "labels and scores": cp.sum(cp.multiply(y, X @ w)),
+    "two products": cp.sum(cp.multiply(y, cp.multiply(y, X @ w))) + y @ (X @ w),
+    "beside public squares": cp.sum(cp.multiply(y, X @ w)) + cp.sum_squares(w),
+}
+BENT = {
+    "squares": cp.sum_squares(X @ w),
+    "logistic": cp.sum(cp.logistic(X @ w)) - y @ (X @ w),
+}
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.parametrize("name", [*STRAIGHT, *BENT])
+def test_objectives_are_curved_where_data_move_gradients_unalike(name, seed):
+    cost = {**STRAIGHT, **BENT}[name]
+    agent = dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 1], name="a")
+    form = dp.Problem([agent]).plan(mechanism=None).agents[0].form
+    assert bool(curved(form)) == (name in BENT)
+    rng = np.random.default_rng(seed)
+    one, two = ([rng.uniform(-0.5, 0.5, spec.size) for spec in form.private] for _ in range(2))
+    x, z = rng.uniform(-1, 1, (2, form.n))
+    moved = [form.bind(one).gradient(at) - form.bind(two).gradient(at) for at in (x, z)]
+    assert np.allclose(*moved, atol=1e-12) == (name in STRAIGHT)
