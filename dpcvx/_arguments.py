@@ -58,9 +58,9 @@ _TEXT = 60
 
 
 def show(value: object) -> str:
-    """Return what a message shows of an argument: numbers and short text, of all else the type.
+    """Return the text of an argument in a message: numbers and short text, or else its type.
 
-    Whoever takes one argument for another may have put private data there.
+    Users who confuse two arguments may have passed private data there.
     """
     if value is None or isinstance(value, (bool, np.bool_)):
         return str(value)
@@ -138,7 +138,7 @@ def pairs(value: object) -> tuple[tuple[Any, Any], ...] | None:
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is text that can be written to a file, without halves of characters."""
+    """Return whether a value is text that can be written to a file, without half characters."""
     if not isinstance(value, str):
         return False
     try:
@@ -155,13 +155,13 @@ def is_path(value: object) -> bool:
 
 
 def one_of(value: object, *choices: str) -> bool:
-    """Whether a value is one of these texts; arrays and cvxpy objects answer ``in`` otherwise."""
+    """Return whether a value is one of these texts; ``in`` would ask arrays and cvxpy objects."""
     return isinstance(value, str) and value in choices
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an argument may be: a test, and the words that follow "must be" where it fails."""
+    """Kind of an argument: a test, and the words after "must be" in the message if it fails."""
 
     fits: Callable[[object], bool]
     words: str
@@ -186,7 +186,7 @@ DIVISOR = Kind(
 
 
 def optional(kind: Kind) -> Kind:
-    """Return what fits, or None."""
+    """Return the kind that also fits None."""
     return replace(kind, fits=lambda value: value is None or kind.fits(value))
 
 

@@ -1,4 +1,4 @@
-"""What notebooks show of an object: a small card with what matters, the whole text folded below."""
+"""Card of an object for notebooks: its main facts, with the whole text folded below."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The look of figures, what `figures.mplstyle` says in two widths, and how notebooks show them.
+"""Look of figures: the style `figures.mplstyle` in two widths, and their display in notebooks.
 
-They appear once, where they are the last value of a cell, also where nobody has imported pyplot.
-Where somebody has, they are pyplot's current figure: ``plt.savefig`` and ``plt.title`` reach them.
+They appear once, if they are the last value of a cell, also without pyplot. If pyplot is imported,
+they are its current figure: ``plt.savefig`` and ``plt.title`` reach them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How sentences write numbers, counts and lists of names, and how lines are broken."""
+"""Texts of numbers, counts and lists of names in sentences, and breaks of lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = "\0"
 
 
 class Named(NamedTuple):
-    """What names something of one agent in a text, between what stands around it.
+    """Name of something of one agent in a text, with the words around it.
 
     `several` comes before the name where the text is true of more than one.
     """
@@ -88,7 +88,7 @@ def together(names: Sequence[str], word: str = "and") -> str:
 
 
 def marked(text: str, names: Sequence[Named]) -> str:
-    """The text with places for names: equal for agents of whom the same is true but for names."""
+    """Return the text with marks for names: equal for agents that differ in names alone."""
     for k, name in enumerate(names):
         here = f"{name.before}{name.name}{name.after}"
         text = text.replace(here, f"{_NAME}{k}{_NAME}")
@@ -96,7 +96,7 @@ def marked(text: str, names: Sequence[Named]) -> str:
 
 
 def named(text: str, names: Sequence[Sequence[Named]]) -> str:
-    """The text with the names of all of whom it is true in their places; see `marked`.
+    """Return the text with the names of all its agents at the marks; see `marked`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Errors of the package: what was wrong with which object, why it matters, what to write instead.
+"""Errors of the package: the object and its fault, why it matters, and the fix.
 
 No message ever contains a private value. Everything raised on purpose derives from
 `DpcvxError`, so that ``except dp.DpcvxError`` catches it all.
@@ -54,7 +54,7 @@ class LedgerError(PrivacyError):
 
 
 class WorkerLostError(PrivacyError):
-    """A process in which agents lived is gone, and with it their state; nothing was repeated.
+    """Loss of a process, with the state of the agents in it; nothing was repeated.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What authors of methods import, in one place; docs/guides/extending.md shows how it fits.
+"""Imports for authors of methods, in one place; docs/guides/extending.md shows their use.
 
 A method is a frozen dataclass of its parameters that derives from `Algorithm`, from
 `ConsensusMethod` where a server averages, or from `NetworkMethod` where agents hear their

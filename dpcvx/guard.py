@@ -1,4 +1,4 @@
-"""What leaves a failure: neither the variables of its frames nor a text that could quote data.
+"""Errors without private data: no variables of frames, and no text that could quote data.
 
 Tools that print tracebacks with the variables of every frame are common (rich, Sentry, IPython),
 and so are messages that quote the value they complain about.
@@ -109,7 +109,7 @@ def fetched(source: Callable[[], T], what: str) -> T:
 
 
 def warn_caller(text: str, kind: type[Warning]) -> None:
-    """Warn with the line from which the package was called.
+    """Warn with the line that called the package.
 
     Parameters
     ----------
@@ -153,10 +153,10 @@ def understood(build: Callable[[], T], agent: str) -> T:
 
 
 def frameless(thing: C) -> C:
-    """A function, or the class with a constructor, whose refusals leave without frames.
+    """Return a function, or a class by its constructor, that raises its errors without frames.
 
-    Whoever takes one argument for another may have put private data there. Messages do not quote
-    it (`arguments.show`), and the frames that checked it do not leave.
+    Users who confuse two arguments may have passed private data there. Messages do not quote it
+    (`arguments.show`), and the frames that checked it do not leave.
     """
     if isinstance(thing, type):
         made = cast(Any, thing)
@@ -264,7 +264,7 @@ def _unknown(
 
 
 def _places(takes: Mapping[str, inspect.Parameter]) -> float:
-    """Return how many positional arguments are taken."""
+    """Return the number of positional arguments that a function takes."""
     kinds = [p.kind for p in takes.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return math.inf
@@ -365,7 +365,7 @@ def _bare(error: BaseException) -> BaseException:
 
 
 def _silenced(error: BaseException, refusal: Callable[[str], DpcvxError]) -> BaseException:
-    """Return what is raised in place of an error whose text may quote data."""
+    """Return the error to raise in place of one whose text may quote data."""
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt()
     if isinstance(error, SystemExit):  # a signal's handler may raise it; its code can be a text

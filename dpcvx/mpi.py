@@ -1,7 +1,7 @@
-"""What starts a script under MPI: ``mpiexec -n 4 python -m dpcvx.mpi study.py [arguments]``.
+"""Entry point for scripts under MPI: ``mpiexec -n 4 python -m dpcvx.mpi study.py [arguments]``.
 
-Rank 0 runs the script, in which ``plan.run(executor=dp.MPI())`` places agents; the other ranks
-serve it. It exists for MPI's launchers, which start the same program everywhere.
+Rank 0 runs the script, and its ``plan.run(executor=dp.MPI())`` places agents; the other ranks serve
+it. It exists for MPI's launchers, which start the same program everywhere.
 """
 
 from __future__ import annotations

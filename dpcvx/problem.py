@@ -1,4 +1,4 @@
-"""What users hold: a problem and a plan, with the verbs on them."""
+"""Problems and plans as users hold them, with their verbs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _PLAN_HINTS = {
 
 @dataclass
 class Told:
-    """What a plan was asked before; it is part of no copy and no pickle.
+    """Earlier forecast of a plan; it is part of no copy and no pickle.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ class Plan(Terms):
 
 @dataclass
 class LastRun:
-    """What a problem knows of its last run; nothing else about a problem changes."""
+    """State of a problem after its last run; nothing else about a problem changes."""
 
     status: Status | None = None  # None before the first run
 
@@ -349,7 +349,7 @@ class Problem(Declaration):
 
     @property
     def status(self) -> Status | None:
-        """Return how the last run of one of the problem's plans ended; None before the first."""
+        """Return the status of the last run of one of its plans; None before the first."""
         return self._last.status
 
     @property
@@ -552,10 +552,10 @@ class Problem(Declaration):
         """Search for the settings that give the best answer for a total budget.
 
         Methods, release, noise, steps, penalty, rounds, decay, reported iterate and clipping of
-        records are tried on public stand-in data, by successive halving over noise seeds; steps
-        along sums of gradients by thousands of runs that are simulated at once. Nothing
-        private is read, so tuning costs no privacy; the settings are as good on the data as these
-        resemble the stand-in.
+        records are tried on public proxy data, by successive halving over noise seeds; steps along
+        sums of gradients by thousands of runs that are simulated at once. Nothing private is read,
+        so tuning costs no privacy; the settings are as good on the data as these resemble the
+        proxy.
 
         Parameters
         ----------
@@ -573,13 +573,13 @@ class Problem(Declaration):
             Show a line of progress; by default on a terminal or in a notebook.
         recourse : bool
             Judge answers once every agent has decided for itself, as by ``result.recourse``.
-            Private data in ``recourse=`` need stand-ins then, too.
+            Private data in ``recourse=`` need proxies then, too.
         prior : mapping of Private or its name to Prior, optional
-            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
+            For plans that release the data once; see `plan`. Proxies have to differ from it as
             the data may.
         violation_probability, slack_penalty : float, optional
-            Of all plans, where constraints contain private data; see `plan`. What is broken on the
-            stand-in is counted next to what is promised.
+            Of all plans, where constraints contain private data; see `plan`. Violations on the
+            proxy are counted next to what is promised.
         sharing : SecretSharing, optional
             Also try methods whose noise is split over agents under secret sums. They meet the
             budget against `max_colluders` agents with the server, and rest on all others.
@@ -595,8 +595,8 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or one that is exactly what is expected of it, or
-            the stand-in problem no solution.
+            If a private object has no proxy, or one that is exactly its prior mean, or the proxy
+            problem has no solution.
         """
         plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
@@ -620,7 +620,7 @@ class Problem(Declaration):
         slack_penalty: float | None = None,
         algorithm: Algorithm | None = None,
     ) -> Tradeoff:
-        """Return what an answer is worth at which epsilon, on public stand-in data.
+        """Return the utility of solutions at several epsilons, on public proxy data.
 
         ``problem.tradeoff([0.1, 1, 10], delta=1e-6).plot()`` draws the error of the default plan
         against epsilon, beside that of no data at all and of no noise. Nothing private is read.
@@ -644,8 +644,8 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or one that is exactly what is expected of it, or
-            the stand-in problem no solution.
+            If a private object has no proxy, or one that is exactly its prior mean, or the proxy
+            problem has no solution.
         """
         # Every plan has an epsilon of its own.
         plans = _budget(1.0, delta, prior, violation_probability, slack_penalty)
@@ -675,13 +675,13 @@ class Problem(Declaration):
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
-        Nothing private is read, so the comparison costs no privacy; which mechanism is best on
-        the data themselves may differ, the more the less the stand-in resembles them.
+        Nothing private is read, so the comparison costs no privacy; which mechanism is best on the
+        data themselves may differ, the more the less the proxy resembles them.
 
         Parameters
         ----------
         epsilon, delta, proxy, time_limit, seed, verbose
-            Budget of every candidate, stand-ins and search; as for `tune`.
+            Budget of every candidate, proxies and search; as for `tune`.
         runs : int
             Runs of every candidate that it is judged by, if there is time; of the default and the
             best, up to four times as many, until one is clearly better.
@@ -696,8 +696,8 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or one that is exactly what is expected of it, or
-            the stand-in problem no solution.
+            If a private object has no proxy, or one that is exactly its prior mean, or the proxy
+            problem has no solution.
         """
         plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
@@ -714,7 +714,7 @@ def _budget(
     violation_probability: float | None,
     slack_penalty: float | None,
 ) -> Request:
-    """Return what searches request of every plan."""
+    """Return the request that searches make of every plan."""
     return Request(
         epsilon=epsilon,
         delta=delta,

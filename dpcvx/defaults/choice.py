@@ -1,4 +1,4 @@
-"""What a plan chooses where its user leaves a choice, from what is public, and why."""
+"""Choices of a plan that its user leaves open, made from public facts, with reasons."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _check_weights(known: Study) -> None:
 
 
 def _summable(program: Program) -> bool:
-    """Whether sums of gradients and one step of the server are enough: nothing is coupled."""
+    """Return whether sums of gradients and one server step are enough: nothing is coupled."""
     return program.coupling is None
 
 
@@ -288,7 +288,7 @@ def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
 
 
 def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
-    """Where the data can leave once, or their part of the gradient can."""
+    """Return the request for data, or for parts of gradients, that can be released once."""
     if request.release is None and noisy:
         why = (
             "gradients depend linearly on the private data"
@@ -306,10 +306,11 @@ def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
 
 
 def substitutes(problem: Declaration, request: Request) -> bool:
-    """Whether released data may stand in the model as it is written, where nothing else is asked.
+    """Return whether released data may replace the data in a model solved as it is written.
 
-    One change of the data is bounded by itself, so that nothing has to be known of the model. Of
-    records it is as large as a record, and noise of that size hides them.
+    One change of the data is bounded by itself, so that nothing has to be known of the model. For
+    records, that bound is as large as a record, and noise of that size drowns them. The user must
+    not request anything else.
 
     Parameters
     ----------
@@ -336,7 +337,7 @@ def substitutes(problem: Declaration, request: Request) -> bool:
 
 
 def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:
-    """Where the server solves the model as it is written."""
+    """Return the request and the study for a server that solves the model as it is written."""
     if request.algorithm is None:
         method = OneShot(as_written=True)
         request = replace(request, algorithm=method).chosen(AS_WRITTEN.what, AS_WRITTEN.why)
@@ -347,7 +348,7 @@ def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[
 
 
 def _limited(request: Selection, noisy: bool) -> Selection:
-    """Where constraints contain private data."""
+    """Return the request for constraints that contain private data."""
     if request.release is None and noisy:
         request = replace(request, release="once").chosen(
             "release", 'release="once": constraints contain private data'
@@ -360,7 +361,7 @@ def _limited(request: Selection, noisy: bool) -> Selection:
 
 
 def _released(request: Selection) -> Selection:
-    """Where all data can leave once, and only gradient steps can go on with them."""
+    """Return the request for data that are released once and serve gradient steps only."""
     if request.release is None:
         request = replace(request, release="once").chosen(
             "release",
@@ -375,7 +376,7 @@ def _released(request: Selection) -> Selection:
 
 
 def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selection:
-    """Where every step asks the data again; with noise and sums of gradients, if so."""
+    """Return the request for steps that query the data again, by noisy sums if `summed`."""
     if summed:
         return replace(request, algorithm=FederatedGradient()).chosen(
             "algorithm",
@@ -457,7 +458,7 @@ class Error:
 
 
 def _ratio(pairs: Sequence[tuple[Error, Error]]) -> tuple[float, str]:
-    """How many times more the first of two kinds of noise does, and of what; 1 if none does."""
+    """Return the ratio of the first noise's effect to the second's, and its name; 1 if none."""
     one, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
     if math.isfinite(one + two):
         return (one / two if min(one, two) > 0 else 1.0), "predicted suboptimality"
@@ -467,7 +468,7 @@ def _ratio(pairs: Sequence[tuple[Error, Error]]) -> tuple[float, str]:
 
 
 def _error(agent: AgentPlan, response: Response | None) -> Error | None:
-    """Of the noise in an agent's gradients, or in what it releases once; None if nothing is noisy.
+    """Return the expected effect of an agent's noise; None if nothing is noisy.
 
     Parameters
     ----------

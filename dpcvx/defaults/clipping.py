@@ -1,4 +1,4 @@
-"""Where noise hides more than a bias would: contributions of records are scaled down by default."""
+"""Default clips: contributions of records are scaled down if noise outweighs the bias."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ClippedProblem(NamedTuple):
 
 
 class _Clip(NamedTuple):
-    """What an agent clips to, and how, in words."""
+    """Clip of an agent, and the reason for it, as text."""
 
     length: float
     why: str
@@ -105,8 +105,8 @@ def with_clips(known: Study, distance: float) -> ClippedProblem | None:
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
     """Return whether contributions of records grow with their labels, and only the set bounds them.
 
-    Of ``cp.exp(X @ w) - cp.multiply(y, X @ w)``, but not of ``cp.exp(-cp.multiply(y, X @ w))``,
-    where a label turns a record around, nor of ``cp.multiply(y, cp.exp(-X @ w))``.
+    Those of ``cp.exp(X @ w) - cp.multiply(y, X @ w)`` do. Those of ``cp.exp(-cp.multiply(y, X @
+    w))``, where a label turns a record around, and of ``cp.multiply(y, cp.exp(-X @ w))`` do not.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def conditions(
     noisy_steps: bool,
     distance: float | None = None,
 ) -> Conditions:
-    """Return what methods choose their numbers by; nothing is noisy, for them, if steps are not.
+    """Return the conditions that methods choose numbers by; without noise if steps have none.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def conditions(
 
 
 def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
-    """Return what one change does to a gradient so near the start; 0 where that is not known."""
+    """Return the sensitivity of a gradient so near the start; 0 if it is not known."""
     if known is None:
         return 0.0
     if known.flattens:
@@ -94,7 +94,7 @@ def _whole(agents: Agents) -> tuple[float, ...]:
 
 
 def _square(agent: AgentPlan) -> Sensitivity | None:
-    """Of an agent whose losses are clipped squares; None for others."""
+    """Return the sensitivity of an agent with clipped squares as losses; None for others."""
     known = agent.sensitivity
     clipped = known is not None and bool(known.clips)
     return known if clipped and is_quadratic_given_data(agent.program.form) else None

@@ -1,4 +1,4 @@
-r"""Noise shaped to a problem and its constraints: which linear statistic of the data to release.
+r"""Noise shaped to a problem and its constraints: the best linear statistic of the data to release.
 
 Data in constraints have to leave as a whole. If K d leaves with noise, the data that left are off
 by :math:`N Y` with :math:`N = K^+ \sigma`, and a row that the data move by b needs a margin of a
@@ -7,15 +7,15 @@ optimum, noise is expected to cost
 
 .. math:: F(N) = \tfrac12 \operatorname{tr}(W N N') + c \sum_j \lambda_j |B_j N|_F + h |N|_F .
 
-For Gaussian noise, lengths are bounded by squares that touch them at the last N, so
-that the best shape for second-order costs is found again and again; each time F falls. For Laplace
-noise, that leads nowhere: a sum of many entries is told best by a row of its own next to the
-entries. How loud each row is next to them is searched for, with a few numbers.
+For Gaussian noise, lengths are bounded by squares that touch them at the last N, so that the best
+shape for second-order costs is found again and again; each time F falls. For Laplace noise, that
+leads nowhere: a sum of many entries is told best by a row of its own next to the entries. The
+weight of each row next to them is searched for, with a few numbers.
 
 Nothing private is looked at, and nothing rests on the search: the sensitivity of K is derived for
 the K that was found.
 
-Noise shaped to a problem: which linear statistic of the data to release, by what is public.
+Noise shaped to a problem: the linear statistic of the data to release, from public facts.
 
 The release of K d with noise scaled to the sensitivity of K is private for every K that follows
 from public numbers, as its sensitivity is derived for that K. It leaves noise of covariance
@@ -66,19 +66,19 @@ _TURNS = 4
 
 @dataclass(frozen=True, eq=False)
 class Stake:
-    """A part of a constraint with private data, at the optimum for public stand-ins."""
+    """Part of a constraint with private data, at the optimum for public proxy data."""
 
     rows: Array  # shape (q, D); what the agent's data move its rows by
     price: float  # what a unit of margin costs, in units of the objective
     bends: bool = False  # whether `rows` depend on what is decided
 
     def length(self, noise: Array) -> float:
-        """Return what noise N Y does to the rows, as a standard deviation for Y of variance one."""
+        """Return the standard deviation of noise N Y in the rows, for Y of variance one."""
         return float(np.linalg.norm(self.rows @ noise))
 
 
 def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
-    """Return what margins cost next to each other, those that cost nothing at the stand-ins hedged.
+    """Return the relative costs of margins, with a hedge for those that cost nothing at the proxy.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ UNTOLD = (
 
 
 def bent(problem: Declaration, program: Program) -> str:
-    """Return what not to expect where objectives are not convex; empty where all are.
+    """Return a warning if objectives are not convex; empty if all are.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _averaged(agents: Agents, known: Conditions, steps: int) -> tuple[float, flo
 
 
 def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
-    """What a secure sum would save, where many agents drown their sum in noise; may be empty.
+    """Return advice on secure aggregation if many agents drown their sum in noise; else empty.
 
     Each agent adds noise that hides it from everybody. In a secure sum, whose terms nobody sees,
     all but the colluders together add as much as one agent does here.

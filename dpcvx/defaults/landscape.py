@@ -46,7 +46,7 @@ class VariableGroup:
 
 @dataclass(frozen=True)
 class Landscape:
-    """What is public about the objectives of agents.
+    """Public facts about the objectives of agents.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Landscape:
 
     @property
     def limit(self) -> float:
-        """The step size up to which what bends besides jumps does not swing ever farther."""
+        """Largest step size that keeps terms with curvature, besides jumps, from diverging."""
         most = max(self.bend, self.convexity)
         return 1 / most if most > 0 else math.inf
 
@@ -129,7 +129,7 @@ def summed(scene: Landscape, agents: int) -> Landscape:
 
 
 def landscape(program: Program, conditions: Conditions) -> Landscape:
-    """Of a problem under these conditions.
+    """Return the landscape of a problem under these conditions.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
 def _tails(
     agents: Sequence[LocalProgram], slopes: Sequence[float], constants: Sequence[float | None]
 ) -> float:
-    """How far losses go down that bend only near their minimum, as Huber's; 0 if they are others.
+    """Return the distance that losses with straight tails, as Huber's, go down; 0 for others.
 
     Labels that fill their bounds then cost more at the start than the steepest way down through
     what bends could win: for squares, that is at most half of it.
@@ -241,7 +241,7 @@ def _filled_value(local: LocalProgram) -> float:
 def _natural(
     slope: float, smoothness: float | None, convexity: float, value: float, bounds: Sequence[Array]
 ) -> float:
-    """Return how far an answer may lie, bounds apart."""
+    """Return the distance from the start that an answer may have, bounds apart."""
     if slope <= 0:
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]
@@ -253,7 +253,7 @@ def _natural(
 
 
 def _tells(value: float, slope: float, known: float) -> bool:
-    """Whether a value tells a distance: not at a start that is nearly the minimum for zero data."""
+    """Return whether a value tells a distance: not if the start is nearly minimal for zero data."""
     return _DESCENTS * value > 1e-3 * slope * known
 
 
@@ -265,7 +265,7 @@ def _value(local: LocalProgram) -> float:
 
 
 class _Set(NamedTuple):
-    """What an agent's set tells, of which the extent may take two solves for each component.
+    """Facts about an agent's set; its extent may take two solves for each component.
 
     Attributes
     ----------
@@ -280,7 +280,7 @@ class _Set(NamedTuple):
 
 
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
-    """What all sets tell: where searching them takes too long, what is known without a solve."""
+    """Return the facts about all sets, without solves if these would take too long."""
     onto = once_per_kind(agents, lambda local: (local, local.projector()))
     kinds = {id(kind): (kind, projector) for kind, projector in onto}
     conic = [projector.kinds["conic"] for _, projector in kinds.values()]
@@ -295,7 +295,7 @@ def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:
-    """Of points that lie anywhere between bounds, a quarter: bounds are generous."""
+    """Return the squared distances to expect: a quarter of those of uniform points in bounds."""
     with np.errstate(invalid="ignore"):
         width = extent.upper - extent.lower
         middle = (extent.upper + extent.lower) / 2 - local.start

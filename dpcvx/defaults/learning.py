@@ -1,4 +1,4 @@
-"""Whether the scale of records is learned before the first step, by what is public."""
+"""Choice of learning the scale of records before the first step, from public facts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Learned(NamedTuple):
 
 
 def refused(reason: str) -> PrivacyError:
-    """Return what is raised where users ask for it and it is not possible."""
+    """Return the error for users who request a learned scale that is not possible."""
     return PrivacyError(
         f"scale=dp.LearnScale() cannot be used: {reason}. Or leave scale= out, to go by declared "
         "bounds."
@@ -60,7 +60,7 @@ def refused(reason: str) -> PrivacyError:
 
 
 def asked_scale(request: Selection) -> LearnScale | None:
-    """What users ask to be learned, of the plan or of a method; None where they leave it open."""
+    """Return the scale that users request to be learned; None if they leave it open."""
     scale = getattr(request.algorithm, "scale", None) or request.scale
     return scale if isinstance(scale, LearnScale) else None
 
@@ -184,7 +184,7 @@ def _obstacle(study: Study, local: LocalProgram) -> str:
 
 
 def _scores(form: NormalForm) -> int:
-    """Return how many scores records have: each has a derivative by every variable."""
+    """Return the number of scores of records: each has a derivative by every variable."""
     products = (atom for atom in form.atoms if atom.rule.product == "matrix")
     return max((math.prod(atom.shape) for atom in products), default=0)
 
@@ -240,9 +240,9 @@ def _reaching(study: Study) -> Study | None:
 def _in_range(
     problem: Declaration, study: Study, request: Selection, reaching: Study, scale: LearnScale
 ) -> LearnScale:
-    """With the largest clip, and the smallest, as multiples of these.
+    """Return the scale with its largest and smallest clip, as multiples of those in `reaching`.
 
-    Where slopes of losses are bounded at all scores, the largest is the clip of declared steps, if
+    If slopes of losses are bounded at all scores, the largest is the clip of declared steps, if
     these have one. Beside penalties, the smallest leaves records the stronger pull.
     """
     program, declared = study.program, FederatedGradient()

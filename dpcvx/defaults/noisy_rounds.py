@@ -1,6 +1,6 @@
-"""How many noisy rounds, by the gap predicted for them, and as little noise as budgets allow.
+"""Number of noisy rounds, chosen by their predicted gap, with as little noise as budgets allow.
 
-As little noise as every agent's budget allows, as multipliers that a plan computes prices of.
+The noise is the least that every agent's budget allows, as multipliers that a plan prices.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class NoisyRounds:
     others: tuple[NoisyRounds, ...] = ()  # that were possible
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
-        """Return what the rounds lead to, if noise and distance were larger by these factors."""
+        """Return the prediction for the rounds, with noise and distance times these factors."""
         largest = longest(self.scene, self.rounds)
         assert largest is not None
         scene = self.scene.scaled(louder, nearer)
         return predicted(scene, self.rounds, largest, pull=self.algorithm.pull)
 
     def share(self, louder: float = 1.0) -> float:
-        """What is promised to stay of the gap between start and optimum, with other noise."""
+        """Return the promised share of the initial suboptimality that remains, at other noise."""
         # Other rounds would be chosen then.
         found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
         return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
@@ -128,7 +128,7 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
 
 
 def _runs_away(agent: AgentPlan) -> bool:
-    """Whether the loss of records grows without end, and no set keeps noisy steps from there."""
+    """Return whether losses of records grow without end and no set keeps noisy steps from there."""
     local, known = agent.program, agent.sensitivity
     if known is None or not known.records or not grows(local, known):
         return False

@@ -122,7 +122,7 @@ def predicted(
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a method takes where its user gives no step size.
+    """Choice of a method whose user gives no step size.
 
     Attributes
     ----------
@@ -152,8 +152,8 @@ def chosen_step(
     Without noise it is 1 / L with the smoothness constant L, or falls like ``1 / sqrt(t)`` from
     what leads across the set at the largest slope. With noise it is `predicted`; where slopes jump,
     steps that fall like ``1 / sqrt(t)`` lead as far and forgive distances that are mistaken: long
-    ones come first. Where nothing is known of the distance to the answer, and nothing of the
-    curvature, noise is refused; without it, it is the papers' ``1 / sqrt(t)``, which has a unit.
+    ones come first. If neither the distance to the answer nor the curvature is known, noise is
+    refused; without noise, the step is the papers' ``1 / sqrt(t)``, which has a unit.
 
     Arguments and errors are those of `PublicFacts.chosen_step`; `pull` is that of `predicted`.
     """
@@ -265,7 +265,7 @@ def constant_step(
 
 
 def chosen_penalty(scene: Landscape) -> float:
-    """Return how exact steps weigh disagreement: between a typical and the largest curvature.
+    """Return the penalty of exact steps: between a typical and the largest curvature.
 
     Without a curvature, the largest slope over the distance to the answer has its unit.
     """
@@ -322,7 +322,7 @@ def _parts(
 
 
 def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
-    """Return what is left of a distance, and the squared weights of noise, for ``q = eta h``."""
+    """Return the remaining share of a distance, and squared weights of noise, for ``q = eta h``."""
     if output == "weighted":
         return _weighted(q, T)
     K = {"last": 1, "tail": max(1, T - T // 2), "average": T}[output]

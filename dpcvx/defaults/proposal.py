@@ -85,7 +85,7 @@ def _planned(kind: type[P], problem: Declaration, request: Request, known: Compi
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
-    """Return what the server minimizes, where the objective bends in what was released."""
+    """Return the choice to minimize a mean over scenarios, if the objective bends in the data."""
     method, model = plan.algorithm, plan.program.model
     if model is None or not plan.noisy or not isinstance(method, OneShot):
         return ()

@@ -1,4 +1,4 @@
-r"""How far an optimum gives way to noise in the slope of an objective, by what is public.
+r"""Response of an optimum to noise in the slope of an objective, from public facts.
 
 Let f be the sum of all objectives, with second derivatives H at zero data. A linear term
 :math:`\langle \delta, z \rangle` on top of it moves the optimum by :math:`-H^{-1} \delta` and costs
@@ -7,8 +7,8 @@ is expected to cost
 
 .. math:: E = \tfrac12 \operatorname{tr}(W S), \qquad W = Z (Z' (H + C) Z)^{-1} Z'
 
-where Z spans the directions that the equalities leave free. Where the objective is flat, the set
-ends what noise can do: along a component of width D, noise :math:`\delta_j` costs at most
+where Z spans the directions that the equalities leave free. If the objective is flat, the set
+limits the effect of noise: along a component of width D, noise :math:`\delta_j` costs at most
 :math:`|\delta_j| D`, and half of that as a rule, as if the objective had the curvature
 :math:`C_{jj} = \sqrt{S_{jj}} / D`.
 
@@ -128,7 +128,7 @@ class Response:
         return P @ P.T
 
     def _modes(self, covariance: sp.csr_array) -> tuple[Array, Array]:
-        """Directions in which the problem gives way, as the agent's components, and curvatures.
+        """Return directions that respond to noise, as the agent's components, and curvatures.
 
         Parameters
         ----------

@@ -128,9 +128,9 @@ def published(
 def toward_proxy(
     agents: Agents, around: Sequence[Response], proxies: Mapping[str, Sequence[Array | None]]
 ) -> Agents:
-    """The agents with estimates of what each releases once, by public proxy data.
+    """Return the agents with estimates of their one-time releases, by public proxy data.
 
-    What is released is the same; the estimates are functions of it and of public numbers.
+    The released values are the same; the estimates are functions of them and of public numbers.
 
     Parameters
     ----------
@@ -168,10 +168,10 @@ def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]
 
 
 def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -> float:
-    """How far above its optimum the problem is expected to end for noise in one agent's release.
+    """Return the expected suboptimality of the problem for noise in one agent's release.
 
-    In units of the objective, to second order; infinite where nothing bounds it. nan for second
-    moments and private weights, of which the effect depends on the optimum.
+    It is in units of the objective, to second order, and infinite if nothing bounds it. It is nan
+    for second moments and private weights, since their effect depends on the optimum.
     """
     covariance = None
     if isinstance(statistic, Publication):
@@ -180,11 +180,11 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
 
 
 def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) -> SlopeNoise | None:
-    """The noise in the slope of all that leaves once.
+    """Return the noise in the slope of all one-time releases.
 
-    None where something is publicly expected, where noise is in more than slopes, where it acts in
-    a direction in which no objective bends (a vertex of a linear program stays where it is for
-    slopes of all lengths), and for problems whose agents are looked at alone.
+    It is None with priors, if noise is in more than slopes, if it acts in a direction without
+    curvature (a vertex of a linear program stays where it is for slopes of all lengths), and for
+    problems whose agents are treated one by one.
 
     Parameters
     ----------
@@ -258,12 +258,12 @@ class Study(Compiled):
 
     @cached_property
     def responses(self) -> tuple[Response, ...]:
-        """Return how the problem gives way to noise from each agent."""
+        """Return the responses of the problem to noise from each agent."""
         return responses(self.program, self.at_stand_ins)
 
     @cached_property
     def at_stand_ins(self) -> AtStandIns:
-        """Return what constraints cost at the optimum for public stand-ins."""
+        """Return the costs of constraints at the optimum for public proxy data."""
         return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 

@@ -102,8 +102,8 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
     """Refuse an exact local step that has no minimizer.
 
     The step is tried once at the start. With noise the linear term can take any multiple of a
-    generic slope, so no direction may be left in which the set is unbounded, the objective flat,
-    and that slope not.
+    generic slope, so no direction may have an unbounded set, a flat objective, and a slope that is
+    not zero.
     """
     local, known = agent.program, agent.sensitivity
     assert local.exact is not None

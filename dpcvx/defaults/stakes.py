@@ -1,9 +1,9 @@
-"""What constraints cost, by public stand-ins: their prices at the optimum for these.
+"""Costs of constraints: their prices at the optimum for public proxy data.
 
-With stand-ins for all data the problem is public, and so is its optimum. Which constraints bind
-there, and what a unit of each costs, tells where noise and margins hurt: nothing gives way to noise
-along a constraint that binds. True data may differ: then noise and margins are worse than they
-could be, and hold as before. A violation probability is divided over constraints by what their
+With proxy values for all data the problem is public, and so is its optimum. The constraints that
+bind there, and the price of a unit of each, show where noise and margins hurt: nothing gives way to
+noise along a constraint that binds. True data may differ: then noise and margins are worse than
+they could be, and hold as before. A violation probability is divided over constraints by what their
 margins cost there.
 """
 
@@ -44,7 +44,7 @@ Stakes = tuple[tuple[Stake, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class AtStandIns:
-    """The optimum for public stand-ins, as far as it is known.
+    """Optimum for public proxy data, as far as it is known.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ NOTHING = AtStandIns()
 def at_stand_ins(
     problem: Declaration, program: Program, sensitivities: Mapping[str, Sensitivity | None]
 ) -> AtStandIns:
-    """Return what constraints cost there; nothing where that is not known.
+    """Return the costs of constraints at that optimum; nothing if they are not known.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def by_price(stakes: Stakes) -> bool:
 
 
 def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
-    """Return what is at stake in the constraints of each agent, by its place."""
+    """Return the stakes in the constraints of each agent, by its position."""
     found: dict[int, list[Stake]] = {}
     for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
         found.setdefault(kept.agent, []).extend(own)
@@ -122,7 +122,7 @@ def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
 def _values(
     problem: Declaration, sensitivities: Mapping[str, Sensitivity | None]
 ) -> list[list[Array]] | None:
-    """Stand-ins for all data, if gradients are affine in these."""
+    """Return the proxy values for all data, if gradients are affine in these."""
     if any(known is not None and not known.constant for known in sensitivities.values()):
         return None
     found = []
@@ -174,7 +174,7 @@ def _stakes(
 
 
 def _forces(data: ConeData, prices: Array) -> sp.csr_array:
-    """Of inequalities and other cones; rows with auxiliary columns in common are one constraint."""
+    """Return the forces of inequalities and cones; rows that share auxiliary columns are one."""
     A, n = sp.csr_array(data.A), data.n
     blocks = data.cones.blocks()
     block = np.repeat(np.arange(len(blocks)), [size for _, size in blocks])
@@ -204,7 +204,7 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
 def _by_part(
     program: Program, whole: Joint, data: Sequence[Array], plain: Array, prices: Array
 ) -> list[list[float]]:
-    """What a unit of margin costs in each part, to two digits: solvers differ in the last ones."""
+    """Return the price of a margin in each part, to two digits: solvers differ in the last ones."""
     numbers, marked = count(1), []
     for one in program.kept:
         marks = {k: float(next(numbers)) for k in range(len(one.tightened.constraint.parts))}
@@ -219,7 +219,7 @@ def _by_part(
 
 
 def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list[float]] | None:
-    """Return how to divide the probability: as margins cost; None for equal shares.
+    """Return shares of the violation probability by the cost of margins; None for equal shares.
 
     That is best for tails that fall like exp.
 
@@ -243,9 +243,9 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
 
 
 def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
-    """Return how many times larger the margins of one program are than those of another.
+    """Return the ratio of the margins of one program to those of another.
 
-    As they cost, or in the geometric mean.
+    They are weighed by their costs, or else compared in the geometric mean.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
 
 
 def _cost(program: Program, stakes: Stakes) -> float:
-    """Of all margins; 0 where that is not known."""
+    """Return the cost of all margins; 0 if it is not known."""
     total = 0.0
     for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
         for k, stake in enumerate(own):

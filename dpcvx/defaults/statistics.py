@@ -186,7 +186,7 @@ def publication(
 
 
 def for_model(agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated) -> Publication:
-    """Return what leaves for a model that is solved as it is written: its data, or sums of them.
+    """Return the release for a model that is solved as it is written: its data, or sums of them.
 
     Entries that the model reads through one weighted sum alone leave as that sum: its noise is no
     larger than that of one entry, whereas noise of all entries would add up in it.
@@ -236,7 +236,7 @@ def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.cs
 def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
     """A statistic that shapes the noise, if single entries change.
 
-    Of balls in l2 no shape is better than the data.
+    For balls in l2, no shape is better than the data.
 
     Parameters
     ----------
@@ -309,12 +309,12 @@ def _statistics(
 
 
 def _weights(moved: sp.csr_array, curvature: Array) -> Array:
-    r"""Return what the components of a slope are multiplied by before noise of one scale is added.
+    r"""Return factors of the components of a slope, applied before noise of one scale is added.
 
     Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
     has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r
-    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. Where some component
-    has no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
+    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. If some component has
+    no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
 
     Parameters
     ----------
@@ -390,7 +390,7 @@ def _by_object(
     deviation: float,
     p: int,
 ) -> Iterator[tuple[slice, Estimate]]:
-    """Of data that leave by themselves; parameters as of `informed`."""
+    """Yield estimates for data that are released object by object; parameters as of `informed`."""
     ends = np.cumsum([spec.size for spec in statistic.private])
     scale, columns = statistic.encode.diagonal(), sp.csc_array(back)
     for one, end, spec in zip(expected, ends, statistic.private, strict=True):
