@@ -69,11 +69,11 @@ def quadratic_curvature(form: NormalForm) -> float:
 
 @derived_once
 def mean_curvature(form: NormalForm) -> float | None:
-    """About the mean second derivative over the entries of x; None where none is derived.
+    """Return an estimate of the mean second derivative over entries of x; None if underivable.
 
-    Of losses of records, it is the largest that the trace of their second derivatives can be,
-    divided by the number of entries: the largest second derivative in one direction is
-    `smoothness`, which only records that all point the same way can have.
+    For losses of records, it is the largest possible trace of their second derivatives, divided by
+    the number of entries: the largest second derivative in one direction is `smoothness`, which
+    only records that all point the same way can have.
     """
     H = quadratic(form).formed
     total = float(np.abs(H.trace()))
@@ -86,7 +86,7 @@ def mean_curvature(form: NormalForm) -> float | None:
 
 @derived_once
 def curvature(form: NormalForm) -> Curvature | None:
-    """What is known of second derivatives in x for all admissible data, where `smoothness` is."""
+    """Return bounds of second derivatives in x for all admissible data, if `smoothness` exists."""
     H, parts = quadratic(form).formed, _bends(_bent(form))
     if parts is None:
         return None
@@ -141,7 +141,7 @@ def _wide(form: NormalForm) -> list[_Bent]:
 
 
 def _wide_square(form: NormalForm, term: Term) -> _Bent:
-    """Of many entries, ``u'B u`` with a diagonal B, whose signs need not be the term's own."""
+    """Return the bend of ``u'B u`` of many entries with a diagonal B of any signs."""
     parts = bilinear(form, term)
     assert parts is not None
     diagonal = parts.B.diagonal()
@@ -155,7 +155,7 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
-    """Of a term; with `single`, of what reads one record."""
+    """Return the bends of a term; with `single`, of what reads one record."""
     if straight(form, term.atom):
         return []
     squares, found = _squares_above(form, term), []
@@ -359,7 +359,7 @@ def convex(form: NormalForm) -> bool:
 
 
 def _refused(form: NormalForm, atom: Atom) -> bool:
-    """Whether cvxpy knows the atom neither as convex nor as concave in x, whatever its constants.
+    """Return whether cvxpy finds the atom neither convex nor concave in x, for all constants.
 
     It is then not asked, so that functions of x which are smooth but not convex stay what they are:
     products and quotients of two functions of x, and penalties that level off.
@@ -383,7 +383,7 @@ def _as_named(form: NormalForm, atom: Atom) -> bool:
 def strong_convexity(form: NormalForm) -> float:
     """The smallest eigenvalue of the quadratic part's Hessian as far as it is formed, at least 0.
 
-    A modulus of strong convexity of f provided that the other terms are convex. Of models with
+    A modulus of strong convexity of f provided that the other terms are convex. For models with
     thousands of connected variables it is a lower bound.
     """
     if any(square.falls for square in _wide(form)):

@@ -196,7 +196,7 @@ def curved(form: NormalForm) -> list[int]:
 
 
 def straight(form: NormalForm, atom: Atom) -> bool:
-    """Whether an atom is affine in x for all data: a product of which one factor has variables."""
+    """Return whether an atom is affine in x for all data: at most one factor has variables."""
     if atom.rule.product is None:
         return not form.reach(atom)[0]
     moving = [u for u in atom.args if form.reach(replace(atom, args=(u,)))[0]]
