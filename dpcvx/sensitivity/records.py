@@ -1,4 +1,4 @@
-r"""How much one record can contribute to a gradient: intervals through the objective and back.
+r"""Bounds of one record's contribution to a gradient: intervals through the objective and back.
 
 For private matrices whose rows are records, the objective is a sum of terms that each read one
 record, plus public terms. The gradient's change is then at most the contributions of the record
@@ -14,26 +14,25 @@ it backwards with, per record, intervals of the cotangents and bounds of their l
   :math:`X_i \otimes c_i`, whose l1 and l2 norms are the products of the factors' norms.
 
 Parts that reach different entries of x, such as weights and an intercept, are at right angles, so
-that their l2 norms join as the sides of a rectangle. Where every entry of a contribution has a
-known sign (X and the slope of the loss have one each), the inner product of two contributions a and
-b is at least 0, and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves
-the gradient by sqrt(2) times the largest contribution, not by twice it.
+that their l2 norms join as the sides of a rectangle. If every entry of a contribution has a known
+sign (X and the slope of the loss have one each), the inner product of two contributions a and b is
+at least 0, and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves the
+gradient by sqrt(2) times the largest contribution, not by twice it.
 
-Where a cotangent c reaches x by a public matrix F, as it does an intercept, two records'
+If a cotangent c reaches x by a public matrix F, as it does for an intercept, two records'
 contributions :math:`F'c_1` and :math:`F'c_2` differ by no more than the width of c's interval: one
 for the pinball loss ``cp.maximum(q * r, (q - 1) * r)`` of r = b - y, whose slopes are q and q - 1.
 
-Whatever reads two records at once in a nonlinear atom is refused.
+A term that reads two records at once in a nonlinear atom is refused.
 
 Records whose bounds cover those of all others, where records meet public rows of their own.
 
-What a record contributes is bounded by interval arithmetic. Where
-variables come to it by one public row :math:`r` alone, and all else is the same for all records,
-the bound follows from the interval of :math:`r'x`, from the norms of r, and from which signs its
-entries have. It does not fall where the interval widens and the norms grow: interval arithmetic
-widens with its arguments, and signs are known of fewer numbers. So a record whose interval lies in
-another's, whose norms are no larger, and whose signs are the same, needs no bound of its own for
-the largest of all.
+The contribution of a record is bounded by interval arithmetic. If variables come to it by one
+public row :math:`r` alone, and all else is the same for all records, the bound follows from the
+interval of :math:`r'x`, from the norms of r, and from the signs of its entries. It does not fall
+where the interval widens and the norms grow: interval arithmetic widens with its arguments, and
+signs are known of fewer numbers. So a record whose interval lies in another's, whose norms are no
+larger, and whose signs are the same, needs no bound of its own for the largest of all.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Lines:
 
     @staticmethod
     def of(rows: sp.csr_array) -> Lines:
-        """Of a matrix."""
+        """Return the lines of a matrix."""
         count = rows.shape[0]
         up, down, two = np.zeros(count), np.zeros(count), np.zeros(count)
         unit = 1 / (
@@ -119,7 +118,7 @@ class Lines:
 
     @cached_property
     def _longest(self) -> Index:
-        """Where x may lie as far from 0 to all sides."""
+        """Records that cover all others if x may lie as far from 0 on all sides."""
         return self._covering(*self.norms)
 
     def _covering(self, *sizes: Array) -> Index:
@@ -193,7 +192,7 @@ class Contributions:
 
     @cached_property
     def scores(self) -> int | None:
-        """Return how many numbers of one record its losses bend in; None where it is not known.
+        """Return the number of scores of a record that its losses bend in; None if unknown.
 
         These are affine in x for all data, as ``X @ w`` is, and so are the others that meet them
         in one atom. Second derivatives of a record's losses have at most that rank.
@@ -304,14 +303,14 @@ class Contributions:
         return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
-        """Of records that cover all others; all, where these are not known."""
+        """Return contributions of records that cover all others; all if these are unknown."""
         if scale is not None or self.lines is None or self.rows is None:
             return self
         return self._of(self.rows, self.lines.leading(extent))
 
     @cached_property
     def lines(self) -> Lines | None:
-        """Public rows in which alone so many records differ; None where they differ otherwise."""
+        """Public rows that alone tell so many records apart; None if records differ otherwise."""
         if self.count <= _BLOCK or self.alike is not None or self.rows is None:
             return None
         line = self.rows.line()
@@ -319,7 +318,7 @@ class Contributions:
 
     @cached_property
     def alike(self) -> tuple[Contributions, Index] | None:
-        """Records of which every other one meets the same public numbers, and which; or None.
+        """Records that represent all with the same public numbers, and that of each; or None.
 
         Bounds hold for all admissible data, so that they are the same for such records.
         """
@@ -335,7 +334,7 @@ class Contributions:
     def blocks(self) -> tuple[Contributions, ...]:
         """The records in their order, so many at once as fit the cache; empty for few.
 
-        What one record contributes, others have no part in.
+        No record's contribution depends on the others.
         """
         if self.count <= _BLOCK or self.rows is None:
             return ()
@@ -344,7 +343,7 @@ class Contributions:
 
     @cached_property
     def rows(self) -> RecordRows | None:
-        """Return how the terms read the records row by row; None if one of them does otherwise."""
+        """Return the terms' reading of the records row by row; None if one reads otherwise."""
         return record_rows(self.form, self.terms, self.count)
 
     def _of(self, rows: RecordRows, some: Index) -> Contributions:
@@ -361,7 +360,7 @@ class Contributions:
         return self._of(self.rows, np.array([record])).form, 0
 
     def clipping(self, bound: float) -> Clip:
-        """Return how to scale every record's contribution down to an l2 norm.
+        """Return the clip that scales every record's contribution down to an l2 norm.
 
         Raises
         ------
@@ -402,5 +401,5 @@ def largest_of(values: Array) -> float:
 
 
 def _spread(bounds: Array, kind: Index) -> Array:
-    """Of every record, the bound of its kind."""
+    """Return the bound of every record, which is that of its kind."""
     return np.broadcast_to(bounds, kind.shape) if bounds.size == 1 else bounds[kind]
