@@ -106,7 +106,7 @@ class PerturbedMinimizer(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Refuse objectives for which the theorem of `linear_term` has no constants."""
+        """Refuse objectives without the constants of the theorem in `linear_term`."""
         if gradient_level(facts, 2) > 0:
             why = obstacle_to_perturbation(facts)
             if why:
@@ -173,7 +173,7 @@ _SCORES = "its records do not enter by smooth losses of their scores, such as X 
 
 
 def _scores(facts: Facts) -> int | None:
-    """Return how many scores of records one change moves; None where that is not known."""
+    """Return the number of scores of records that one change moves; None if it is not known."""
     known = facts.sensitivity
     assert known is not None
     most = 0
@@ -187,7 +187,7 @@ def _scores(facts: Facts) -> int | None:
 
 @dataclass(frozen=True)
 class PerturbationBounds:
-    """What the theorem of `dpcvx.privacy.linear_term` rests on, for one agent."""
+    """Constants of one agent for the theorem of `dpcvx.privacy.linear_term`."""
 
     size: int  # entries of its vector
     sensitivities: tuple[float, float]  # L in l1 and in l2
@@ -213,7 +213,7 @@ class PerturbationBounds:
 
 
 def perturbation_bounds(facts: Facts) -> PerturbationBounds:
-    """Of an agent that `PerturbedMinimizer.check` takes."""
+    """Return the constants of an agent that `PerturbedMinimizer.check` accepts."""
     known, form = facts.sensitivity, facts.form
     assert known is not None
     scores, bend = _scores(facts), record_smoothness(form)
@@ -227,14 +227,14 @@ def perturbation_bounds(facts: Facts) -> PerturbationBounds:
 class LocalSolution(Query):
     r"""The result of a local step, ``argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
 
-    g is the exact gradient at x. The noise has the shape of the step's own geometry: projections
-    do not expand in the D-norm, so that ``sqrt(D) x+`` moves by at most ``||D^(-1/2) (g - g')||_2``
-    between neighbors (and by the l1 analogue where W is a product of intervals). Where W has no
-    closed form, a fixed number of steps takes its place, which move by at most 3 % more, however
-    close to the projection they end: no solver is asked.
+    g is the exact gradient at x. The noise has the shape of the step's own geometry: projections do
+    not expand in the D-norm, so that ``sqrt(D) x+`` moves by at most ``||D^(-1/2) (g - g')||_2``
+    between neighbors (and by the l1 analogue where W is a product of intervals). If W has no closed
+    form, a fixed number of steps takes the place of the projection. They move by at most 3 % more,
+    however close to the projection they end, and no solver is called.
 
-    With a claimed sensitivity the solver is asked. If it finds no point, the anchor takes the place
-    of its answer, and nothing shows.
+    With a claimed sensitivity the solver is called. If it finds no point, the anchor takes the
+    place of its answer, and no observer sees that.
 
     Attributes
     ----------
@@ -349,7 +349,7 @@ class LocalSolution(Query):
         return known.gradient_bound(self.x, p=2, scale=1 / self._root)
 
     def _reach(self, known: Known, l2: float) -> float:
-        """Return how far the step may go: earlier noise can have carried x away from W."""
+        """Return the largest length of the step: earlier noise can have carried x away from W."""
         n = self.x.size
         drawn = known.multiplier * known.spread(n) * l2 * math.sqrt(n)
         return self._on(known.projector()).reach + 4.0 * drawn
