@@ -1,4 +1,4 @@
-r"""Objective perturbation by default: for which problems, and with how much regularization.
+r"""Objective perturbation by default: problems that use it, and the weight of the regularization.
 
 Let the objective bend by h near the answer, R away from the start. A quadratic of weight
 :math:`\Delta` and a random linear term b move the minimizer by :math:`\Delta R / (h + \Delta)` and

@@ -32,9 +32,9 @@ the density :math:`\nu` of b,
 By the triangle inequality, :math:`\nu(T(b)) \le e^{L/s} \nu(b)`. For the determinant let M be minus
 the derivative of x(b), which exists almost everywhere. It is symmetric and positive semidefinite,
 as :math:`x(b) = \nabla h_D^*(-b)`. Let A and A' be the second derivatives of the losses that
-differ, before and after the change, so that :math:`DT = I - (A - A') M`. Where a loss of one score
-has kinks in its derivative, the chain rule still holds almost everywhere, with some number between
-0 and :math:`\beta`. Take the optimality conditions of two b that are a little apart: the part of
+differ, before and after the change, so that :math:`DT = I - (A - A') M`. If a loss of one score has
+kinks in its derivative, the chain rule still holds almost everywhere, with some number between 0
+and :math:`\beta`. Take the optimality conditions of two b that are a little apart: the part of
 :math:`h_D` without these records is :math:`\Lambda`-strongly monotone, so :math:`M - M A M \succeq
 \Lambda M^2`. On the range of M this says that :math:`Q = M^{-1} - A \succeq \Lambda I`, with A
 taken between vectors of the range. Hence
@@ -46,15 +46,15 @@ taken between vectors of the range. Hence
 since A' has a rank of at most q, and no eigenvalue above :math:`\beta` record by record:
 determinants of sums, :math:`\det(I + B + C) \le \det(I + B) \det(I + C)`, take the records apart.
 
-**What leaves is not exact.** b is drawn with a known error, and the search for x ends where its
-residual, an element of the subdifferential, has norm at most `residual`. Strong convexity bounds
-how far both are from x: the released point and x are never more than `distance` apart. Of
-neighbors with b and T(b), points lie within twice that. They leave with Laplace noise scaled to it,
-at the price `covering`, and the two prices add: for each b, outcomes after the noise differ by no
-more than :math:`e^{covering}` between the two points, and the theorem compares the laws of b.
+**The released point is not exact.** b is drawn with a known error, and the search for x ends where
+its residual, an element of the subdifferential, has norm at most `residual`. Strong convexity
+bounds how far both are from x: the released point and x are never more than `distance` apart. The
+points of neighbors, with b and T(b), lie within twice that. They leave with Laplace noise scaled to
+it, at the price `covering`, and the two prices add: for each b, outcomes after the noise differ by
+no more than :math:`e^{covering}` between the two points, and the theorem compares the laws of b.
 
-**How b is drawn.** In l2, b/s has the law of :math:`\|Z'\|\, Z` for independent standard normal Z
-of d entries and Z' of d + 1: a normal vector whose variance is chi-square with d + 1 degrees is a
+**The draw of b.** In l2, b/s has the law of :math:`\|Z'\|\, Z` for independent standard normal Z of
+d entries and Z' of d + 1: a normal vector whose variance is chi-square with d + 1 degrees is a
 mixture with that density. In l1, entries are independent and have the law of Laplace. Both are made
 from integers that `dpcvx.privacy.noise` draws exactly, so that their error has a bound that holds
 surely.
@@ -120,7 +120,7 @@ class LinearTerm:
 
     @property
     def residual(self) -> float:
-        """The l2 norm of the residual at which the search ends."""
+        """Return the l2 norm of the residual that ends the search."""
         return _RESIDUAL * self.scale
 
     @property
