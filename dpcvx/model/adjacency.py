@@ -221,7 +221,7 @@ class Rows:
         return 2 * self.max_norm if self.relation == "replace_one" else self.max_norm
 
     def moved_rows(self, rows: int) -> int:
-        """Return the largest number of rows, out of `rows`, in which neighboring data differ."""
+        """Return the largest number of rows, out of `rows`, that one change moves."""
         if self.max_rows_per_person == "all":
             return rows
         return min(rows, self.max_rows_per_person or 1)
@@ -270,7 +270,7 @@ class Rows:
         return np.where(long[:, None], clipped, rows)
 
     def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return norms of rows as two factors, neither of which overflows; 1 and 1 for zeros."""
+        """Return norms of rows as two factors that do not overflow; 1 and 1 for zeros."""
         peak = np.abs(rows).max(axis=1, initial=0.0)
         peak = np.where(peak > 0, peak, 1.0)
         norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)

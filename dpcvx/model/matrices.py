@@ -191,7 +191,7 @@ def alike(one: Data, other: Data) -> bool:
 
 
 def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
-    """Return the rows in which two matrices differ, at least one of them sparse.
+    """Return the rows that differ between two matrices, at least one of them sparse.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
 
 
 def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
-    """Return norms of rows as two factors, neither of which overflows; 0 and 0 for zeros.
+    """Return norms of rows as two factors that do not overflow; 0 and 0 for zeros.
 
     Parameters
     ----------

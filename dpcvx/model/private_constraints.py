@@ -293,7 +293,7 @@ class Tightened:
 
     @property
     def missable(self) -> slice:
-        """Auxiliary columns with the amount by which each part is missed."""
+        """Auxiliary columns that hold the violation of each part."""
         first = self.constraint.data.q.size - self.constraint.data.n
         return slice(first, first + (0 if self.price is None else len(self.constraint.parts)))
 

@@ -54,8 +54,8 @@ class PrivateSpec:
     def unfolded(self) -> sp.csr_array | Identity:
         """The matrix that makes the data, column by column, of the entries that are kept.
 
-        A symmetric matrix is stored as its upper triangle, in units in which the adjacency's norm
-        of the whole difference is that of the stored entries.
+        A symmetric matrix is stored as its upper triangle, in units that make the adjacency's norm
+        of the whole difference that of the stored entries.
         """
         if not isinstance(self.adjacency, MirroredWithin):
             return Identity(self.size)
@@ -78,7 +78,7 @@ class PrivateSpec:
         """Largest lp norm of a row's change.
 
         The positive and the negative part of a difference of two rows of one sign have no entry in
-        common, and each is no longer than a row. It is largest if each has half of the entries.
+        common, and neither is longer than a row. It is largest if each has half of the entries.
         """
         adjacency, width = self.adjacency, self.size // self.shape[0]
         assert isinstance(adjacency, Rows)

@@ -296,7 +296,7 @@ def check_long(rounds: int, weights: int) -> None:
 
 
 def check_queries(agents: Sequence[AgentPlan]) -> None:
-    """Refuse queries to agents for which no sensitivity of the answer is known."""
+    """Refuse queries to agents without a known sensitivity of the answer."""
     for agent in agents:
         for query in agent.queries if agent.sensitivity is not None else ():
             query.check(agent)

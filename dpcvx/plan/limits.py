@@ -5,12 +5,12 @@ Margins that keep constraints with private data, up to a probability, for every 
 The data leave once, as :math:`\tilde d = d + \xi`. A row that holds for the released data with a
 margin t is broken by the true data only if the noise moves its slack by more than t.
 
-If no data multiply variables, the amount by which the noise moves a row does not depend on the
-decision: t is a quantile of that amount, and the decision may depend on the noise in any way. If
-data multiply variables, decisions prefer entries whose noise was low, and the quantile of a fixed
-decision is exceeded far more often. The row is then kept for all noise of a set that holds the
-noise, up to a probability. The total is divided over all rows, in shares that may follow from
-anything public; rows that meet the same noise share one set.
+If no data multiply variables, the noise's move of a row does not depend on the decision: t is a
+quantile of that move, and the decision may depend on the noise in any way. If data multiply
+variables, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
+exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
+probability. The total is divided over all rows, in shares that may follow from anything public;
+rows that meet the same noise share one set.
 
 Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
 nothing is divided. For rows with coefficients the ball around the box stands for it.
