@@ -311,7 +311,7 @@ class SearchRequest:
     proxy : mapping
         Public values, where they are not declared.
     time_limit : float
-        Seconds
+        Seconds of the processor.
     seed : int
     verbose : bool or None
     recourse : bool
@@ -327,7 +327,7 @@ class SearchRequest:
     seed: int
     verbose: bool | None
     recourse: bool = False
-    clock: Callable[[], float] = time.perf_counter
+    clock: Callable[[], float] = time.process_time  # whatever else the machine does
 
     def __post_init__(self) -> None:
         check_argument("", "time_limit", self.time_limit, POSITIVE.because("how long to search"))

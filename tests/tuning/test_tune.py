@@ -1,5 +1,6 @@
 """Searching for settings on stand-in data: what is read, what is tried, what is chosen."""
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ from dpcvx.run.data import stand_ins
 from dpcvx.tuning.copies import Copies
 from dpcvx.tuning.judge import values_kept
 from dpcvx.tuning.search import FRESH, LATE
-from dpcvx.tuning.settings import COARSE, Setting, lengthened, scaled, ways
+from dpcvx.tuning.settings import COARSE, SearchRequest, Setting, lengthened, scaled, ways
 from dpcvx.tuning.tune import tune
 from tests.tuning.trials import PROXY, balance, counting, filled, network, picked, records, request
 
@@ -350,3 +351,11 @@ def test_stand_ins_that_are_what_is_expected_tell_nothing():
     expected = {"load 1": dp.Prior(PROXY["load 1"], 0.1)}
     with pytest.raises(dp.ModelError, match="'load 1' is exactly what prior= says"):
         tune(network(), planned, request(prior=expected), picked(ONCE))
+
+
+def test_time_is_counted_by_the_processor():
+    """Beside other work, a clock on the wall would leave searches without candidates."""
+    plain = request(clock=SearchRequest.clock)
+    before, wall = plain.clock(), time.perf_counter()
+    time.sleep(0.2)
+    assert plain.clock() - before < 0.1 < time.perf_counter() - wall
