@@ -92,7 +92,7 @@ class ADMM(ConsensusMethod[ADMMState]):
         return self.floor(program, noise, t, penalty, penalty)
 
     def start_agent(self, local: Local) -> ADMMState:
-        """x at the public start, zero multipliers."""
+        """Return the state with x at the public start and zero multipliers."""
         x = local.program.start
         lam = np.zeros(local.program.shared.size)
         return ADMMState(x, np.zeros_like(x), lam, bool(curved(local.program.form)))
@@ -100,7 +100,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def act(
         self, local: Local, state: ADMMState, t: int, k: int, message: Broadcast, oracle: Oracle
     ) -> tuple[ADMMState, LocalCopy]:
-        """The exact local step at a noisy linear term, then the multipliers."""
+        """Make the exact local step at a noisy linear term, then update the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
         exact = local.exact

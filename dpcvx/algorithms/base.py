@@ -53,7 +53,7 @@ class Oracle(Protocol):
         ...
 
     def uniform(self, size: int) -> Array:
-        """Numbers between 0 and 1 that the agent draws in this round and keeps to itself."""
+        """Return numbers between 0 and 1 that the agent draws in this round and keeps to itself."""
         ...
 
 
@@ -61,11 +61,11 @@ class Coins(Protocol):
     """Public randomness, independent of data and noise; answered by `dpcvx.privacy.randomness`."""
 
     def below(self, limit: int) -> int:
-        """A uniform integer from 0 to ``limit - 1``."""
+        """Return a uniform integer from 0 to ``limit - 1``."""
         ...
 
     def shuffled(self, size: int) -> list[int]:
-        """A uniform permutation of ``0, ..., size - 1``."""
+        """Return a uniform permutation of ``0, ..., size - 1``."""
         ...
 
 
@@ -152,7 +152,7 @@ class Iterates:
     outcome: Outcome = field(default=Outcome.SOLVED, kw_only=True)
 
     def after(self, x: Array | None, outcome: Outcome = Outcome.SOLVED) -> Self:
-        """The state after a turn that ended at x.
+        """Return the state after a turn that ended at x.
 
         The budget of a failed solve (None) is spent: the point stays, and the run goes on.
         """
@@ -270,7 +270,7 @@ class Requirements:
     perturbed: float | None = None
 
     def factors(self, rounds: int) -> tuple[float, ...]:
-        """Return what noise of the first rounds is multiplied by, next to that of the others.
+        """Return the factors on the noise of the first rounds, relative to the other rounds.
 
         Parameters
         ----------
@@ -354,7 +354,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     @property
     @abc.abstractmethod
     def requirements(self) -> Requirements:
-        """Return what the plan has to check and to count."""
+        """Return the method's requirements, which a plan checks and counts."""
 
     def propose(self, facts: PublicFacts) -> Self:
         """Return the algorithm with every default replaced by a number; itself if it has none.
@@ -374,7 +374,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return self
 
     def coupling(self, program: Program) -> str | None:
-        """Return how the method takes ``coupling=``, for the banner."""
+        """Return a text on the treatment of ``coupling=``, for the banner."""
         return None
 
     def rate(self, program: Program) -> str | None:
@@ -382,7 +382,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def diverges(self, program: Program) -> str:
-        """Why a run of the resolved method must grow without bound; empty if none is known to."""
+        """Return the reason why the resolved method's runs must diverge; empty if none is known."""
         return ""
 
     @property
@@ -402,7 +402,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return False
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Number of releases of an agent in so many rounds, at most."""
+        """Return the number of releases of an agent in so many rounds, at most."""
         return rounds * self.requirements.releases
 
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
@@ -418,34 +418,34 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def start_server(self, program: Program) -> S:
-        """State of the server side before round 1."""
+        """Return the state of the server side before round 1."""
 
     @abc.abstractmethod
     def start_agent(self, local: Local) -> A:
-        """State of an agent before round 1."""
+        """Return the state of an agent before round 1."""
 
     @abc.abstractmethod
     def send(self, server: S, t: int, k: int) -> tuple[S, list[Any]]:
-        """Messages of exchange k (from 0) in round t (from 1), one per agent; None: idle."""
+        """Send one message per agent in exchange k (from 0) of round t (from 1); None: idle."""
 
     @abc.abstractmethod
     def act(
         self, local: Local, state: A, t: int, k: int, message: Any, oracle: Oracle
     ) -> tuple[A, Any]:
-        """An agent's turn: its new state and its reply."""
+        """Make an agent's local update, and return its new state and its reply."""
 
     @abc.abstractmethod
     def receive(self, server: S, t: int, k: int, replies: Sequence[Any]) -> S:
-        """The server side takes the replies (None from idle agents), or their sum; see `adds`."""
+        """Receive the replies (None from idle agents), or their sum; see `adds`."""
 
     @abc.abstractmethod
     def residuals(self, server: S) -> Residuals:
-        """Residuals after a round."""
+        """Return the residuals after a round."""
 
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """About how large noise alone keeps the residuals; None where that is not known.
+        """Return the approximate residual that noise alone sustains; None if that is unknown.
 
         Parameters
         ----------
@@ -466,7 +466,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def conclude(self, server: S) -> list[Answer] | None:
-        """The agents' results as the server side knows them; None if they know themselves."""
+        """Return the agents' results from the server side; None if agents know their own."""
         return None
 
     def constraint_slack(self, server: S) -> Mapping[str, Array]:
@@ -499,11 +499,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return ()
 
     def answer(self, state: A) -> Answer | None:
-        """An agent's result so far, from its `Iterates`; None where `conclude` alone knows it."""
+        """Return an agent's result so far, by its `Iterates`; None if only `conclude` knows it."""
         return Answer(state.x, state.average) if isinstance(state, Iterates) else None
 
     def outcome(self, state: A) -> Outcome:
-        """Return how the last public solve of an agent ended; solved where agents solve nothing."""
+        """Return the outcome of an agent's last public solve; solved if agents solve nothing."""
         return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED
 
 
@@ -516,7 +516,7 @@ class HiddenIterates(Algorithm[S, A]):
     def amplification(
         self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
     ) -> LastIterate:
-        """Constants of the guarantee against an observer who learns the last iterate only.
+        """Return the guarantee's constants against observers who learn the last iterate only.
 
         Parameters
         ----------
@@ -535,4 +535,4 @@ class HiddenIterates(Algorithm[S, A]):
 
     @abc.abstractmethod
     def conclude_hidden(self, server: S) -> list[Answer]:
-        """The agents' results as functions of the last iterate alone."""
+        """Return the agents' results as functions of the last iterate alone."""

@@ -73,7 +73,7 @@ class TwoBlocks:
         return 0.0 if self._form is None else max(0.0, float(self._form.p.min()))
 
     def feasible(self, x: Array) -> Array:
-        """The y in its bounds that comes closest to the coupling at x."""
+        """Return the y in its bounds that comes closest to the coupling at x."""
         assert self._form is not None
         A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
         nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
@@ -81,7 +81,7 @@ class TwoBlocks:
         return nearest.minimize(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
 
     def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
-        """The y step; the one before if it fails."""
+        """Return y after the y step; the y before if the step fails."""
         rows, beta = self.rows, self._beta
         slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
         if self._conic is None:
@@ -92,7 +92,7 @@ class TwoBlocks:
 
 
 def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
-    """Positions of the users, and of the agent with the public block.
+    """Return the positions of the users, and of the agent with the public block.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
 
 
 def eliminated(program: Program) -> Eliminated:
-    """``A x + B y = c`` in the form of Remark 3.4."""
+    """Return ``A x + B y = c`` in the form of Remark 3.4."""
     users, public = blocks_of(program)
     coupling = program.coupling
     assert coupling is not None
@@ -157,7 +157,7 @@ def eliminated(program: Program) -> Eliminated:
 
 
 def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:
-    """g and its set with ``beta/2 ||B y||^2``, and with the rows that hold y alone."""
+    """Return g and its set with ``beta/2 ||B y||^2``, and with the rows that hold y alone."""
     n, N = data.n, data.A.shape[1]
     squares = sp.block_diag([beta * rows.B.T @ rows.B, sp.csc_array((N - n, N - n))])
     alone = sp.hstack([sp.csc_array(rows.B_alone), sp.csc_array((rows.c_alone.size, N - n))])

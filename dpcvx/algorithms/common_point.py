@@ -112,13 +112,13 @@ def _holds(whole: Joint, x: Array, unit: Array) -> bool:
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
-    """The agents' vectors: one array for agents with the same components, as `places` has it."""
+    """Return the agents' vectors: one array for agents with the same components in `places`."""
     parts = {id(place): x[place] for place in whole.places}
     return tuple(parts[id(place)] for place in whole.places)
 
 
 def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
-    """The mean of every shared component over its holders, shape (m,)."""
+    """Return the mean of every shared component over its holders, shape (m,)."""
     mean = np.zeros(program.size)
     for local, x in zip(program.agents, vectors, strict=True):
         mean[local.slots] += x[local.shared] / program.holders[local.slots]
@@ -126,7 +126,7 @@ def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
 
 
 def _excess(program: Program, vectors: Sequence[Array]) -> float:
-    """The largest violation by vectors that agree."""
+    """Return the largest violation by vectors that agree."""
     apart = {  # many agents may have one set and one vector
         (id(local.constraints), id(x)): (local, x)
         for local, x in zip(program.agents, vectors, strict=True)
@@ -137,7 +137,7 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
 
 
 def agents_apart(program: Program) -> tuple[str, ...] | None:
-    """Agents whose sets, with the coupling, do not meet although those of any fewer of them do.
+    """Return a minimal group of agents whose sets, with the coupling, do not meet.
 
     None if all sets meet, as far as is not proved otherwise.
     """
@@ -166,7 +166,7 @@ def _meet(program: Program) -> bool:
 
 
 def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
-    """The closest point of a set in these units, or x itself where it lies there or none is."""
+    """Return the closest point of a set in these units, else x itself, and the outcome."""
     try:
         projector = Projector(_scaled(data, unit), "of all")
     except ModelError:  # bounds alone contradict each other
@@ -197,7 +197,7 @@ def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
 
 
 def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Outcome]:
-    """The closest point of a set with the first m components as they are, or why there is none."""
+    """Return the closest point of a set with the first m components fixed, and the outcome."""
     try:
         projector = Projector(_scaled(data, unit), "of all")
     except ModelError:
@@ -222,7 +222,7 @@ def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Ou
 
 
 def _scaled(data: ConeData, unit: Array) -> ConeData:
-    """A set of vectors in these units; cones are invariant under the largest as a common scale."""
+    """Return a set in these units, with all rows divided by the largest unit, which keeps cones."""
     largest = float(unit.max(initial=0.0)) or 1.0
     # Auxiliary columns take part in the common scale.
     relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
@@ -236,7 +236,7 @@ def _everything(local: LocalProgram) -> ConeData:
 
 
 def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:
-    """Per component, the largest distance from the start of its variable's shared or own entries.
+    """Return per component the largest distance of its variable's entries from the start.
 
     Those of shared components depend on shared components alone.
     """

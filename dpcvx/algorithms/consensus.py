@@ -108,7 +108,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> ConsensusServer:
-        """z from the agents' public starting points, zero multipliers."""
+        """Return the state with z from the agents' public starts, and zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
         return ConsensusServer(program, _mean(program, np.concatenate(z)), z, lam)
@@ -116,7 +116,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """w <- mean over holders of z - lam / rho (line 5)."""
+        """Send w, the mean over holders of z - lam / rho (line 5)."""
         program = server.program
         assert self.penalty is not None
         rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
@@ -182,13 +182,13 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return math.sqrt(gain * sum(a.shared.size * s**2 for a, s in pairs)) / curvature
 
     def residuals(self, server: ConsensusServer) -> Residuals:
-        """Residuals of the last round."""
+        """Return the residuals of the last round."""
         assert server.rho is not None
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
 
 
 def _joined(parts: Sequence[Array] | Array) -> Array:
-    """One after the other."""
+    """Return the vectors of all agents, joined in their order."""
     return parts.ravel() if isinstance(parts, np.ndarray) else np.concatenate(parts)
 
 
@@ -198,7 +198,7 @@ def _slots(program: Program) -> NDArray[np.intp]:
 
 
 def _mean(program: Program, values: Array) -> Array:
-    """Over holders, of the shared components of all agents, one after the other."""
+    """Return means over holders of all agents' shared components, given in their order."""
     total = np.zeros(program.size)
     np.add.at(total, _slots(program), values)  # in the agents' order
     return total / program.holders

@@ -50,7 +50,7 @@ class DataTerms:
 
 
 def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
-    """Ask what the data add: by one gradient at x, and by second derivatives where these matter.
+    """Query the data's terms: by a gradient at x, and by second derivatives if data move them.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
 
 
 def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
-    """Ask for second derivatives, where the data move them; a matrix without entries elsewhere."""
+    """Query the second derivatives if data move them; else return a matrix without entries."""
     n = local.program.n
     if not curved(local.program.form):
         return sp.csr_array((n, n))
@@ -77,7 +77,7 @@ def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
 
 
 def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
-    """A program whose objective gets ``1/2 x'H x`` on top."""
+    """Return a program whose objective gets ``1/2 x'H x`` on top."""
     more = data.P.shape[0] - data.n
     return replace(data, P=sp.csc_array(data.P + sp.block_diag([H, sp.csr_array((more, more))])))
 
@@ -97,7 +97,7 @@ class MomentSum:
         return self.terms[0].size
 
     def read(self, total: Array) -> tuple[Array, sp.csr_array]:
-        """Slope at 0 and curvature that records with these moments add to the reader's objective.
+        """Return the records' slope at 0 and curvature in the reader's objective, by moments.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class MomentSum:
 
 
 def moment_sum(program: Program) -> MomentSum:
-    """The sum for these agents.
+    """Return the sum for these agents.
 
     Raises
     ------

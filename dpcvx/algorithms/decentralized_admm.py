@@ -141,11 +141,11 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """With linearized steps. Methods that derive from this one may do more."""
+        """Return whether steps are linearized; false for derived methods, which may do more."""
         return not self.exact and type(self) is DecentralizedADMM
 
     def releases(self, rounds: int, program: Program) -> int:
-        """One per round; a D that leaves no room for another step is refused here."""
+        """Return one release per round; refuse a D that leaves no room for another step."""
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
             raise ModelError(
                 f"dp.DecentralizedADMM(growth={self.growth:g}) makes steps more than 1e{_LONGEST} "
@@ -178,7 +178,7 @@ class DecentralizedADMM(NeighborMethod):
         return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, returned=output)
 
     def violated(self, program: Program) -> list[str]:
-        """Conditions for a linear rate (see the module) that do not hold, in words.
+        """Return the conditions for a linear rate (see the module) that do not hold, in words.
 
         Sufficient without noise; runs converge under much weaker ones.
 
@@ -213,7 +213,7 @@ class DecentralizedADMM(NeighborMethod):
         return found
 
     def rate(self, program: Program) -> str:
-        """Return what the conditions for a linear rate say."""
+        """Return a text on the conditions for a linear rate."""
         broken = self.violated(program)
         if broken:
             return f"no linear rate is known: {'; '.join(broken)}"
@@ -228,7 +228,7 @@ class DecentralizedADMM(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """The multipliers, now that all values of the last round are known; then x."""
+        """Update the multipliers by the last round's values, then x."""
         assert self.step is not None and self.penalty is not None
         own = shared(state.x, local.program)
         lam = state.lam

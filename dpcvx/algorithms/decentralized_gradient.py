@@ -135,7 +135,7 @@ class DecentralizedGradient(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """One step."""
+        """Make a step."""
         rule = as_step(self.step)
         assert rule is not None
         own = shared(state.x, local.program)
@@ -152,7 +152,7 @@ class DecentralizedGradient(NeighborMethod):
         return self.projected_step(local, state, query, oracle)
 
     def _aggregated(self, message: Inbox | Inboxes, own: Array, oracle: Oracle) -> Array:
-        """The aggregate of what the agent heard and its own value."""
+        """Return the aggregate of what the agent heard and its own value."""
         if self.aggregate == "mixing":
             return message.weighted() + message.own_weight * own
         if self.aggregate == "mean":
@@ -175,13 +175,13 @@ class DecentralizedGradient(NeighborMethod):
 
 
 def _alone(program: Program) -> Network:
-    """Return what a single agent hears: itself."""
+    """Return the network of a single agent."""
     require_whole(program)
     return Network((program.agents[0].name,), ((),), (np.ones(1),), "alone")
 
 
 def drawn(t: int, n: int, count: int) -> Index:
-    """The entries, of n, that move in round t: no secret, and the same in every run."""
+    """Return the entries, of n, that move in round t: no secret, and the same in every run."""
     left, found = list(range(n)), []
     for i in range(count):
         digest = hashlib.blake2b(f"{t} {i}".encode(), digest_size=8).digest()
@@ -190,7 +190,7 @@ def drawn(t: int, n: int, count: int) -> Index:
 
 
 def _farthest(X: Array) -> tuple[int, int]:
-    """The first pair of rows with the largest distance in l1."""
+    """Return the first pair of rows with the largest distance in l1."""
     distances = np.abs(X[:, None] - X[None]).sum(axis=2)
     a, b = np.unravel_index(int(distances.argmax()), distances.shape)
     return int(a), int(b)

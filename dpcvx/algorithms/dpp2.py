@@ -159,11 +159,11 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """x + w, which y hides from nobody who knows eta and the y before."""
+        """Return x + w, which follows from y for anyone who knows eta and the y before."""
         return sent if t == 1 else self.memory * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
-        """At the public start; d = q = 0."""
+        """Return the state at the public start, with d = q = 0."""
         x = local.program.start
         zeros = np.zeros_like(x)
         return Memory(x, zeros, y=zeros, d=zeros, q=zeros, z=zeros, pull=zeros)

@@ -51,7 +51,7 @@ class StepRule(Protocol):
         ...
 
     def resolved(self, program: Program, release_epsilon: float) -> Self:
-        """The rule with its constants filled in."""
+        """Return the rule with its constants filled in."""
         ...
 
     def eta(self, t: int) -> float:
@@ -59,7 +59,7 @@ class StepRule(Protocol):
         ...
 
     def weight(self, t: int) -> float:
-        """Weight of round t in the average, up to a common factor."""
+        """Return the weight of round t in the average, up to a common factor."""
         ...
 
 
@@ -93,7 +93,7 @@ class PublicFacts(Protocol):
 
     @property
     def penalty(self) -> float:
-        """Return how exact steps weigh disagreement."""
+        """Return the penalty of exact steps on the consensus residual."""
         ...
 
     def step(

@@ -90,7 +90,7 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def tells_agreement(self) -> bool:
-        """Not where the sum is all that anybody hears."""
+        """Return false if agents receive only the sum."""
         return self.sharing is None
 
     def residuals(self, server: ServerState) -> Residuals:
@@ -103,19 +103,19 @@ class FederatedAveraging(SummedMethod):
         return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
 
     def adds(self, k: int) -> bool:
-        """No: how far agents are from their mean takes every term."""
+        """Return false: the agents' distances from their mean need every summand."""
         return False
 
     def target(self, program: Program) -> Array:
-        """Zero: the sum is divided by the number of agents."""
+        """Return zero: the sum is divided by the number of agents."""
         return np.zeros(program.size)
 
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """The shared variables."""
+        """Return the shared variables."""
         return shared(x, local)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """One step from the mean."""
+        """Return the state after one step from the mean."""
         rule = as_step(self.step)
         assert rule is not None
         mean = spread(local, state.x, heard.residual / heard.agents)

@@ -90,7 +90,7 @@ class GradientServer:
     outcome: Outcome = Outcome.SOLVED
 
     def each(self, message: Callable[[Index], Any]) -> list[Any]:
-        """A message per agent: one object for all whose places are one, so that it is sent once."""
+        """Return a message per agent: agents with the same places get one object, sent once."""
         apart = {id(place): place for place in self.places}
         made = {key: message(place) for key, place in apart.items()}
         return [made[id(place)] for place in self.places]
@@ -210,11 +210,11 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(self, step=step, returned=output, sharing=sharing)
 
     def adds(self, k: int) -> bool:
-        """The gradients, unless they are shared in secret."""
+        """Return whether replies are gradients that are not shared in secret."""
         return k == 0 and self.sharing is None
 
     def start_server(self, program: Program) -> GradientServer:
-        """x at the agents' public starts, in W."""
+        """Return the state with x at the agents' public starts, projected onto W."""
         whole, terms = joint_set(program), joint_rest(program)
         rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
         projector = Projector(whole.data, "all agents", rest, kernel)
@@ -226,12 +226,12 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return GradientServer(names, projector, whole.places, start, pool, scale)
 
     def start_agent(self, local: Local) -> GradientMember:
-        """x at the public start."""
+        """Return the state with x at the public start."""
         x = local.program.start
         return GradientMember(x, np.zeros_like(x))
 
     def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
-        """A question at x; the shares for each agent; then where x has moved."""
+        """Send a query at x; then the shares for each agent; then the new x."""
         scale = server.scale
         if scale is not None:
             if k > 0 and t <= ROUNDS:  # nothing has moved
@@ -259,7 +259,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
     ) -> tuple[GradientMember, Any]:
-        """The term, whole or in shares; the sum of the shares; then the point."""
+        """Send the summand, whole or in shares; then the sum of shares; then keep the point."""
         name = local.program.name
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
@@ -304,16 +304,16 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(server, x=x, moved=moved, outcome=found.outcome)
 
     def residuals(self, server: GradientServer) -> Residuals:
-        """All hear of one point: there is nothing but how far it has moved."""
+        """Return the move of the common point: agents do not disagree."""
         return Residuals(0.0, server.moved, 0.0, 0.0)
 
     def answer(self, state: GradientMember) -> Answer | None:
-        """Averages begin with the first step."""
+        """Return the agent's result; averages begin with the first step."""
         weight = None if self.scale is None else float(state.turns)
         return Answer(state.x, state.average, weight)
 
     def notes(self, server: GradientServer) -> tuple[str, ...]:
-        """Return what was learned of the records."""
+        """Return notes on the learned scale of the records."""
         return () if server.scale is None else (server.scale.said(),)
 
     def __str__(self) -> str:
@@ -324,7 +324,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
 
 def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
-    """An agent's term of the sum that is asked for."""
+    """Return an agent's term of the sum that is asked for."""
     at, limit, unit = message.at, message.limit, message.unit
     if message.what != "gradient":
         if message.what == "curvature":

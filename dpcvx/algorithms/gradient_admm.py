@@ -161,7 +161,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.order != "fixed"
 
     def coupling(self, program: Program) -> str:
-        """The elimination of Remark 3.4."""
+        """Return the elimination of Remark 3.4."""
         rows, written = eliminated(program), program.coupling
         assert written is not None
         count, size = len(written.right), len(rows.c)
@@ -176,7 +176,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return text + (f"; {dropped} follow from the others and are dropped" if dropped else "")
 
     def releases(self, rounds: int, program: Program) -> int:
-        """The first user has the most turns."""
+        """Return the number of turns of the first user, who has the most."""
         return -(-rounds // len(blocks_of(program)[0]))
 
     def propose(self, facts: PublicFacts) -> GradientADMM:
@@ -203,7 +203,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return replace(self, penalty=beta, smoothness=nu or None, step=eta, returned=output)
 
     def _balanced(self, program: Program, norm: float) -> float:
-        """A penalty next to the convexities of f and g, so that interval (23) is wide."""
+        """Return a penalty next to the convexities of f and g, so that interval (23) is wide."""
         users, _ = blocks_of(program)
         least = min(len(users) * self._convexity(program), TwoBlocks(program, 1.0, 1.0).convexity)
         return (least or 1.0) / norm**2
@@ -219,7 +219,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:
-        """The middle of interval (23)."""
+        """Return the middle of interval (23)."""
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, 1.0)
         mu = self._convexity(program)
@@ -236,7 +236,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return (low + high) / 2
 
     def _convexity(self, program: Program) -> float:
-        """The smallest modulus of a user."""
+        """Return the smallest modulus of a user."""
         users, _ = blocks_of(program)
         if self.strong_convexity is None:
             return min(strong_convexity(program.agents[k].form) for k in users)
@@ -253,7 +253,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def amplification(
         self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
     ) -> LastIterate:
-        """By `dpcvx.privacy.two_block`, for users' objectives times their number."""
+        """Return constants by `dpcvx.privacy.two_block`, of users' objectives times their count."""
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, self._eta)
         largest = max(sensitivities[k] for k in users)
@@ -283,7 +283,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
-        """Smallest bound that is proved, or asserted where nothing can be derived."""
+        """Return the smallest bound that is proved, or asserted where nothing can be derived."""
         known = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
@@ -299,7 +299,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return known or 1e-300
 
     def start_server(self, program: Program) -> GradientADMMServer:
-        """x and y at the public start, zero multipliers."""
+        """Return the state with x and y at the public start, and zero multipliers."""
         blocks = TwoBlocks(program, self._beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
@@ -309,7 +309,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def drawn(
         self, server: GradientADMMServer, rounds: int, coins: Coins
     ) -> tuple[GradientADMMServer, int]:
-        """The users' order, or the last round."""
+        """Return the users' order, or the last round."""
         users = len(server.order)
         if self.order == "permutation":
             return replace(server, order=tuple(coins.shuffled(users))), rounds
@@ -320,13 +320,13 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return server, rounds
 
     def start_agent(self, local: Local) -> Outcome:
-        """Users keep nothing between their turns."""
+        """Return an empty state: users keep nothing between their turns."""
         return Outcome.SOLVED
 
     def send(
         self, server: GradientADMMServer, t: int, k: int
     ) -> tuple[GradientADMMServer, list[Turn | None]]:
-        """The y step and the multipliers; then the turn of one user."""
+        """Make the y step and update the multipliers; then call one user."""
         blocks, beta, x = server.blocks, self._beta, server.x
         A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
         y, lam, outcome = server.y, server.lam, Outcome.SOLVED
@@ -352,7 +352,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def act(
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
-        """x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
+        """Update x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
         x, eta, inverse = message.x, self._eta, message.inverse
         center = inverse(x - eta * message.slope)
         # f_t is the user's objective times their number.
@@ -363,7 +363,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def receive(
         self, server: GradientADMMServer, t: int, k: int, replies: Sequence[Array | None]
     ) -> GradientADMMServer:
-        """Pass x on."""
+        """Receive the user's new x."""
         x = next(reply for reply in replies if reply is not None)
         n = server.turns + 1
         rows, old = server.blocks.rows, server.x
@@ -380,16 +380,16 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def residuals(self, server: GradientADMMServer) -> Residuals:
-        """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
+        """Return the coupling's violation and the Lagrangian's slope in x, where y was computed."""
         return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
     def conclude(self, server: GradientADMMServer) -> list[Answer]:
-        """Last and averaged x for every user; y follows from the last x and multipliers."""
+        """Return each user's last and averaged x; y follows from the last x and multipliers."""
         y, _ = server.blocks.y(server.x, server.lam, server.y)
         return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 
     def conclude_hidden(self, server: GradientADMMServer) -> list[Answer]:
-        """The last x for every user, and the y that comes closest to the coupling with it."""
+        """Return the last x for every user, and the y closest to the coupling with it."""
         blocks, x = server.blocks, server.x
         y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
         return self._answers(server, Answer(x, x), Answer(y, y))

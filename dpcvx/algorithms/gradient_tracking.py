@@ -102,7 +102,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         return replace(self, graph=graph, step=step)
 
     def start_agent(self, local: Local) -> Tracker:
-        """At the public start."""
+        """Return the state at the public start."""
         x = local.program.start
         zeros = np.zeros_like(x)
         return Tracker(x, zeros, zeros, x)
@@ -110,7 +110,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     def act(
         self, local: Local, state: Tracker, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Tracker, Array]:
-        """The new point; then the direction."""
+        """Compute the new point; then the direction."""
         assert self.step is not None
         program = local.program
         if k == 1:

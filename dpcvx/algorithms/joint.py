@@ -37,12 +37,12 @@ class Joint:
     start: Array
 
     def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
-        """Rows over the vector of an agent, by its place, as rows over the whole one."""
+        """Return rows over the vector of an agent, by its place, as rows over the whole one."""
         place = self.places[agent]
         return sp.csr_array(sp.csr_array(local) @ picked(place, self.data.n))
 
     def with_terms(self, slope: Array, curvatures: Sequence[sp.csr_array]) -> ConeData:
-        """The program with linear and quadratic terms added to the agents' objectives.
+        """Return the program with linear and quadratic terms added to the agents' objectives.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class AtPoint:
 
 
 def joint(program: Program) -> Joint:
-    """One cone program of a program whose objectives were compiled."""
+    """Return one cone program for a program whose objectives were compiled."""
     parts, places = [], places_of(program)
     for local, place in zip(program.agents, places, strict=True):
         assert local.exact is not None
@@ -75,7 +75,7 @@ def joint(program: Program) -> Joint:
 
 
 def joint_set(program: Program) -> Joint:
-    """The agents' sets as one, without objectives; a set that many agents have is in it once."""
+    """Return the agents' sets as one, without objectives; a common set is in it once."""
     places = places_of(program)
     sets = {
         (id(local.constraints), id(place)): (local.constraints, place)
@@ -85,7 +85,7 @@ def joint_set(program: Program) -> Joint:
 
 
 def joint_rest(program: Program) -> Joint | None:
-    """The agents' sets with the terms that proximal steps minimize; None if there are none.
+    """Return the agents' sets with the terms that proximal steps minimize; None if there are none.
 
     Equal terms of many agents are in it once, with as many times the weight.
     """
@@ -128,7 +128,7 @@ def _side_by_side(
 
 
 def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) -> ConeData:
-    """A joint program with the constraints that contain private data, for data as they left.
+    """Return a joint program with the constraints that contain private data, for released data.
 
     Parameters
     ----------
@@ -170,13 +170,13 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
 
 
 def with_directions(data: ConeData, program: Program) -> ConeData:
-    """A joint program with what such constraints say of directions without end, for all data."""
+    """Return a joint program with such constraints on unbounded directions, for all data."""
     pairs = [(kept, kept.tightened.directions()) for kept in program.kept]
     return _beside(data, program, [(kept, part) for kept, part in pairs if part is not None])
 
 
 def _beside(data: ConeData, program: Program, found: Sequence[tuple[Kept, ConeData]]) -> ConeData:
-    """A joint program next to programs of single agents' variables."""
+    """Return a joint program next to programs of single agents' variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
     for kept, part in found:
@@ -188,7 +188,7 @@ def _beside(data: ConeData, program: Program, found: Sequence[tuple[Kept, ConeDa
 
 
 def size_of(program: Program) -> int:
-    """Length of the joint vector."""
+    """Return the length of the joint vector."""
     return program.size + sum(local.n - local.shared.size for local in program.agents)
 
 
@@ -208,7 +208,7 @@ def places_of(program: Program) -> list[Index]:
 
 
 def with_slacks(program: Program, x: Array) -> Array:
-    """A joint vector with the slacks of inequalities that its other components leave room for."""
+    """Return a joint vector with the slacks of inequalities that its other components allow."""
     coupling = program.coupling
     if coupling is None or not coupling.slack.nnz:
         return x
@@ -225,7 +225,7 @@ def with_slacks(program: Program, x: Array) -> Array:
 
 
 def coupling_rows(program: Program) -> sp.csr_array:
-    """The coupling's matrix, with columns of the joint vector."""
+    """Return the coupling's matrix, with columns of the joint vector."""
     assert program.coupling is not None
     n = size_of(program)
     A, met = sp.csr_array((program.coupling.right.size, n)), np.zeros(n, dtype=bool)
@@ -238,7 +238,7 @@ def coupling_rows(program: Program) -> sp.csr_array:
 
 
 def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_array:
-    """The sum of square matrices, each of components at places of its own."""
+    """Return the sum of square matrices, each of components at places of its own."""
     rows, columns, values = (
         [np.zeros(0, dtype=np.intp)],
         [np.zeros(0, dtype=np.intp)],
@@ -254,12 +254,12 @@ def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_a
 
 
 def picked(place: Index, size: int) -> sp.csr_array:
-    """The matrix that picks components out of a vector of this size."""
+    """Return the matrix that picks components out of a vector of this size."""
     return sp.csr_array((np.ones(place.size), (np.arange(place.size), place)), (place.size, size))
 
 
 def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:
-    """Programs side by side, in columns of one vector, rows in the order of `Cones`."""
+    """Return programs side by side, in columns of one vector, rows in the order of `Cones`."""
     q = np.zeros(size)
     rows: list[list[sp.csr_array]] = [[] for _ in _widths(Cones())]
     right: list[list[Array]] = [[] for _ in rows]
@@ -292,7 +292,7 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
 
 
 def _widths(cones: Cones) -> list[int]:
-    """Rows of every kind of cone, in order."""
+    """Return rows of every kind of cone, in order."""
     return [
         cones.zero,
         cones.nonneg,

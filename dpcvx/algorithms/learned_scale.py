@@ -134,7 +134,7 @@ class LearnScale:
         return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
 
     def resolved(self, conditions: Conditions, program: Program) -> LearnScale:
-        """With the numbers of a plan.
+        """Return the rule with the numbers of a plan.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class LearnScale:
 
 
 def records_of(local: LocalProgram) -> int:
-    """Return how many records an agent has; all its private objects have as many rows."""
+    """Return an agent's number of records; all its private objects have as many rows."""
     rows = (spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows))
     return next(rows, 0)
 
@@ -182,7 +182,7 @@ class ScaleQuestion(AtPoint):
 
     @property
     def answers(self) -> int:
-        """Return how many numbers an agent answers."""
+        """Return the number of entries of an agent's answer."""
         return {"curvature": 2, "gradient": self.size + 1}.get(self.what, 1)
 
 
@@ -241,7 +241,7 @@ class Scale:
 
     @staticmethod
     def of(rule: LearnScale, program: Program) -> Scale:
-        """Before anything is learned.
+        """Return the scale before anything is learned.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class Scale:
         )
 
     def asked(self, t: int) -> tuple[str, float]:
-        """Return what is asked in a round, and the limit as a multiple of the agents' numbers."""
+        """Return a round's kind of query, and its limit as a multiple of the agents' numbers."""
         if t == _COUNTS + 1:
             return "curvature", self.limit
         if t > ROUNDS:
@@ -271,7 +271,7 @@ class Scale:
         return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-middle / 2)
 
     def question(self, t: int, agent: int, at: Array, place: Index, size: int) -> ScaleQuestion:
-        """Return what an agent is asked in a round."""
+        """Return the query to an agent in a round."""
         what, limit = self.asked(t)
         unit = 1.0
         if what in ("bends", "curvature"):
@@ -282,7 +282,7 @@ class Scale:
         return ScaleQuestion(at, place, size, what, limit, unit)
 
     def learned(self, t: int, total: Array) -> Scale:
-        """With the noisy sum of all answers to a question of a round that learns the scale."""
+        """Return the scale after a round that learns it, from the noisy sum of all answers."""
         if t == _COUNTS + 1:
             return self._with_curvature(total)
         low, high = self.cells
@@ -300,7 +300,7 @@ class Scale:
         return replace(done, first=quantile, multiple=quantile)
 
     def _part(self, t: int) -> float:
-        """The part of the records that exceeds the limit; more where noise alone may count so many.
+        """Return the part of the records above the limit; more if noise alone may count so many.
 
         Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
         """
@@ -321,7 +321,7 @@ class Scale:
         return replace(self, mean=mean, largest=largest)
 
     def stepped(self, total: Array) -> tuple[Array, Scale]:
-        """The sum of all gradients, and the clip of the next one."""
+        """Return the sum of all gradients, and the clip of the next one."""
         exceeded = float(total[-1]) / (self.weight * self.records)
         turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
         multiple = self.multiple * math.exp(_FOLLOWS * turn)
@@ -351,7 +351,7 @@ class Scale:
         return max(min(multiple, most), self.rule.least)
 
     def step(self, t: int) -> float:
-        """The step size of a round; see the equations above."""
+        """Return the step size of a round; see the equations above."""
         assert self.rule.noise is not None and self.rule.steps is not None
         T, T0, falls = self.rule.steps, self.rule.reach, min(1.0, 200 * self.rule.noise)
 
@@ -367,7 +367,7 @@ class Scale:
         return float(eta[t - ROUNDS - 1]) * self.brake
 
     def said(self) -> str:
-        """Return what was learned, for the result."""
+        """Return a text on the learned scale, for the result."""
         tighter = ", so that tighter bounds would do" if self.multiple < 0.5 else ""
         return (
             f"learned scale: a gradient's clip ended at {self.multiple:.2g} times what declared "
@@ -377,20 +377,20 @@ class Scale:
 
 
 def _change(local: LocalProgram) -> float:
-    """Return what one change moves a clipped gradient by; 0 where no records are clipped."""
+    """Return the move of a clipped gradient by one change; 0 if no records are clipped."""
     rows = (spec.adjacency for spec in local.form.private if isinstance(spec.adjacency, Rows))
     kinds = {adjacency.relation for adjacency in rows}
     return (local.clip or 0.0) * (2.0 if "replace_one" in kinds else float(bool(kinds)))
 
 
 def _public(form: NormalForm) -> tuple[float, float]:
-    """Mean and largest curvature of an agent's public terms, about."""
+    """Return the mean and largest curvature of an agent's public terms, about."""
     H = quadratic(form).formed
     return max(float(H.trace()) / form.n, strong_convexity(form)), spectral_norm(H)
 
 
 def _bends(local: LocalProgram) -> float:
-    """The largest trace of a record's second derivative at the start, of records at their bounds.
+    """Return the largest trace of a second derivative at the start, of records at their bounds.
 
     Limits are looked for below it, over 31 octaves: it need not be a bound.
     """

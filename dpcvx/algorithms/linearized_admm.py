@@ -111,7 +111,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
 
     @property
     def batched(self) -> bool:
-        """With noise in the gradients. Methods that derive from this one may do more."""
+        """Return whether gradients are noisy; false for derived methods, which may do more."""
         return self.perturb == "objective" and type(self) is LinearizedADMM
 
     @property
@@ -149,7 +149,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         return self.floor(program, spread, t, 1 / rule.eta(t) + penalty, penalty)
 
     def start_agent(self, local: Local) -> LinearizedADMMState:
-        """x at the public start, zero multipliers."""
+        """Return the state with x at the public start and zero multipliers."""
         x = local.program.start
         return LinearizedADMMState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
@@ -162,7 +162,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         message: Broadcast,
         oracle: Oracle,
     ) -> tuple[LinearizedADMMState, LocalCopy]:
-        """Lines 8 to 22: E local updates, their mean, the multipliers."""
+        """Make E local updates, their mean, and the multipliers' step (lines 8 to 22)."""
         rule = as_step(self.step)
         assert rule is not None
         w, rho, eta = message.w, message.rho, rule.eta(t)
@@ -190,18 +190,18 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         return state, LocalCopy(z, lam)
 
     def answer(self, state: LinearizedADMMState) -> Answer:
-        """With the weights of the step-size rule."""
+        """Return the agent's result, averaged with the weights of the step-size rule."""
         return Answer(state.x, state.average, state.weight)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
-        """A public point of W near x; x itself unless noise on the output has carried it away."""
+        """Return a public point of W near x; x itself unless output noise moved it out."""
         if self.perturb != "output":
             return x
         found = local.projector(x, D)
         return local.program.start if found.x is None else found.x
 
     def _update(self, x: Array, step: ProximalStep, oracle: Oracle) -> tuple[Array, Outcome]:
-        """One local update (10), or the baseline (12) with noise on the solution."""
+        """Make a local update (10), or the baseline (12) with noise on the solution."""
         if self.perturb == "objective":
             found = step(oracle.release(Gradient(x)))
         else:

@@ -30,7 +30,7 @@ NAMES = 8
 
 
 def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
-    """For each agent the weights of its neighbors and of itself.
+    """Return for each agent the weights of its neighbors and of itself.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[A
 
 
 def _lazy(row: Array) -> Array:
-    """Half of each weight, and the other half kept by the agent itself."""
+    """Return half of each weight; the agent itself keeps the other half."""
     half = row / 2
     half[-1] = (1 + row[-1]) / 2
     return half
 
 
 def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) -> Array:
-    """A mixing matrix that a user wrote, symmetric to the last bit.
+    """Return a mixing matrix that a user wrote, symmetric to the last bit.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _check_spectrum(matrix: Array) -> None:
 
 
 def quoted(items: Sequence[object]) -> str:
-    """The first of them for a message, texts in quotes."""
+    """Return the first items for a message, texts in quotes."""
     shown = ", ".join(f"'{x}'" if isinstance(x, str) else repr(x) for x in items[:NAMES])
     return shown + (f" and {len(items) - NAMES} more" if len(items) > NAMES else "")
 
@@ -176,7 +176,7 @@ _ROOM = 1e-9
 
 
 def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
-    """The matrix with these entries for each agent's neighbors and for itself.
+    """Return the matrix with these entries for each agent's neighbors and for itself.
 
     Parameters
     ----------
@@ -191,19 +191,19 @@ def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
 
 
 def laplacian(neighbors: Around) -> sp.csr_array:
-    """Degrees on the diagonal minus the adjacency matrix."""
+    """Return degrees on the diagonal minus the adjacency matrix."""
     return matrix_on(neighbors, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbors])
 
 
 def laplacian_norm(neighbors: Around) -> float:
-    """The largest eigenvalue of the Laplacian, or an upper bound; see `Network.laplacian_norm`."""
+    """Return the Laplacian's largest eigenvalue or an upper bound; see `Network.laplacian_norm`."""
     if not _large(neighbors):
         return float(np.linalg.eigvalsh(laplacian(neighbors).toarray())[-1])
     return _bound_of_laplacian(neighbors)
 
 
 def lowest_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
-    """The least eigenvalue of a mixing matrix.
+    """Return the least eigenvalue of a mixing matrix.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def lowest_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
 
 
 def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
-    """The second largest modulus of an eigenvalue of a mixing matrix.
+    """Return the second largest modulus of an eigenvalue of a mixing matrix.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def _large(neighbors: Around) -> bool:
 
 
 def _bound_of_laplacian(neighbors: Around) -> float:
-    """Not below the largest eigenvalue of the Laplacian; see `Network.laplacian_norm`."""
+    """Return an upper bound of the Laplacian's eigenvalues; see `Network.laplacian_norm`."""
     degrees = [len(around) for around in neighbors]
     sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbors)
     return float(min(len(neighbors), max(sums)))
@@ -266,13 +266,13 @@ def _lowest(W: sp.csr_array) -> float:
 
 
 def _floor(W: sp.csr_array) -> float:
-    """A lower bound of the eigenvalues (Gershgorin)."""
+    """Return a lower bound of the eigenvalues (Gershgorin)."""
     own = W.diagonal()
     return float((own - (abs(W).sum(axis=1) - abs(own))).min())
 
 
 def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:
-    """The `count` highest or lowest eigenvalues of a symmetric matrix, all on one side of `beyond`.
+    """Return the `count` outer eigenvalues of a symmetric matrix, on one side of `beyond`.
 
     By Lanczos' method, which is quick where eigenvalues lie apart; else for the inverse of
     ``A - beyond I``, where they do.

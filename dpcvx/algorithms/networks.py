@@ -208,7 +208,7 @@ class Network:
         return 1 - self.second_eigenvalue
 
     def graph(self) -> nx.Graph:
-        """The network as a networkx graph with the agents' names as nodes."""
+        """Return the network as a networkx graph with the agents' names as nodes."""
         import networkx as nx
 
         graph = nx.Graph()
@@ -278,7 +278,7 @@ def build(
 def random(
     agents: Sequence[str], edges: int, seed: int, weights: str | Array = "metropolis"
 ) -> Network:
-    """A random connected network with a given number of edges, the same for the same seed.
+    """Return a random connected network with a given number of edges, the same for the same seed.
 
     A uniformly random tree (from its Pruefer code), then a uniformly random choice among the
     remaining pairs. Not uniform among connected graphs: each is drawn in proportion to its number

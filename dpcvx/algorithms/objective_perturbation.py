@@ -132,19 +132,19 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return replace(self, regularization=facts.regularization())
 
     def start_server(self, program: Program) -> Server:
-        """x at the agents' public starts."""
+        """Return the state with x at the agents' public starts."""
         whole = joint_set(program)
         projector = Projector(whole.data, "all agents")
         weights = tuple(_records(local) for local in program.agents)
         return Server(projector, whole.places, weights, whole.start)
 
     def start_agent(self, local: Local) -> Iterates:
-        """x at the public start."""
+        """Return the state with x at the public start."""
         x = local.program.start
         return Iterates(x, np.zeros_like(x))
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
-        """A question to those with private data; then where x is."""
+        """Send a query to agents with private data; then the new x."""
         if k == 0:
             return server, [Minimize() if weight else None for weight in server.weights]
         return server, [Moved(server.x[place], server.outcome) for place in server.places]
@@ -158,7 +158,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         message: Minimize | Moved,
         oracle: Oracle,
     ) -> tuple[Iterates, Array | None]:
-        """The minimizer; then the point of all."""
+        """Release the minimizer; then keep the common point."""
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
         program, weight = local.program, self.regularization
@@ -168,7 +168,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return state, oracle.release(PerturbedMinimizer(search))
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
-        """The weighted mean, in all sets."""
+        """Take the weighted mean, projected onto all sets."""
         if k > 0:
             return server
         total, counts = np.zeros(server.x.size), np.zeros(server.x.size)
@@ -181,7 +181,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return replace(server, x=server.x if ended.x is None else ended.x, outcome=ended.outcome)
 
     def residuals(self, server: Server) -> Residuals:
-        """All hear of one point."""
+        """Return zero residuals: all agents get one point."""
         return Residuals(0.0, 0.0, 0.0, 0.0)
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
 
 def _records(local: LocalProgram) -> float:
-    """Return how much an agent's minimizer counts: its records, or 1; 0 without private data."""
+    """Return the weight of an agent's minimizer: its records, or 1; 0 without private data."""
     rows = [spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows)]
     return float(max(rows, default=1 if local.form.private else 0))
 

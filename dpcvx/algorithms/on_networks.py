@@ -68,21 +68,21 @@ class Inbox:
         return float(self.weights[-1])
 
     def weighted(self) -> Array:
-        """The neighbors' values, added up with their weights, shape (m,)."""
+        """Return the neighbors' values, added up with their weights, shape (m,)."""
         return _total(self.weights[:-1, np.newaxis] * self.values)
 
     def summed(self, own: Array | float = 0.0) -> Array:
-        """The differences of the neighbors' values from another, added up, shape (m,)."""
+        """Return the differences of the neighbors' values from another, added up, shape (m,)."""
         return _total(self.values - own)
 
     def extremes(self, own: Array) -> tuple[Array, Array]:
-        """The least and the largest of the neighbors' entries and its own, each of shape (m,)."""
+        """Return the least and largest of own and neighbors' entries, each of shape (m,)."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
         return np.minimum(least, own), np.maximum(most, own)
 
     def mean_of_all(self, own: Array) -> Array:
-        """The mean over everyone, who are all its neighbors, in the order of agents."""
+        """Return the mean over everyone, who are all its neighbors, in the order of agents."""
         place = int(np.searchsorted(self.senders, self.own))
         return np.insert(self.values, place, own, axis=0).mean(axis=0)
 
@@ -105,7 +105,7 @@ class Inboxes:
     sent: Array
 
     def one(self, i: int) -> Inbox:
-        """Return what an agent hears."""
+        """Return the message to an agent."""
         around = self.network.neighbors[i]
         return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
@@ -120,27 +120,27 @@ class Inboxes:
         return self.network.own_weights
 
     def weighted(self) -> Array:
-        """As of one agent, shape (agents, m)."""
+        """Return the result of every agent as one agent computes it, shape (agents, m)."""
         return self._folded(np.add, lambda rank, heard: rank.weights * heard)
 
     def summed(self, own: Array | float = 0.0) -> Array:
-        """As of one agent, shape (agents, m); own of shape (m,) or (agents, m)."""
+        """Return every agent's sum, shape (agents, m), for own of shape (m,) or (agents, m)."""
         mine = np.broadcast_to(own, self.sent.shape)
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
     def extremes(self, own: Array) -> tuple[Array, Array]:
-        """As of one agent, each of shape (agents, m)."""
+        """Return every agent's extremes as one agent computes them, each of shape (agents, m)."""
         least, most = (
             self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
         )
         return np.minimum(least, own), np.maximum(most, own)
 
     def mean_of_all(self, own: Array) -> Array:
-        """As of one agent: the same for all, shape (m,)."""
+        """Return the mean as one agent computes it, the same for all, shape (m,)."""
         return np.array(np.broadcast_to(own, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
-        """Return what all neighbors contribute, one after the other."""
+        """Return the sum of all neighbors' contributions, added one after the other."""
         first, *others = self.network.ranks
         out = term(first, self.sent[first.neighbors])
         for rank in others:
@@ -185,7 +185,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     graph: Graph
 
     def network_of(self, program: Program, weights: str | Array = "metropolis") -> Network:
-        """The network over the agents of a problem.
+        """Return the network over the agents of a problem.
 
         Raises
         ------
@@ -204,7 +204,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         return build(self.graph, names, weights)
 
     def start_server(self, program: Program) -> NetworkState:
-        """Everyone has heard the public starting points."""
+        """Return the state with the public starting points as all agents' last values."""
         found = self.graph
         assert isinstance(found, Network)  # resolved
         sent = np.array([shared(local.start, local) for local in program.agents])
@@ -214,7 +214,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
 
     @final
     def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
-        """To every agent the last values of its neighbors."""
+        """Send to every agent the last values of its neighbors."""
         heard = Inboxes(server.network, server.sent)
         return server, Batch(heard, len(server.sent), heard.one)
 
@@ -243,11 +243,11 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         )
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """The agents' points, from what they sent first in round t, shape (agents, m)."""
+        """Return the agents' points, from what they sent first in round t, shape (agents, m)."""
         return sent
 
     def residuals(self, server: NetworkState) -> Residuals:
-        """Distance from the mean over all agents, and the change since the round before."""
+        """Return the distance from the mean over agents, and the change since the round before."""
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
 
 
@@ -255,20 +255,20 @@ class NeighborMethod(NetworkMethod[AgentState]):
     """Abstract: one that lets its new point leave."""
 
     def start_agent(self, local: Local) -> AgentState:
-        """x at the public start, zero multipliers."""
+        """Return the state with x at the public start and zero multipliers."""
         x = local.program.start
         return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def projected_step(
         self, local: Local, state: AgentState, query: Step | Minimizer, oracle: Oracle
     ) -> tuple[AgentState, Array]:
-        """The agent after `agent_state.projected_step`, and what the neighbors hear of it."""
+        """Return the agent after `agent_state.projected_step`, and its message to neighbors."""
         after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
 
 
 def numbers(method: object, *names: str) -> str:
-    """Those of a method's parameters that are numbers by now, in words."""
+    """Return a text on the method's numeric parameters."""
     given = ((name, getattr(method, name)) for name in names)
     return "".join(f", {name} = {value:.6g}" for name, value in given if value is not None)
 
@@ -296,7 +296,7 @@ def spread(local: Local, x: Array, others: Array) -> Array:
 
 
 def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
-    """``sum_j W_ij v_j`` for what neighbors sent and the agent's own v.
+    """Return ``sum_j W_ij v_j`` of the neighbors' values and the agent's own v.
 
     Entries that are not shared stay as they are.
     """
@@ -307,14 +307,14 @@ def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
 
 
 def shared(x: Array, local: LocalProgram) -> Array:
-    """The shared variables of an agent, in the order of the slots."""
+    """Return the shared variables of an agent, in the order of the slots."""
     out = np.empty((*x.shape[:-1], local.slots.size))
     out[..., local.slots] = x[..., local.shared]
     return out
 
 
 def _total(terms: Array) -> Array:
-    """The sum of rows, one after the other; zeros of none."""
+    """Return the sum of rows, one after the other; zeros of none."""
     if not len(terms):
         return np.zeros(terms.shape[1])
     return np.add.accumulate(terms, axis=0)[-1]

@@ -269,7 +269,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
-        """Return how many equalities."""
+        """Return a text with the number of equalities."""
         if program.coupling is None:
             return None
         return (
@@ -277,7 +277,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def start_server(self, program: Program) -> OneShotServer:
-        """The joint problem at zero data."""
+        """Return the state with the joint problem at zero data."""
         if self.sums == "slopes":
             return OneShotServer(program, joint(program), pool=Pool.of(self.sharing, program))
         moments = moment_sum(program)
@@ -285,14 +285,14 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return OneShotServer(program, joint(program), pool=pool, moments=moments)
 
     def start_agent(self, local: Local) -> OneShotMember:
-        """x at the public start."""
+        """Return the state with x at the public start."""
         x = local.program.start
         return OneShotMember(x, np.zeros_like(x))
 
     def send(
         self, server: OneShotServer, t: int, k: int
     ) -> tuple[OneShotServer, list[Question | MomentsQuestion | Delivery | Found]]:
-        """A question at the common start, shares, then what the answers led to."""
+        """Send a query at the common start, then shares, then the solution."""
         places = server.joint.places
         if k == 0 and server.moments is not None:
             assert server.pool is not None
@@ -370,7 +370,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return self._solved(server, slope, bent, [reply.data for reply in replies])
 
     def _as_written(self, server: OneShotServer, released: Sequence[Array]) -> OneShotServer:
-        """Solve what users wrote, for what was released."""
+        """Solve the users' model for the released data."""
         program = server.program
         decision = program.decide(released, self.scenarios, self.solver)
         server = replace(server, decision=decision, outcome=decision.outcome)
@@ -387,7 +387,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
-        """Return what of a slope is followed."""
+        """Return the server's state, and the part of a linear coefficient that is followed."""
         program = server.program
         known = program.noise
         if known is None or not self.shrink:
@@ -433,7 +433,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
-        """Return what the decision pays for."""
+        """Return the constraint slack that the decision pays for."""
         return server.missed
 
     @property
@@ -461,7 +461,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def residuals(self, server: OneShotServer) -> Residuals:
-        """None: all hear of one point. Without an optimum, agents stay at their own starts."""
+        """Return zero residuals, or the distances of starts if there is no optimum."""
         if server.x is not None:
             return Residuals(0.0, 0.0, 0.0, 0.0)
         places, common = server.joint.places, server.joint.start
@@ -487,7 +487,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
 
 def _repaired(decision: Decision) -> tuple[str, ...]:
-    """Return what was solved for, where that is not what was released."""
+    """Return notes on data that were solved for in place of the released data."""
     if not decision.repair:
         return ()
     return (
@@ -497,7 +497,7 @@ def _repaired(decision: Decision) -> tuple[str, ...]:
 
 
 def _public(model: WrittenModel) -> tuple[str, ...]:
-    """Return what the released data are good for."""
+    """Return notes on the use of the released data."""
     if not any(model.published):
         return ()
     told = "result.released has the released data; every further use of them costs no privacy"

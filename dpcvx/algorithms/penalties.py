@@ -40,11 +40,11 @@ class PenaltyRule(Protocol):
     """rho_t, known to server and agents before round t."""
 
     def resolved(self, release_epsilon: float) -> Self:
-        """The rule with its constants filled in."""
+        """Return the rule with its constants filled in."""
         ...
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """rho of round t from the previous one (None before round 1) and its residuals."""
+        """Return rho of round t from the previous one (None before round 1) and its residuals."""
         ...
 
 
@@ -65,11 +65,11 @@ class Constant:
         check_fields(self, "dp.penalties.Constant", penalty=_PENALTY)
 
     def resolved(self, release_epsilon: float) -> Constant:
-        """Nothing to fill in."""
+        """Return the rule itself: no constants are open."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """The constant."""
+        """Return the constant penalty."""
         return self.penalty
 
     def __str__(self) -> str:
@@ -105,11 +105,11 @@ class Growing:
         )
 
     def resolved(self, release_epsilon: float) -> Growing:
-        """Fill in c."""
+        """Return the rule with its constant c filled in."""
         return replace(self, c=release_epsilon) if self.c is None else self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """The schedule."""
+        """Return the penalty of the schedule."""
         assert self.c is not None
         return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.c)
 
@@ -156,11 +156,11 @@ class ResidualBalancing:
         )
 
     def resolved(self, release_epsilon: float) -> ResidualBalancing:
-        """Nothing to fill in."""
+        """Return the rule itself: no constants are open."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Rho for round t."""
+        """Return rho of round t."""
         if rho is None:
             return self.penalty
         dual /= self.unit
@@ -175,12 +175,12 @@ class ResidualBalancing:
 
 
 def penalty_said(penalty: float | PenaltyRule | None) -> str:
-    """In words."""
+    """Return a text on the penalty rule."""
     return "a penalty that the plan chooses" if penalty is None else str(as_penalty(penalty))
 
 
 def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
-    """A number as a constant rule.
+    """Return a number as a constant rule.
 
     Raises
     ------

@@ -101,7 +101,7 @@ class PrimalDual(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """One step; `lam` is v, of the shared variables in the agent's order."""
+        """Make a step; `lam` is v, of the shared variables in the agent's order."""
         assert self.step is not None and self.penalty is not None and self.dual_step is not None
         at = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[..., at]

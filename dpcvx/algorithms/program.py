@@ -123,18 +123,18 @@ class LocalProgram:
         return blocks_of(self.constraints, self.name)
 
     def projector(self) -> Projector:
-        """A new one onto W: solvers keep what they were asked last."""
+        """Return a new projector onto W: solvers keep the state of their last call."""
         return Projector(self.constraints, self.name, blocks=self.blocks)
 
     def proximal(self) -> Projector:
-        """A new one onto W, with the terms that steps minimize besides."""
+        """Return a new projector onto W, with the terms that steps minimize besides."""
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def sensitivity(self) -> Sensitivity:
-        """The certified gradient sensitivity.
+        """Return the certified gradient sensitivity.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class Program:
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
     def decide(self, released: Sequence[Array], scenarios: int, solver: str | None) -> Decision:
-        """Solve the model as it is written, for what agents released.
+        """Solve the model as it is written, for the agents' releases.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Program:
 
     @property
     def kernel(self) -> str:
-        """Return what takes the steps of projections; empty where no agent's set asks for any."""
+        """Name of the kernel for projections; empty if no agent's set needs one."""
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 
@@ -319,7 +319,7 @@ def compile_problem(
 
 
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
-    """An agent that compiles to the same as another."""
+    """Return an agent that compiles to the same as another."""
     layout, where = model.agent.layout, model.where
     return replace(
         template,
@@ -447,7 +447,7 @@ def compile_agent(
 
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
-    """A program with every agent's objective at zero data in its cone program."""
+    """Return a program with every agent's objective at zero data in its cone program."""
     named = problem.named
 
     def exact(local: LocalProgram) -> ConeData:
@@ -474,7 +474,7 @@ def _require_real(agent: Agent, name: str) -> None:
 def _relaxed_set(
     constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable], layout: Layout
 ) -> ConeData:
-    """The set of public constraints, with real numbers in place of integers."""
+    """Return the set of public constraints, with real numbers in place of integers."""
     twins = _relaxed(variables)
     if not twins:
         return cone_data(None, constraints, variables, layout)
@@ -487,7 +487,7 @@ def _relaxed_set(
 def _private_constraint(
     constraint: cp.Constraint, agent: Agent, position: int, name: str
 ) -> PrivateConstraint:
-    """A constraint with private data, with real numbers in place of integers."""
+    """Return a constraint with private data, with real numbers in place of integers."""
     what, twins = f"Constraint {position} of agent '{name}'", _relaxed(constraint.variables())
     if not twins:
         return private_constraint(constraint, agent.private, what, name)
@@ -498,12 +498,12 @@ def _private_constraint(
 
 
 def _relaxed(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
-    """Real variables in place of those that are integral, by Python's id of these."""
+    """Return real variables in place of those that are integral, by Python's id of these."""
     return {id(v): relaxed(v) for v in variables if integral(v)}
 
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:
-    """An agent's set, with its objective at zero data."""
+    """Return an agent's set, with its objective at zero data."""
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     cost = public_copy(agent.cost, agent.cost.parameters())
     return cone_data(cost, constraints, agent.variables, layout)

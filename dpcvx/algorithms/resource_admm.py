@@ -136,7 +136,7 @@ class ResourceADMM(SummedMethod):
         )
 
     def violated(self, program: Program) -> list[str]:
-        """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
+        """Return violated conditions for a linear rate, as texts: (48), or (43) for exact steps.
 
         Sufficient without noise; runs converge under much weaker ones. The paper's proof of (48)
         takes M for a smoothness constant L in one place and for its square in another. The proof
@@ -180,13 +180,13 @@ class ResourceADMM(SummedMethod):
         return found
 
     def coupling(self, program: Program) -> str:
-        """Return how many equalities."""
+        """Return a text with the number of equalities."""
         assert program.coupling is not None
         size = program.coupling.right.size
         return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
 
     def rate(self, program: Program) -> str:
-        """Return what (48) or (43) says."""
+        """Return a text on condition (48) or (43)."""
         condition = f"{'(43)' if self.exact else '(48)'} of Xiao, Ye and Devadas"
         broken = self.violated(program)
         if broken:
@@ -194,16 +194,16 @@ class ResourceADMM(SummedMethod):
         return f"{condition} promises a linear rate without noise"
 
     def target(self, program: Program) -> Array:
-        """c."""
+        """Return c."""
         assert program.coupling is not None
         return program.coupling.right
 
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """``A_i x_i``."""
+        """Return ``A_i x_i``."""
         return np.asarray(_columns(local) @ x)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """The multipliers, now that the sum of the last round is known; then x."""
+        """Update the multipliers by the last round's sum, then x."""
         assert self.step is not None and self.dual_step is not None and self.penalty is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
@@ -224,7 +224,7 @@ class ResourceADMM(SummedMethod):
 
 
 def matrices(program: Program) -> list[Array]:
-    """A_i of every agent."""
+    """Return A_i of every agent."""
     return [_columns(local).toarray() for local in program.agents]
 
 

@@ -37,7 +37,7 @@ class _Uniform:
     averages_new = True
 
     def weight(self, t: int) -> float:
-        """Uniform."""
+        """Return 1: all rounds weigh the same."""
         return 1.0
 
 
@@ -58,13 +58,13 @@ class Constant(_Uniform):
         check_fields(self, "dp.steps.Constant", step=optional(POSITIVE))
 
     def resolved(self, program: Program, release_epsilon: float) -> Constant:
-        """Fill in 1/L."""
+        """Return the rule with 1/L filled in."""
         if self.step is not None:
             return self
         return Constant(1.0 / _largest_smoothness(program, "dp.steps.Constant(step)"))
 
     def eta(self, t: int) -> float:
-        """The constant."""
+        """Return the constant step."""
         assert self.step is not None
         return self.step
 
@@ -105,7 +105,7 @@ class Geometric(_Uniform):
         return Geometric(self.ratio, 1.0 / L)
 
     def eta(self, t: int) -> float:
-        """The step of round t."""
+        """Return the step of round t."""
         assert self.first is not None
         return self.first * self.ratio ** (t - 1)
 
@@ -139,7 +139,7 @@ class Smooth(_Uniform):
         return Smooth(L, release_epsilon if self.c is None else self.c)
 
     def eta(self, t: int) -> float:
-        """The step of round t."""
+        """Return the step of round t."""
         assert self.L is not None and self.c is not None
         return 1.0 / (self.L + math.sqrt(t) / self.c)
 
@@ -167,11 +167,11 @@ class Sqrt(_Uniform):
         check_fields(self, "dp.steps.Sqrt", first=POSITIVE)
 
     def resolved(self, program: Program, release_epsilon: float) -> Sqrt:
-        """Nothing to fill in."""
+        """Return the rule itself: no constants are open."""
         return self
 
     def eta(self, t: int) -> float:
-        """The step of round t."""
+        """Return the step of round t."""
         return self.first / math.sqrt(t)
 
     def __str__(self) -> str:
@@ -211,12 +211,12 @@ class StronglyConvex:
         return replace(self, alpha=moduli[weakest])
 
     def eta(self, t: int) -> float:
-        """The step of round t."""
+        """Return the step of round t."""
         assert self.alpha is not None
         return 2.0 / (self.alpha * (t + 2))
 
     def weight(self, t: int) -> float:
-        """Proportional to t, so that ``2 t / (T (T + 1))`` after normalization."""
+        """Return t: the weight is ``2 t / (T (T + 1))`` after normalization."""
         return float(t)
 
     def __str__(self) -> str:
@@ -228,7 +228,7 @@ RULES = (Constant, Geometric, Smooth, Sqrt, StronglyConvex)
 
 
 def as_step(step: float | StepRule | None) -> StepRule | None:
-    """A number as a constant rule.
+    """Return a number as a constant rule.
 
     Raises
     ------
@@ -247,19 +247,19 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
 
 
 def step_said(step: float | StepRule | None) -> str:
-    """In words."""
+    """Return a text on the step-size rule."""
     return "a step that the plan chooses" if step is None else str(as_step(step))
 
 
 def smooth_constant(program: Program) -> float | None:
-    """Largest smoothness constant over the agents, or None if one cannot be derived."""
+    """Return the largest smoothness constant over the agents, or None if one cannot be derived."""
     constants = [smoothness(local.form) for local in program.agents]
     known = [c for c in constants if c is not None]
     return max(known) if len(known) == len(constants) else None
 
 
 def required_smoothness(program: Program, remedy: str) -> float:
-    """Largest smoothness constant over the agents.
+    """Return the largest smoothness constant over the agents.
 
     Raises
     ------
@@ -277,7 +277,7 @@ def required_smoothness(program: Program, remedy: str) -> float:
 
 
 def one_over(program: Program, claimed: float | None, remedy: str) -> float:
-    """1 / L for the largest smoothness constant, with a claim where none can be derived.
+    """Return 1 / L for the largest smoothness constant, with a claim if none can be derived.
 
     Raises
     ------
@@ -301,14 +301,14 @@ def _largest_smoothness(program: Program, remedy: str) -> float:
 
 @dataclass(frozen=True)
 class Curvatures:
-    """Between which bounds second derivatives lie."""
+    """Bounds on second derivatives."""
 
     moduli: tuple[float, ...]  # of each agent's strong convexity, above 0
     constants: tuple[float, ...]  # of each agent's smoothness
 
 
 def curvatures(program: Program) -> Curvatures | str:
-    """Bounds for all admissible data, or why no linear rate can follow from any."""
+    """Return bounds for all admissible data, or why no linear rate can follow from any."""
     moduli = tuple(strong_convexity(a.form) for a in program.agents)
     constants = tuple(L for a in program.agents if (L := smoothness(a.form)) is not None)
     if min(moduli) == 0 or len(constants) < len(moduli):
@@ -323,7 +323,7 @@ _SURE = 1 + 1e-6
 
 
 def too_long(program: Program, step: float | StepRule | None) -> str:
-    r"""Why gradient descent at the mean of all agents must diverge; empty if it is not known to.
+    r"""Return the reason why gradient descent at the mean must diverge; empty if none is known.
 
     Without constraints, and with nothing but quadratics whose second derivatives H_i are public, a
     round takes the mean of the agents' points to :math:`(I - \eta \bar H) \bar x` plus what does

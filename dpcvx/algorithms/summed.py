@@ -78,10 +78,10 @@ class SecretSharing:
 
 @dataclass(frozen=True)
 class SplitSharing(SecretSharing):
-    """The same where noise is split over the agents: with range and grid of the noisy sums."""
+    """Secret sharing with distributed noise: with range and grid of the noisy sums."""
 
     def encoding(self, parties: int) -> Residues:
-        """Modulo a power of two."""
+        """Return residues modulo a power of two."""
         assert self.resolution is not None
         return Residues(self.limit, self.resolution, parties)
 
@@ -96,7 +96,7 @@ class Heard:
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """The server side."""
+    """State of the server side."""
 
     names: tuple[str, ...]
     residual: Array  # shape (m,); the last sum, less its target
@@ -123,14 +123,14 @@ SHARING = optional(
 
 
 def divided(sums: SecretSum, name: str, own: Array) -> tuple[Share, tuple[Share, ...]]:
-    """The share that an agent keeps of its values, and those for the others."""
+    """Return the share that an agent keeps of its values, and those for the others."""
     shares = sums.shares(name, own)
     kept = next(share for share in shares if share.receiver == name)
     return kept, tuple(share for share in shares if share is not kept)
 
 
 def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list[list[Share]]:
-    """The shares for each agent, of those that all have sent."""
+    """Return the shares for each agent, of those that all have sent."""
     boxes: dict[str, list[Share]] = {name: [] for name in names}
     for share in itertools.chain.from_iterable(passed):
         boxes[share.receiver].append(share)
@@ -149,18 +149,18 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @abc.abstractmethod
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """Return what an agent at x contributes to the sum, shape (m,)."""
+        """Return the summand of an agent at x, shape (m,)."""
 
     @abc.abstractmethod
     def target(self, program: Program) -> Array:
-        """Return what the sum should be, shape (m,)."""
+        """Return the target of the sum, shape (m,)."""
 
     @abc.abstractmethod
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """One local step, given the sum less its target."""
+        """Make a local step, given the sum less its target."""
 
     def sums(self, program: Program) -> SecretSum | None:
-        """Return how agents form a sum; None if the server side does.
+        """Return the secret sum that agents form; None if the server side adds up.
 
         Raises
         ------
@@ -174,24 +174,24 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
     def adds(self, k: int) -> bool:
-        """Terms that are not shared in secret."""
+        """Return whether summands are not shared in secret."""
         return self.sharing is None
 
     def start_server(self, program: Program) -> ServerState:
-        """The sum at the public starting points."""
+        """Return the state with the sum at the public starting points."""
         c = self.target(program)
         total = np.sum([self.sent(local, local.start) for local in program.agents], axis=0)
         names = tuple(local.name for local in program.agents)
         return ServerState(names, total - c, c, sums=self.sums(program))
 
     def start_agent(self, local: Local) -> Member:
-        """x at the public start, zero multipliers."""
+        """Return the state with x at the public start and zero multipliers."""
         start = local.program.start
         multipliers = np.zeros(self.sent(local.program, start).size)
         return Member(start, np.zeros_like(start), multipliers)
 
     def send(self, server: ServerState, t: int, k: int) -> tuple[ServerState, list[Any]]:
-        """The last sum; then, to each agent, the shares for it."""
+        """Send the last sum; then, to each agent, its shares."""
         if k == 0:
             sums = None if server.sums is None else replace(server.sums, round=t)
             heard = Heard(server.residual, len(server.names))
@@ -202,7 +202,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
     def act(
         self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
     ) -> tuple[Member, Any]:
-        """The step and its contribution, whole or in shares; then the sum of the shares."""
+        """Make the step and send its summand, whole or in shares; then the sum of shares."""
         sums, content = message
         name = local.program.name
         if k == 1:
@@ -234,7 +234,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return replace(server, residual=residual, dual=dual, terms=terms)
 
     def residuals(self, server: ServerState) -> Residuals:
-        """Return how far the sum is from its target, and its change since the round before."""
+        """Return the distance of the sum from its target, and its change since the round before."""
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
@@ -270,14 +270,14 @@ def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
 
 
 def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
-    """Return what a plan has to know; None where nothing is secret."""
+    """Return parameters of the secret sums for a plan; None if nothing is secret."""
     if sharing is None:
         return None
     return SecretSums(colluders, sharing.limit, sharing.resolution)
 
 
 def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> SecretSharing | None:
-    """With the range and the grid of sums.
+    """Return the sharing with the range and the grid of sums.
 
     Raises
     ------
@@ -319,7 +319,7 @@ class Delivery:
 
 
 def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared]:
-    """The share that an agent keeps of its gradient, and what it sends.
+    """Return the share that an agent keeps of its gradient, and what it sends.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
 
 
 def added(message: Delivery, kept: Share | None, name: str) -> Partial:
-    """Return what an agent sends next: the sum of the shares that it has."""
+    """Return an agent's next message: the sum of the shares that it has."""
     shares = [share for share in (*message.shares, kept) if share is not None]
     return message.sums.partial(name, shares)
 
@@ -353,7 +353,7 @@ class Pool:
 
     @staticmethod
     def of(sharing: SecretSharing | None, program: Program, size: int | None = None) -> Pool | None:
-        """For vectors of this size, of all agents' if omitted; None where the server adds up."""
+        """Return the pool for vectors of this size or of all agents; None if the server adds up."""
         if sharing is None:
             return None
         names = tuple(local.name for local in program.agents)
@@ -364,11 +364,11 @@ class Pool:
         )
 
     def begun(self, t: int) -> Pool:
-        """For the sum of round t."""
+        """Return the pool for the sum of round t."""
         return Pool(replace(self.sums, round=t))
 
     def taken(self, replies: Sequence[Shared]) -> Pool:
-        """With what agents sent first."""
+        """Return the pool with the agents' first messages."""
         public = np.sum([reply.public for reply in replies], axis=0)
         return Pool(self.sums, tuple(reply.others for reply in replies), public)
 
@@ -378,7 +378,7 @@ class Pool:
         return [Delivery(self.sums, box) for box in delivered(self.sums.agents, self.passed)]
 
     def total(self, replies: Sequence[Partial]) -> Array:
-        """The sum, with what is public of it."""
+        """Return the sum, with what is public of it."""
         return self.public + self.sums.total(replies)
 
 

@@ -38,7 +38,7 @@ class SlopeNoise:
     felt: float  # ``tr(W S)``
 
     def explains(self, slope: Array) -> float:
-        """The part of a noisy slope's cost that noise alone has on average; at most 1.
+        """Return the part of a noisy slope's cost that noise alone has on average; at most 1.
 
         Parameters
         ----------
@@ -50,5 +50,5 @@ class SlopeNoise:
 
 
 def followed(explained: float) -> float:
-    """s, by the part that noise explains."""
+    """Return s, by the part that noise explains."""
     return min(1.0, 4 * (1 - explained) ** 2)

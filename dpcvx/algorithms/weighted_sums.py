@@ -28,7 +28,7 @@ _MOST, _ONE_BY_ONE = 2_000_000, 2000
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
-    """The sums, in units of what one change does to an entry; None if they are no fewer.
+    """Return the sums, in units of what one change does to an entry; None if they are no fewer.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
 
 
 def _without_variables(tree: Any) -> Iterator[cp.Expression]:
-    """Affine expressions of data alone, as large as they are; of all others, the data in them."""
+    """Yield the largest affine expressions of data alone, and all data outside of them."""
     if not tree.parameters():
         return
     if not tree.args or (not tree.variables() and _affine(tree)):
@@ -95,7 +95,7 @@ def _affine(expression: cp.Expression) -> bool:
 
 
 def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
-    """An affine expression of the data, column by column."""
+    """Return an affine expression of the data, column by column."""
     used = {p.id for p in expression.parameters()}
     if isinstance(expression, cp.Parameter):
         sizes = [(expression.size, spec.size) for spec in agent.specs]

@@ -57,7 +57,7 @@ class Statistic(Protocol):
 
     @property
     def encode(self) -> sp.csr_array:
-        """From the data to the statistic."""
+        """Return the matrix from the data to the statistic."""
         ...
 
     @property
@@ -76,11 +76,11 @@ class Statistic(Protocol):
         ...
 
     def restore(self, released: Array) -> list[Array]:
-        """Surrogate data of the declared kind, by private object."""
+        """Return surrogate data of the declared kind, by private object."""
         ...
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """The same, with noise next to them."""
+        """Return the arrays with noise next to them."""
         ...
 
 
@@ -100,12 +100,12 @@ class WrittenAgent:
     bends: bool  # whether the cost is not known to be affine in the data, for fixed variables
 
     def split(self, flat: Array) -> list[Array]:
-        """One flat array per private object."""
+        """Return one flat array per private object."""
         ends = np.cumsum([spec.size for spec in self.specs])
         return np.split(flat, ends)[: len(self.specs)]
 
     def places(self, flat: Array) -> dict[int, Any]:
-        """Return what stands in place of each parameter, by its Python id."""
+        """Return the replacement of each parameter, by its Python id."""
         values: dict[int, Any] = {}
         for p, spec, part in zip(self.data, self.specs, self.split(flat), strict=True):
             value: Any = cp.Constant(spec.shaped(part))
@@ -113,7 +113,7 @@ class WrittenAgent:
         return values
 
     def held(self, values: Mapping[int, Array]) -> Array:
-        """The agent's vector, of flat values by the ids of users' variables."""
+        """Return the agent's vector, of flat values by the ids of users' variables."""
         parts = [values[piece.variable][piece.entries] for piece in self.layout.pieces]
         return np.concatenate([np.zeros(0), *parts])
 
@@ -179,11 +179,11 @@ class WrittenModel:
         return any(map(integral, self.variables.values()))
 
     def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
-        """Data of the declared kind that are closest to what left, by agent."""
+        """Return data of the declared kind that are closest to the released values, by agent."""
         return self._put_together(released, None)
 
     def scenarios(self, released: Sequence[Array], count: int) -> list[tuple[Array, ...]]:
-        """Data that the release is consistent with, in pairs on both sides of it.
+        """Return data that the release is consistent with, in pairs on both sides of it.
 
         Draws are the same for all plans, so that what is decided follows from what was released.
         """
@@ -222,7 +222,7 @@ class WrittenModel:
             yield released
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
-        """As large as that in what an agent releases; it is released nowhere."""
+        """Return simulated noise as large as that of an agent's release; it is released nowhere."""
         u = uniform(size, draws) + 2.0**-54
         if not self.laplace[k]:
             return self.deviations[k] * ndtri(u)
@@ -279,7 +279,7 @@ class WrittenModel:
         return self._told(first, data)
 
     def _told(self, decision: Decision, data: Sequence[Array]) -> Decision:
-        """With the data that were put in, where these were released with noise."""
+        """Return the decision with the data put in, if these were released with noise."""
         return replace(decision, data=tuple(data)) if self.published else decision
 
     def _decided(
@@ -332,7 +332,7 @@ class WrittenModel:
         return Decision(outcome, vectors, duals, extra, slack)
 
     def _flat(self, variable: cp.Variable, value: Any) -> Array:
-        """A variable's entries; 0 where nothing depends on it.
+        """Return a variable's entries; 0 where nothing depends on it.
 
         Within its attributes and the domain of the costs, which solvers miss by rounding.
         """
@@ -343,7 +343,7 @@ class WrittenModel:
         return np.clip(flat, *self.domain.get(variable.id, (-np.inf, np.inf)))
 
     def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
-        """The mean over several data of the sum of all agents' costs."""
+        """Return the mean over several data of the sum of all agents' costs."""
         total: Any = cp.Constant(0.0)
         for k, agent in enumerate(self.agents):
             several = points if agent.data and len(points) > 1 else points[:1]
@@ -352,7 +352,7 @@ class WrittenModel:
         return total
 
     def _ended(self, problem: cp.Problem, solver: str | None) -> tuple[Outcome, Mapping[int, Any]]:
-        """Solve: how it ended, and values by the ids of variables.
+        """Solve, and return the outcome and the values by the ids of variables.
 
         Not by the variables' own values, which runs in other threads set as well.
         """
@@ -371,7 +371,7 @@ class WrittenModel:
         return _OUTCOMES.get(problem.status, Outcome.FAILED), values
 
     def _vector(self, agent: WrittenAgent) -> cp.Expression:
-        """The agent's vector, over the variables."""
+        """Return the agent's vector, over the variables."""
         pieces = agent.layout.pieces
         return cp.hstack([cp.vec(self.variables[p.variable], order="F")[p.entries] for p in pieces])
 
@@ -400,7 +400,7 @@ class WrittenModel:
         return moved, "the closest data for which they do"
 
     def _proxies(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """The public proxy data, if there are any."""
+        """Return the public proxy data, if there are any."""
         if any(value is None for agent in self.agents for value in agent.proxies):
             return None
         parts = [[v for v in agent.proxies if v is not None] for agent in self.agents]
@@ -503,7 +503,7 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
 
 
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:
-    """A copy of a tree with other leaves, and the values of public parameters."""
+    """Return a copy of a tree with other leaves, and the values of public parameters."""
     public = [p for p in tree.parameters() if id(p) not in places]
     copy = public_copy(tree, public).tree_copy(dict(places))
     options = [private.name() for private in private_in(copy)]
@@ -517,7 +517,7 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
 
 
 def _copied(variable: cp.Variable) -> cp.Variable:
-    """A variable with the same attributes: solving sets no value that users see."""
+    """Return a variable with the same attributes: solving sets no value that users see."""
     return cp.Variable(variable.shape, name=variable.name(), **_kinds_of(variable))
 
 
@@ -527,7 +527,7 @@ def integral(variable: cp.Variable) -> bool:
 
 
 def relaxed(variable: cp.Variable) -> cp.Variable:
-    """A copy with real numbers in place of integers."""
+    """Return a copy with real numbers in place of integers."""
     kinds = _kinds_of(variable)
     kinds.pop("integer", None)
     if kinds.pop("boolean", False):
@@ -536,7 +536,7 @@ def relaxed(variable: cp.Variable) -> cp.Variable:
 
 
 def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
-    """Attributes that are set, with the values of public parameters in bounds."""
+    """Return the attributes that are set, with the values of public parameters in bounds."""
     kinds = {k: a for k, a in leaf.attributes.items() if a is not None and a is not False}
     if "bounds" in kinds:
         bounds = [b.value if isinstance(b, cp.Expression) else b for b in kinds["bounds"]]
@@ -545,17 +545,17 @@ def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
 
 
 def _stand_in(private: cp.Parameter) -> cp.Parameter:
-    """A public parameter of the same kind."""
+    """Return a public parameter of the same kind."""
     return cp.Parameter(private.shape, name=private.name(), **_kinds_of(private))
 
 
 def free(parameter: cp.Parameter) -> cp.Variable:
-    """A variable of the same kind."""
+    """Return a variable of the same kind."""
     return cp.Variable(parameter.shape, **_kinds_of(parameter))
 
 
 def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
-    """``b - A y`` in the cones of a program."""
+    """Return ``b - A y`` in the cones of a program."""
     slack = data.b - data.A @ y
     limits: list[cp.Constraint] = []
     first = 0
@@ -579,7 +579,7 @@ def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
 
 
 def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:
-    """Cones in order, with all equalities and all inequalities as one."""
+    """Return cones in order, with all equalities and all inequalities as one."""
     if data.cones.zero:
         yield "zero", data.cones.zero
     if data.cones.nonneg:
