@@ -565,7 +565,7 @@ class Problem(Declaration):
             Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted.
             They must not be computed from the private data.
         time_limit : float
-            Seconds of the processor to search, at most.
+            Processor seconds, at most.
         seed : int
             Of the noise; the same for all settings. What is found may still differ from one time to
             the next, as much as can be tried in so many seconds does.

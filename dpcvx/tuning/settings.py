@@ -27,6 +27,7 @@ from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.gradient_tracking import GradientTracking
 from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.objective_perturbation import ObjectivePerturbation
 from ..algorithms.one_shot import OneShot
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
@@ -171,6 +172,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
     """
     tried: dict[str, tuple[Algorithm[Any, Any], Literal["each_step", "once"]]] = {
         "release once, central": (OneShot(), "once"),
+        "one noisy gradient, central": (OneShot(), "each_step"),
         "noisy sums of gradients": (FederatedGradient(), "each_step"),
         "noisy gradients": (LinearizedADMM(), "each_step"),
         "noisy coupled gradients": (GradientADMM(), "each_step"),
@@ -195,6 +197,8 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
         for name, (method, release) in tried.items()
         for kind in kinds
     ]
+    perturbed = ObjectivePerturbation()
+    found.append(Way("perturbed objective, Laplace", perturbed, "each_step", "laplace"))
     if sharing is None:
         return found
     trusting: dict[str, Algorithm[Any, Any]] = {
