@@ -167,11 +167,11 @@ class Kind:
     words: str
 
     def because(self, reason: str) -> Kind:
-        """The same; messages go on with this reason, and with what to write instead."""
+        """Return the kind with a reason, and with the fix, after its words."""
         return replace(self, words=f"{self.words}: {reason}")
 
     def otherwise(self, remedy: str) -> Kind:
-        """The same; messages go on with what else may be written."""
+        """Return the kind with an alternative after its words."""
         return replace(self, words=f"{self.words}, {remedy}")
 
 
@@ -207,7 +207,7 @@ def number(fits: Callable[[Any], bool], where: str) -> Kind:
 
 
 def choice(*texts: str) -> Kind:
-    """One of these texts."""
+    """Return the kind of an argument that is one of these texts."""
     *others, last = (repr(text) for text in texts)
     words = f"{', '.join(others)} or {last}" if others else last
     return Kind(lambda value: one_of(value, *texts), words)

@@ -32,7 +32,7 @@ class Named(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Six digits without the zeros that Python puts into exponents: ``1e-6``, ``0.282843``."""
+    """Return six digits without the zeros that Python puts in exponents: ``1e-6``, ``0.282843``."""
     return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.6g}")
 
 
@@ -60,12 +60,12 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Such as ``1 agent`` or ``2 agents``."""
+    """Return a number with its noun, such as ``1 agent`` or ``2 agents``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def together(names: Sequence[str], word: str = "and") -> str:
-    """Such as ``a``, ``a and b``, ``a, b or c``, or ``a0 to a3``; of a long list, how many more.
+    """Return names as ``a``, ``a and b``, ``a, b or c``, or ``a0 to a3``; of many, count the rest.
 
     Three names or more that count on from each other become a range; quotes around them are kept.
     """

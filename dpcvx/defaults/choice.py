@@ -275,7 +275,7 @@ def _drowned(
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
-    """With the rounds and the noise that are predicted to end best."""
+    """Return the request with the rounds and the noise that are predicted to end best."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
         request = request.chosen(

@@ -143,7 +143,7 @@ def _product(form: NormalForm, atom: Atom) -> bool:
 
 
 def beside_penalties(known: Study, lengths: Sequence[float | None], distance: float) -> float:
-    r"""By what clips have to be multiplied so that records outpull what is not clipped; may be 0.
+    r"""Return the factor for clips so that records outpull what is not clipped; may be 0.
 
     n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
     they point anywhere in d dimensions. An optimum stays at a kink of a public term, such as 0 of

@@ -101,7 +101,7 @@ def _square(agent: AgentPlan) -> Sensitivity | None:
 
 
 def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
-    """About how far all data of an agent move a gradient; see `Conditions`."""
+    """Return about how far all data of an agent move a gradient; see `Conditions`."""
     start = agent.program.start
     if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
         # Without noise nothing had to be derived, but where slopes jump, steps follow from them.

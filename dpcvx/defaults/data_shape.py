@@ -267,7 +267,7 @@ def _optimal(W: Array, changes: Array) -> Array:
 
 
 def _shorter(R: Array, W: Array, changes: Array) -> Array:
-    """From R, another with a lower ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a."""
+    """Improve R to a lower ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a."""
     for corner, power in _SMOOTH:
         moved = np.abs(R @ changes)
         R = R / moved.sum(axis=0).max()

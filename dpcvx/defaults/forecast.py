@@ -111,7 +111,7 @@ def _given(values: Sequence[Array | None]) -> bool:
 
 
 def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
-    """Per private object, its name and the standard deviation of the noise on its entries."""
+    """Yield each private object's name and the standard deviation of noise on its entries."""
     spread = _spread(agent)
     if released.kind == "sums":
         names = together([f"'{spec.name}'" for spec in released.private])
@@ -243,7 +243,7 @@ def _spread(agent: AgentPlan) -> float:
 
 
 def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None:
-    """About the l2 norm of what leaves once; None where nothing is known of it."""
+    """Return about the l2 norm of the one-time release; None if nothing is known of it."""
     released = agent.publication
     if released is None:
         return None

@@ -100,7 +100,7 @@ class Landscape:
         return self.slope / self.distance
 
     def scaled(self, noise: float, distance: float = 1.0) -> Landscape:
-        """With all noise, and all distances, times a factor.
+        """Return the landscape with all noise, and all distances, times a factor.
 
         Parameters
         ----------
@@ -219,9 +219,9 @@ def _tails(
 
 
 def _filled_value(local: LocalProgram) -> float:
-    """At the start, of records whose labels fill their bounds, beyond that of records of zeros.
+    """Return the initial value for labels that fill their bounds, beyond that for zero records.
 
-    0 where losses are squares, whose slopes grow.
+    It is 0 for squares, whose slopes grow.
     """
     form, largest = local.form, 0.0
     if is_quadratic_given_data(form):
@@ -258,7 +258,7 @@ def _tells(value: float, slope: float, known: float) -> bool:
 
 
 def _value(local: LocalProgram) -> float:
-    """At the start and at zero data, without what does not depend on either."""
+    """Return the initial value at zero data, without the constant of the objective."""
     with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
         found = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
     return found if math.isfinite(found) and found > 0 else 0.0

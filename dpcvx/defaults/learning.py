@@ -142,7 +142,7 @@ def _noisy(
 
 
 def _quiet(study: Study, request: Selection, scale: LearnScale) -> tuple[LearnScale, Study] | str:
-    """The same where noise is off: what is learned is exact, and so are the steps."""
+    """Return the scale and the problem for a run without noise, which learns the exact scale."""
     reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching
@@ -163,7 +163,7 @@ def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | 
 
 
 def _obstacle(study: Study, local: LocalProgram) -> str:
-    """Why no scale is learned of an agent's records; empty if it can be, or nothing is private."""
+    """Return why no scale of an agent's records can be learned; empty if it can, or need not."""
     sensitivity, name = study.sensitivities[local.name], local.name
     if sensitivity is None:
         return _NO_LOSS.format(name) if local.form.private else ""
@@ -266,5 +266,5 @@ def _in_range(
 
 
 def _rounded(number: float) -> float:
-    """To three digits: fingerprints name it, and processors round its last digits differently."""
+    """Return three digits, since fingerprints contain it and processors differ in the last ones."""
     return float(f"{number:.3g}")

@@ -306,7 +306,7 @@ def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pul
 def _parts(
     scene: Landscape, steps: Array, rounds: int, output: Output, pull: float
 ) -> list[tuple[Array, Array]]:
-    """Per block and direction, the gap from bias and the gap from noise."""
+    """Return the gaps from bias and from noise, per block and direction."""
     found = []
     for block in scene.blocks:
         eta = steps * (pull if block.holders > 1 else 1.0)
@@ -338,7 +338,7 @@ def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
 
 
 def _weighted(q: Array, T: int) -> tuple[Array, Array]:
-    """The same of the average that is weighted by the rounds."""
+    """Return `_response` for the average that is weighted by the rounds."""
     given, q = q, np.clip(q, 3e-3 / T, 1 - 1e-12)  # below, differences of nearly equal numbers
     log, c = np.log1p(-q), 1 - q
     total, alpha, beta = T * (T + 1) / 2, c / q, T + 1 / q

@@ -152,7 +152,7 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
 
 
 def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
-    """With the numbers of the method, and what is predicted of noisy steps."""
+    """Return the draft with the numbers of the method, and the forecast of noisy steps."""
     program, agents, algorithm = draft.program, draft.agents, draft.algorithm
     noisy = draft.noisy and not draft.once and not draft.steps_first
     public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
@@ -171,7 +171,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
 
 
 def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:
-    """With as little noise as the budget allows, and its multipliers."""
+    """Return the draft with as little noise as the budget allows, and its multipliers."""
     agents, last, delta = draft.agents, draft.last, selection.delta
     if selection.quiet:
         agents = selection.quiet
@@ -190,7 +190,7 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
 def _released_once(
     draft: Draft, selection: Selection
 ) -> tuple[Draft, Selection, list[list[float]] | None]:
-    """With what is released once, its estimates, and shares of violation_probability=."""
+    """Return the draft with one-time releases and estimates, and shares of the violation."""
     study, program, agents = Study.of(draft.known), draft.program, draft.agents
     stakes, around, shares = study.at_stand_ins.stakes, study.responses, None
     if selection.quiet:

@@ -149,7 +149,7 @@ class Response:
     def _held(
         self, P: Array, values: Array, forces: sp.csr_array, covariance: sp.csr_array
     ) -> tuple[Array, Array]:
-        """The same modes where inequalities hold against noise of this covariance."""
+        """Return the modes if inequalities hold against noise of this covariance."""
         along = forces @ P
         # What a unit of each force costs, and what noise does to it: its variance.
         give = np.sum(along * along / values, axis=1)
@@ -181,7 +181,7 @@ class Response:
 
 
 def _limited(variances: Array, widths: Array) -> Array:
-    """C."""
+    """Return the diagonal of C."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
 

@@ -39,7 +39,7 @@ _WORK = 1e8
 
 
 def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...]:
-    """Around each agent, in their order; of sets, what their closed forms tell.
+    """Return the response around each agent, in their order; sets count by their closed forms.
 
     Parameters
     ----------

@@ -169,7 +169,7 @@ def check_joint_minimizer(
 
 
 def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
-    """Which components the agent's set is seen to bound from both sides, without a solve."""
+    """Return whether the agent's set bounds each component on both sides, without a solve."""
     extent = local.projector().known_extent()
     return np.isfinite(extent.lower) & np.isfinite(extent.upper)
 

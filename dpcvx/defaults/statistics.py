@@ -59,7 +59,7 @@ _WORTH = 0.95
 def _james_stein(
     center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
 ) -> JamesStein | None:
-    """None where too few components count for it."""
+    """Return James and Stein's estimate; None if too few components count for it."""
     known = fitted and bool(center.any())  # a level of zero has no direction
     dimension = dimension_of(across(back, center) if known else back, influence)
     if known and influence is None:
@@ -343,7 +343,7 @@ def informed(
     variance: float,
     p: int,
 ) -> Publication | None:
-    """With estimates by what is publicly expected; None where nothing is known to be good.
+    """Return the release with estimates by its priors; None if none is known to be good.
 
     Parameters
     ----------

@@ -237,7 +237,7 @@ class Rows:
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
-        """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it."""
+        """Return whether each row exceeds the bound; the sensitivity covers rounding."""
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
             with np.errstate(all="ignore"):
@@ -415,7 +415,7 @@ def _is_missing(person: object) -> bool:
 
 
 def first_rows(codes: Codes, most: int) -> NDArray[np.bool_]:
-    """Which rows are among the first so many of their person."""
+    """Return whether each row is among the first `most` rows of its person."""
     order = np.argsort(codes, kind="stable")
     sorted_codes = codes[order]
     starts = np.searchsorted(sorted_codes, sorted_codes)

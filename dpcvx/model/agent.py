@@ -388,7 +388,7 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
 
 
 def not_dcp(agent: Agent) -> str:
-    """Why cvxpy does not take an objective for convex, from signs and shapes, never from values."""
+    """Return why cvxpy does not take an objective for convex, from signs and shapes, not values."""
     objective = agent.posed
     expression: Any = objective.args[0]
     if expression.is_dcp():

@@ -59,7 +59,7 @@ class Coupling:
         return self._picked(self.matrix, layout)
 
     def slacks_of(self, layout: Layout) -> NDArray[np.intp]:
-        """Which components of an agent's vector are slacks."""
+        """Return the indices of slacks in an agent's vector."""
         return np.unique(self._picked(self.slack, layout).indices)
 
     def _picked(self, matrix: sp.csr_array, layout: Layout) -> sp.csr_array:
@@ -161,7 +161,7 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
 
 
 def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
-    """Which rows hold the 1 of a column that is zero elsewhere."""
+    """Return whether each row holds the 1 of a column that is zero elsewhere."""
     single = (A != 0).sum(axis=0) == 1
     return ((A == 1) & single).any(axis=1)
 

@@ -129,7 +129,7 @@ class _Bent:
 
 @derived_once
 def _bent(form: NormalForm) -> list[_Bent]:
-    """All of a form."""
+    """Return the bends of all terms of a form."""
     rest = [bent for term in quadratic(form).rest for bent in _bents(form, term)]
     return [*_wide(form), *rest]
 
@@ -278,7 +278,7 @@ def _apart(form: NormalForm, u: Combination) -> bool:
 
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:
-    """The same of a product of records, as long as they may be, with affine arguments."""
+    """Return the `_stretch` of a product of records, as long as allowed, with affine arguments."""
     if atom.rule.product == "entry":
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)

@@ -199,7 +199,7 @@ class Declaration:
         return all(agent.is_dcp() for agent in self.agents)
 
     def shares(self) -> list[int]:
-        """Per agent, how many agents with private data its group has."""
+        """Return the number of agents with private data in the group of every agent."""
         sizes = dict.fromkeys(self.names, 1)
         private = {n for n, agent in self.named.items() if agent.private}
         for group in self.group_names:

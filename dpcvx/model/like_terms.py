@@ -51,7 +51,7 @@ class _Part:
     columns: int = 1  # of the value
 
     def key(self) -> Hashable:
-        """Equal for atoms that are stacked."""
+        """Return a key, equal for atoms that are stacked."""
         held = [(rows.width, _read(rows.u)) for rows in self.stacked]
         return (self.rule.name, self.data, *held, *map(digest_of, self.common))
 
@@ -197,7 +197,7 @@ def _one_variable(u: Combination) -> Combination | None:
 
 
 def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
-    """One product of the columns of all; None where they read the same entries."""
+    """Return one product of the columns of all atoms; None if they read the same entries."""
     lefts, rights = ([atom.args[k] for atom in atoms] for k in (0, 1))
     read = [np.unique(csr(u.G[0][1]).indices) for u in lefts]
     if np.unique(np.concatenate(read)).size < sum(columns.size for columns in read):

@@ -107,7 +107,7 @@ _LARGE = 1 << 16
 
 
 def as_array(M: Any) -> Array:
-    """Any matrix or number as a dense float array."""
+    """Return a matrix or number as a dense float array."""
     if isinstance(M, Identity):
         return np.eye(M.size)
     return M.toarray() if sp.issparse(M) else np.asarray(M, dtype=float)
@@ -124,12 +124,12 @@ def compact(M: Any) -> Matrix:
 
 
 def csr(M: Any) -> sp.csr_array:
-    """Any matrix as CSR."""
+    """Return a matrix as CSR."""
     return sp.csr_array(sp.eye_array(M.size) if isinstance(M, Identity) else M)
 
 
 def without_zeros(M: Any) -> sp.csr_array:
-    """Any matrix as CSR without stored zeros or repeated entries, in arrays of its own.
+    """Return a matrix as CSR without stored zeros or repeated entries, in new arrays.
 
     Entries are removed in place, and before scipy 1.16 ``maximum`` and ``minimum`` share index
     arrays with their argument: without the copy this would remove entries of other matrices.
@@ -340,7 +340,7 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
 
 
 def dense(H: sp.csr_array) -> Array:
-    """All eigenvalues, at the cost of a full matrix."""
+    """Return all eigenvalues, at the cost of a full matrix."""
     return np.asarray(np.linalg.eigvalsh(H.toarray()), dtype=np.float64)
 
 

@@ -116,7 +116,7 @@ class Beside:
     apart: bool
 
     def joined(self, product: Array) -> Array:
-        """Return how far the rows reach by both parts, where they reach so far by their product."""
+        """Return bounds of the rows' contributions by both parts, from those by their product."""
         own = self.weight * product
         return np.hypot(own, self.size) if self.apart else own + self.size
 
@@ -317,7 +317,7 @@ class NormalForm:
         return data
 
     def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
-        """The same of data with other names; what is derived of one form is known of both.
+        """Return the form for data with other names; both share all derived numbers.
 
         Parameters
         ----------
@@ -476,7 +476,7 @@ class Evaluator(BehindTheDoor):
         return np.broadcast_to(found, lead) if lead else float(found)
 
     def gradient(self, x: Array) -> Array:
-        """One (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
+        """Return a (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
 
         Parameters
         ----------
@@ -537,7 +537,7 @@ def _inserted(u: Combination, argument: Argument) -> Combination:
 
 
 def limited_to_numbers(v: Array) -> Array:
-    """With the largest number in place of infinite ones, and 0 in place of those undefined."""
+    """Return numbers with the largest float for infinite ones, and 0 for undefined ones."""
     if is_blank(v):
         return v
     # Twice as fast as a look at each number, which is left to those without squares; others than
@@ -565,7 +565,7 @@ class Clipped(BehindTheDoor):
 
     @classmethod
     def of(cls, clip: Clip, steps: Sequence[AtomStep], limit: Limit) -> Clipped:
-        """With the factor of its product, and all that atoms make of data in it, as ``cp.abs(X)``.
+        """Return the clip with its product's factor and what atoms make of data in it.
 
         Parameters
         ----------
@@ -786,7 +786,7 @@ class Argument(BehindTheDoor):
         limit: Limit,
         layout: Callable[[Array], Array] = flat,
     ) -> Argument:
-        """That of a combination with data."""
+        """Return the argument for a combination with data."""
         sparse = [data[k] for k, _ in u.G if not isinstance(data[k], np.ndarray)]
         if sparse:  # one of `NormalForm.factors`: finite, and nothing stands next to it
             return cls(u.F, u.terms, sparse[0], limit, layout)
@@ -803,7 +803,7 @@ class Argument(BehindTheDoor):
         return [(j, M) for j, M, _ in self._terms]
 
     def __call__(self, x: Array | None, values: Sequence[Array]) -> Any:
-        """Its value at x (None for zeros), where its atoms have these."""
+        """Return the value at x (None for zeros), given the values of atoms."""
         if not self.moving:
             return self.constant
         total: Any = None

@@ -134,7 +134,7 @@ def _kept(expected: Prior, spec: PrivateSpec) -> Expectation:
 
 
 def _spread_out(values: ArrayLike, spec: PrivateSpec, name: str) -> Array:
-    """In the shape of the data."""
+    """Return the values in the shape of the data."""
     array = np.asarray(values)
     if array.ndim and array.shape != spec.shape:
         raise ModelError(

@@ -382,7 +382,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def without_data(private: Private) -> Private:
-    """The same declaration, cvxpy id included, without the data: for copies of models."""
+    """Return the same declaration, cvxpy id included, without the data: for copies of models."""
     twin = Private.__new__(Private)
     vars(twin).update(private.__getstate__())
     return twin

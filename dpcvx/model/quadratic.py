@@ -250,7 +250,7 @@ def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
 
 
 def _by_columns(parts: Bilinear, k: int) -> sp.csc_array | None:
-    """The same of squares of ``F x + g * d`` with many entries; None for others."""
+    """Return `cross` for squares of ``F x + g * d`` with many entries; None for others."""
     F, G = parts.u.F, dict(parts.u.G).get(k)
     if G is None or F is None or isinstance(F, np.ndarray):
         return None

@@ -47,7 +47,7 @@ class RecordCurvature(BehindTheDoor):
 
     @staticmethod
     def none(n: int) -> RecordCurvature:
-        """Without a record."""
+        """Return the second derivatives of no records."""
         return RecordCurvature(np.zeros((0, 1, n)))
 
     @staticmethod

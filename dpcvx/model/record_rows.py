@@ -84,7 +84,7 @@ class RecordRows:
         return NormalForm(self.form.n, private, tuple(atoms), root), terms, place
 
     def kinds(self) -> tuple[Index, Index] | None:
-        """One record of each kind, and the kind of every record; None where there are many.
+        """Return a record of each kind, and the kind of every record; None for too many kinds.
 
         Records of one kind meet the same public numbers, so bounds over all admissible data are
         the same for them.

@@ -106,7 +106,7 @@ def _unscaled(atom: Atom, make: Make) -> Combination | None:
 
 
 def _tidied(u: Combination) -> Combination:
-    """With identities where matrices are, and without what is multiplied by 0."""
+    """Return a combination with identities for identity matrices, and without zero matrices."""
     G, terms = (
         tuple((k, tidy(M)) for k, M in pairs if csr(M).count_nonzero()) for pairs in (u.G, u.terms)
     )
@@ -177,7 +177,7 @@ def _is_whole(M: Matrix) -> bool:
 
 
 def _column(u: Combination, rows: int, columns: int) -> Combination | None:
-    """One column of a combination whose columns are equal; a number, where there is one row."""
+    """Return one column of a combination with equal columns; a number, if it has one row."""
     shape = (rows,) if rows > 1 else ()
     if u.h.size == rows:
         return picked(u, np.arange(rows), shape)

@@ -107,7 +107,7 @@ def _resealed(
 
 
 def read_only(data: Data) -> Data:
-    """The same arrays, which cannot be written to any more."""
+    """Return the same arrays, made read-only."""
     for part in (data,) if isinstance(data, np.ndarray) else sparse_parts(data):
         part.flags.writeable = False
     return data
@@ -300,7 +300,7 @@ def raw_array(source: Sealed, name: str) -> Data | None:
 
 
 def _raw(source: Sealed, name: str) -> tuple[Data | None, Codes | str | None]:
-    """The same, and whose the rows are, or what is wrong with that."""
+    """Return the values of `raw_array`, and the persons of the rows or a fault in these."""
     array, people, types = fetched(lambda: _read_as_numbers(source()), _what_fetches(name))
     if array is None and types:
         raise DataError(f"The data of private '{name}' {not_numbers(types)}")
@@ -383,7 +383,7 @@ def _what_fetches(name: str) -> str:
 
 
 def real_data(values: object) -> Data | None:
-    """As `real_array`; of a sparse matrix, its rows without repeated entries or stored zeros."""
+    """Return `real_array`, or rows of a sparse matrix without repeated entries or stored zeros."""
     try:
         return _sparse_rows(values) if sp.issparse(values) else real_array(values)
     except Exception:  # whatever an object's conversion raises may quote the data

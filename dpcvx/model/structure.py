@@ -134,7 +134,7 @@ class _Walk:
 
 
 def _kind(value: Any) -> str:
-    """By name; where a class of the package stands is no part of what it is."""
+    """Return the qualified name of a type, without its module for classes of this package."""
     place = type(value).__module__
     package = __name__.partition(".")[0]
     own = place == package or place.startswith(f"{package}.")

@@ -165,7 +165,7 @@ def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
 
 
 def own_rows(problem: Declaration) -> list[str]:
-    """Which agents have ``recourse=``, and what keeps it."""
+    """Return the line on agents with ``recourse=``, and on what keeps it."""
     pairs = problem.named.items()
     deciding = [name for name, agent in pairs if agent.recourse]
     if not deciding:
@@ -278,7 +278,7 @@ def row(label: str, text: str) -> str:
 
 
 def argument(sensitivities: Sequence[Sensitivity]) -> str:
-    """Why these gradients' changes are bounded: every reason once, for all terms it covers."""
+    """Return why these gradients' changes are bounded: every reason once, for all its terms."""
     parts = []
     derived = [found for found in sensitivities if found.asserted is None]
     if len(derived) < len(sensitivities):

@@ -278,7 +278,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
 
 
 def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
-    """With what is released once, and with margins for the noise in it."""
+    """Return the draft with its one-time releases, and with margins for their noise."""
     program, agents = draft.program, released(draft.agents, request.once, request.estimates)
     if program.model is not None:
         program = replace(program, model=with_releases(program.model, agents))
@@ -292,7 +292,7 @@ def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
 
 
 def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
-    """With what the run costs every agent, and the guarantee that follows."""
+    """Return the draft with every agent's privacy loss, and the guarantee that follows."""
     problem, request, last = draft.problem, draft.request, draft.last
     if not draft.noisy:
         return draft, no_guarantee(_why_none(problem))
@@ -316,7 +316,7 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
 
 
 def _why_none(problem: Declaration) -> str:
-    """Why a plan without noise has no guarantee."""
+    """Return why a plan without noise has no guarantee."""
     if any(agent.private for agent in problem.agents):
         return "noise is off"
     if any(agent.kept for agent in problem.agents):
@@ -325,7 +325,7 @@ def _why_none(problem: Declaration) -> str:
 
 
 def _smooth(agents: Agents, needs: Requirements) -> Agents:
-    """With the smoothness of objectives, where bounds follow from it."""
+    """Return the agents with the smoothness of their objectives, if bounds follow from it."""
     if not any(query.smooth for query in needs.queries):
         return agents
     return tuple(
@@ -345,7 +345,7 @@ def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
 
 
 def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) -> Agents:
-    """With parts of the noise in sums over all agents, of gradients or of second moments."""
+    """Return the agents with parts of the noise in sums of gradients or of second moments."""
     check_secret(agents, secret)
     moves, size = {agent.name: agent.bound for agent in agents}, size_of(program)
     if any(MomentsTerm in agent.queries for agent in agents):

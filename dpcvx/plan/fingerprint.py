@@ -151,7 +151,7 @@ def _methods(given: Any, resolved: Any) -> Iterator[Any]:
 
 
 def _labeled(adjacency: Adjacency) -> Adjacency:
-    """With the label that stands for none: whether it was written down changes no release."""
+    """Return the adjacency with its default label written out, since that changes no release."""
     return (
         adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)
     )
@@ -196,7 +196,7 @@ AGREEMENT = 1e-9
 
 
 def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Array:
-    """Those of the method and of the noise, one after the other, and then all starts.
+    """Return the derived numbers of the method and of the noise, and then all initial points.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def _with(value: Any, numbers: Iterator[float]) -> Any:
-    """The same declaration with other floats."""
+    """Return the same declaration with other floats."""
     if isinstance(value, float):
         return next(numbers)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":

@@ -293,7 +293,7 @@ CERTIFICATES = {
 
 
 def _merged(kinds: Sequence[Change]) -> list[str]:
-    """One text for all that change alike, each by itself; of many, names stand together."""
+    """Return one text for all changes of one kind; the names of many stand together."""
     alike: dict[str, list[Change]] = {}
     for change in kinds:
         text = marked(f"{change.what} in {change.where}", change.names)

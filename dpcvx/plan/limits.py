@@ -436,7 +436,7 @@ def _image(constraint: PrivateConstraint, case: _Case) -> Array:
 
 
 def _margin(image: Array, part: ConstraintRows, norm: int, alpha: float) -> float:
-    """Exceeded with at most the probability by what noise takes from an inequality or a cone."""
+    """Return the margin that noise in an inequality or a cone exceeds with at most `alpha`."""
     head, rest = image[0], image[1:]
     if norm == 0:
         return 0.0

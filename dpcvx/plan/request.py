@@ -209,7 +209,7 @@ def _declared(
     mechanism: Asked | Mapping[str, Asked],
     epsilon: float | Mapping[str, float | None] | None,
 ) -> tuple[Declared | None, ...]:
-    """The same, from names of agents and whether they have private data."""
+    """Return the noise and budget of agents, from names and whether they have private data."""
     private = [name for name, has in agents.items() if has]
     if isinstance(mechanism, Mapping):
         _check_names("mechanism", mechanism, private, private)

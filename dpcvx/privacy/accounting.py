@@ -96,7 +96,7 @@ class Composition:
         return replace(self, laplace=tuple(sorted(counts.items())))
 
     def repeated(self, times: int) -> Composition:
-        """The same releases so many times."""
+        """Return the composition of the same releases, so many times."""
         laplace = tuple((m, times * count) for m, count in self.laplace)
         return Composition(times * self.mu2, laplace, self.exposed, times * self.stated)
 

@@ -310,7 +310,7 @@ class Account:
             raise self._refused(self._total, 0, idle=True)
 
     def copy(self) -> Account:
-        """The same, to go on from independently."""
+        """Return a copy that is charged independently."""
         return replace(self, entries=self.entries.copy())
 
     def equals(self, other: Account) -> bool:
@@ -323,7 +323,7 @@ class Account:
         self._total, self.budget, self.committed = later._total, later.budget, later.committed
 
     def taken_over(self, spent: Account) -> Account:
-        """With what was charged to another account, that was equal to this one."""
+        """Return this agent's account with the charges of another that was equal to it."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
     def refusal(

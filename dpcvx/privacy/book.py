@@ -109,7 +109,7 @@ class Accounts(Mapping[str, Account]):
 
     @frameless
     def prices(self, delta: float | None = None) -> dict[str, Price]:
-        """By agent, what its releases cost together; see `Account.spent`."""
+        """Return the total price of each agent's releases, by agent; see `Account.spent`."""
         if delta is not None:
             check_delta(delta)
             delta = float(delta)
@@ -130,7 +130,7 @@ class Accounts(Mapping[str, Account]):
         return max((account.rho for account in self.accounts), default=0.0)
 
     def to_json(self) -> str:
-        """All entries as JSON; contains no seed, noise or data."""
+        """Return all entries as JSON, without seed, noise or data."""
         book = {a.agent: [dataclasses.asdict(e) for e in a.entries] for a in self.accounts}
         return json.dumps(book, indent=1)
 

@@ -84,7 +84,7 @@ class _Span:
         return self.first.round + rounds, step + 1
 
     def entry(self, i: int) -> Entry:
-        """Entry i."""
+        """Return entry i."""
         t, step = self.place(i)
         return replace(self.first, round=t, step=step) if i else self.first
 
@@ -94,7 +94,7 @@ class _Span:
         yield self.first, self.count
 
     def extended(self, entry: Entry) -> _Span | None:
-        """With one more entry, if it is of the same kind and in the next place."""
+        """Return the span with one more entry, if that is of the same kind and comes next."""
         if _kind(entry) != _kind(self.first):
             return None
         steps = self.steps
@@ -117,7 +117,7 @@ class _Picked:
         return self.places.size
 
     def entry(self, i: int) -> Entry:
-        """Entry i."""
+        """Return entry i."""
         return self.entries[self.places[i]]
 
     @property
@@ -162,7 +162,7 @@ class Entries(Sequence[Entry]):
             self._size += places.size
 
     def copy(self) -> Entries:
-        """The same entries, to go on from."""
+        """Return a copy of the entries that can be extended independently."""
         new = Entries()
         new._spans, new._size = list(self._spans), self._size
         return new

@@ -202,7 +202,7 @@ class LastIterate:
         return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)
 
     def _why(self) -> str | None:
-        """Why the bound for strongly convex objectives does not apply, in the user's words."""
+        """Return why the bound for strongly convex objectives does not apply, in users' words."""
         block = self.block
         if refusal(block) is None:
             return None

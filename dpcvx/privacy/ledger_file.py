@@ -206,7 +206,7 @@ class Journal:
                 self._file.close()
 
     def _leave(self) -> None:
-        """In a forked process: let the file go, which belongs to the run of the first one."""
+        """Close the file in a forked process: it belongs to the run of the first one."""
         self._turn = threading.RLock()  # a thread of the first process may have held it
         self._close(
             f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "

@@ -240,7 +240,7 @@ class Calibrated:
         return f"dp.{type(self.mechanism).__name__}(noise_multiplier={self.multiplier:.6g})"
 
     def at(self, t: int, step: int = 1) -> Calibrated:
-        """With the multiplier of a release of round t (both from 1; 0 is before the first)."""
+        """Return the noise of a release of round t (both from 1; 0 is before the first)."""
         if self.steady:
             return self
         weight = self.weights[max(0, step - 1) % len(self.weights)]
@@ -339,7 +339,7 @@ class Calibrated:
         return Grid(split.width, rounded, split.scale)
 
     def hidden_grid(self, size: int) -> Grid:
-        """The same for the iterates of a run that is charged as a whole."""
+        """Return the grid for the iterates of a run that is charged as a whole."""
         assert self.level is not None
         return finest_grid(self.level, size, self.multiplier)
 
@@ -371,7 +371,7 @@ class Calibrated:
 
 
 def _make_floats(mechanism: Mechanism, *names: str) -> None:
-    """Equal numbers of other types would be equal noise to Python, and other noise to compute."""
+    """Store numbers as floats: equal numbers of other types would give other noise."""
     for name in names:
         value = getattr(mechanism, name)
         if finite(value):

@@ -36,7 +36,7 @@ class Streams(Protocol):
         ...
 
     def one(self, i: int) -> Randomness:
-        """One of them, which goes on behind what all have drawn."""
+        """Return stream i alone, which goes on after what all have drawn."""
         ...
 
     def among(self, rows: Index) -> Streams:
@@ -64,7 +64,7 @@ class Secure:
     """The operating system's cryptographic generator."""
 
     def at(self, round: int, step: int) -> Secure:
-        """Itself: its words are independent of all others."""
+        """Return the source itself: its words are independent of all others."""
         return self
 
     def words(self, size: int) -> Words:
@@ -110,7 +110,7 @@ class Alone:
     stream: Randomness
 
     def __len__(self) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     def words(self, size: int) -> Words:
@@ -118,11 +118,11 @@ class Alone:
         return self.stream.words(size)[np.newaxis]
 
     def one(self, i: int) -> Randomness:
-        """The stream."""
+        """Return the stream."""
         return self.stream
 
     def among(self, rows: Index) -> Alone:
-        """Itself."""
+        """Return the same streams."""
         return self
 
 
@@ -133,7 +133,7 @@ class SecureStreams:
     count: int
 
     def at(self, round: int, step: int) -> SecureStreams:
-        """Itself; see `Secure`."""
+        """Return the same streams; see `Secure`."""
         return self
 
     def __len__(self) -> int:
@@ -145,11 +145,11 @@ class SecureStreams:
         return Secure().words(self.count * size).reshape(self.count, size)
 
     def one(self, i: int) -> Secure:
-        """One of them."""
+        """Return one secure stream."""
         return Secure()
 
     def among(self, rows: Index) -> SecureStreams:
-        """As many."""
+        """Return as many secure streams as rows."""
         return SecureStreams(rows.size)
 
 
@@ -202,7 +202,7 @@ class SeededStreams:
         return out
 
     def one(self, i: int) -> Stream:
-        """One of them, which goes on behind what all have drawn."""
+        """Return stream i alone, which goes on after what all have drawn."""
         if i not in self._single:
             self._single[i] = Stream(np.random.Philox(key=self._keys[i]))
             self._single[i].words(self._drawn)
@@ -222,7 +222,7 @@ _HALF = np.uint32(16)
 
 
 def _digits(number: int) -> list[int]:
-    """In words of 32 bits, the least first."""
+    """Return a number in words of 32 bits, the least significant first."""
     found = [number & 0xFFFFFFFF]
     while number := number >> 32:
         found.append(number & 0xFFFFFFFF)

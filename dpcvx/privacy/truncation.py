@@ -122,7 +122,7 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
 
 
 def _laplace_sum(weights: Array, alpha: float) -> float:
-    r"""By inversion of the characteriztic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
+    r"""Return a quantile, from the characteristic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
 
     With a step h and K terms (Davies, 1973),
 
@@ -163,7 +163,7 @@ def _laplace_sum(weights: Array, alpha: float) -> float:
 
 
 def _zero(excess: Callable[[float], float], most: float) -> float:
-    """Return where a probability falls to the allowed one, between 0 and `most`, which suffices."""
+    """Return the root of `excess`, rounded up, between 0 and `most`, which suffices."""
     if excess(most) >= 0:
         return most
     found = float(brentq(excess, 0.0, most, xtol=1e-9 * most))
@@ -180,7 +180,7 @@ def _chernoff(weights: Array, alpha: float) -> float:
 
 
 def _laplace_length(size: int, alpha: float) -> float:
-    """By adding up squares, each rounded up on a grid; mass beyond its end counts as exceeding."""
+    """Return a bound by sums of squares, rounded up on a grid; mass beyond its end exceeds it."""
     # At most `size` components, each beyond its share: a first end for the grid.
     square = size * math.log(size / alpha) ** 2
     if alpha < _LEAST_INVERTED:

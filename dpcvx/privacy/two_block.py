@@ -276,7 +276,7 @@ def step_interval(
 
 
 def refusal(block: TwoBlock) -> str | None:
-    """Why the strongly convex bound does not cover the constants; None if it does."""
+    """Return why the strongly convex bound does not cover the constants; None if it does."""
     nu, mu, mu_g, beta, eta = block.nu, block.mu, block.mu_g, block.beta, block.eta
     if mu == 0:
         return (

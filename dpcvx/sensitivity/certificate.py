@@ -150,7 +150,7 @@ class Sensitivity:
         return all(clip.scores(form) == 1 for clip in self.clips)
 
     def renamed(self, form: NormalForm) -> Sensitivity:
-        """The same for an agent with data of other names; what is bounded once is known to both.
+        """Return the sensitivity for data with other names; both share all bounds.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class Sensitivity:
         return bool(self.records) and self.weights is None and self.asserted is None
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
-        """Over the least ball of a ladder of balls around 0 that x lies in."""
+        """Return the bound over the least ball, of a ladder of balls around 0, that contains x."""
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
@@ -299,7 +299,7 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> Bound:
-        """Over all single changes, given what the constant part does to each component."""
+        """Return the bound over all single changes, given the constant part's Jacobians."""
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, jacobians, strict=True):
             if not np.isfinite(J.data).all():
@@ -381,7 +381,7 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
-        """Per kind of record, the bound of one change: of one record, or of one person's."""
+        """Return the bound of one change of records, or of one person's, by kind."""
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
         several = self._several
@@ -436,7 +436,7 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> Array:
-        """Per record, a bound of what its change does to the gradient.
+        """Return a bound of the gradient's change, for a change of each record.
 
         Parameters
         ----------

@@ -58,7 +58,7 @@ class Estimate(Protocol):
         ...
 
     def __call__(self, released: Array) -> Array:
-        """From what left, shape (r,)."""
+        """Return the estimate from the released values, shape (r,)."""
         ...
 
     def remaining(self, released: Array) -> Array | float:
@@ -107,7 +107,7 @@ class EntrywiseMean:
         return released - np.clip(move, -most, most)
 
     def remaining(self, released: Array) -> Array | float:
-        """The same whatever left."""
+        """Return the remaining standard deviation, equal for all released values."""
         return np.sqrt(self.left)
 
 
@@ -194,7 +194,7 @@ class JamesStein:
         return min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
 
     def _level(self, released: Array) -> float:
-        """By what the mean is multiplied."""
+        """Return the factor of the mean."""
         squares = float(self.mean @ self.mean)
         return float(released @ self.mean) / squares if self.fitted and squares > 0 else 1.0
 

@@ -54,7 +54,7 @@ def turned(u: Combination, shape: tuple[int, int]) -> Combination:
 
 
 def groups_of(atom: Atom, size: int) -> Index | None:
-    """For each entry of the argument of a reduction, the entry of the value it goes into."""
+    """Return the entry of a reduction's value that each entry of its argument goes into."""
     if atom.rule.rows != "line":
         return None
     axis, keepdims = atom.data[-2:]
@@ -106,7 +106,7 @@ class Range:
 
 
 def known_signs(g: Range) -> NDArray[np.bool_]:
-    """Which entries have a sign that nothing can turn."""
+    """Return whether each entry has a sign that no admissible data can turn."""
     return (g.lo >= 0) | (g.hi <= 0)
 
 

@@ -38,7 +38,7 @@ class Bound:
 
 
 def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
-    """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
+    """Return the largest ``||J delta||_p`` over changes of each row of the data."""
     assert isinstance(spec.adjacency, Rows)
     m = spec.shape[0]
     if len(spec.shape) == 1 or spec.shape[1] == 1:

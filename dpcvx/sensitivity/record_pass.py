@@ -254,7 +254,7 @@ class Pass:
         self.sites = sites
 
     def run(self) -> Array:
-        """Per record, a bound of its contribution's lp norm.
+        """Return a bound of the lp norm of each record's contribution.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class Pass:
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
-        """Per record, of contributions whose parts have such norms."""
+        """Return a bound per record for contributions whose parts have such norms."""
         with np.errstate(all="ignore"):
             table = np.array([*sizes, np.zeros(self.count)])
             total = self.peak * (table.sum(axis=0) if self.p == 1 else row_lengths(table.T))
@@ -421,7 +421,7 @@ class Pass:
         self._take(F, size, 2 * size, signed)
 
     def _pulled(self, F: sp.csr_array, *cotangents: Range) -> list[Array]:
-        """Per record, a bound of the norm of ``F'g`` on its entries, for each g."""
+        """Return, for each g, a bound per record of the norm of ``F'g`` on its entries."""
         rows = row_sizes(F, self.p)
         found = []
         for g in cotangents:

@@ -233,7 +233,7 @@ class Contributions:
     def bound(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
     ) -> Array:
-        """Per record, a bound of its contribution's lp norm over all admissible data.
+        """Return a bound of the lp norm of each record's contribution over all admissible data.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class Contributions:
     def changed(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> Array:
-        """Per record, a bound of what its replacement by any other does, or by zeros; see `bound`.
+        """Return a bound per record of its replacement by any other, or by zeros; see `bound`.
 
         Parameters
         ----------

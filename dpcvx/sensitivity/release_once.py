@@ -210,7 +210,7 @@ class Publication:
         return (targets, np.array(figures, dtype=float)) if figures else (None, None)
 
     def with_moves(self, targets: Array, figures: Array, variance: float) -> Publication | None:
-        """The same with estimates that somebody else chose: what they do is post-processing.
+        """Return the release with estimates of another party's choice, as post-processing.
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ def by_matrix(
     encode: Array,
     kind: Literal["shaped data", "shaped slope", "sums"] = "shaped slope",
 ) -> Publication:
-    """Any linear statistic of the data, with what one change does to it."""
+    """Return the release of any linear statistic of the data, with its sensitivity."""
     ends = np.cumsum([spec.size for spec in sensitivity.private])[:-1]
     parts = [sp.csr_array(part) for part in np.split(encode, ends, axis=1)]
     level, ones = sensitivity.moved(parts, p), np.ones(encode.shape[0])

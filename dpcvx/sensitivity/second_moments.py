@@ -141,7 +141,7 @@ def triangle(V: Array) -> Array:
 
 
 def closest_rows(released: Array, order: int, most: int) -> Array:
-    """At most so many rows, whose moments are the closest admissible ones to a triangle.
+    """Return at most so many rows whose moments are the closest admissible ones to a triangle.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class Reading:
 
 
 def reading(form: NormalForm) -> Reading | None:
-    """Return how an objective reads its records, if through second moments only; else None."""
+    """Return the objective's reading of records through second moments only; None for others."""
     found = [term for term in terms(form) if all(form.reach(term.atom))]
     if len(found) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None

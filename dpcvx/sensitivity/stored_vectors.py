@@ -115,7 +115,7 @@ class Shift:
         return min(self.image(effect.K, 1) + root * effect.rest, root * effect.two)
 
     def slope(self, u: Effect) -> Effect:
-        """On the gradient at u."""
+        """Return the effect on the gradient at u."""
         K = np.eye(self.center.shape[0]) + self.center @ u.K
         rest = self.smoothness * (u.rest + self._rounded(u.K))
         if self.spread > 0:
@@ -123,7 +123,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
-        """On a sum of kept vectors and of gradients at such, each with a factor."""
+        """Return the effect on a weighted sum of stored vectors and of gradients at such."""
         parts = [*vectors, *((at.factor, self.slope(at.effect)) for at in slopes)]
         K, rest = np.zeros_like(self.center), 0.0
         for a, part in parts:
@@ -136,7 +136,7 @@ class Shift:
         return Effect(K, rest, self.image)
 
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
-        """With the e of every gradient brought to the place of the first, if that pays."""
+        """Return K and the rest with every gradient's e moved to the first point, if that pays."""
         first, *others = slopes
         whole = sum(abs(at.factor) for at in slopes)
         kept = abs(sum(at.factor for at in slopes))
@@ -341,7 +341,7 @@ class StoredEffects:
         return self._stored[name].size
 
     def gradient_size(self, name: str) -> float:
-        """The same of the gradient there."""
+        """Return the size of the public gradient at a stored vector, for its rounding."""
         return float(np.abs(self._public_gradient(name)).max(initial=0.0))
 
     def _public_gradient(self, name: str) -> Array:

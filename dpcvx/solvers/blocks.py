@@ -169,7 +169,7 @@ def _runs(starts: Index, cones: list[int]) -> Index:
 
 
 def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
-    """Per cone, whether one of its rows is flagged."""
+    """Return whether one of each cone's rows is flagged."""
     if starts.size == 1:
         return np.zeros(0, dtype=bool)
     return np.logical_or.reduceat(flags, starts[:-1])
@@ -210,7 +210,7 @@ def _components(A: sp.csr_array, tied: Index, starts: Index) -> list[tuple[Index
 def _intervals(
     A: sp.csr_array, data: ConeData, kinds: NDArray[np.str_], starts: Index
 ) -> tuple[NDArray[np.bool_], Array, Array]:
-    """Which own columns are bounded by rows of their own only, or not at all, and the bounds."""
+    """Return whether each own column has at most rows of its own, and the bounds by these."""
     simple = np.repeat((kinds == "zero") | (kinds == "nonneg"), np.diff(starts))
     equality = np.repeat(kinds == "zero", np.diff(starts))
     coo = A.tocoo()
@@ -320,7 +320,7 @@ def _simplex(block: Block) -> tuple[str, ClosedForm] | None:
 
 
 def _ball(block: Block) -> tuple[str, ClosedForm] | None:
-    """One second-order cone whose entries are single components, with a fixed radius.
+    """Return one second-order cone of single components with a fixed radius as a ball, or None.
 
     Two forms occur: a constant radius, and the cone of ``cp.sum_squares(x) <= r``, where the first
     two rows hold a bounded auxiliary t and their squares differ by a linear function of t.

@@ -99,7 +99,7 @@ class _Triangle(NamedTuple):
         return matrix
 
     def entries(self, matrix: Array) -> Array:
-        """Its rows of the slack."""
+        """Return the rows of the slack for a matrix."""
         return matrix[self.i, self.j] / self.scale
 
 

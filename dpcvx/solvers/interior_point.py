@@ -86,7 +86,7 @@ def cones_of(cones: Cones) -> list[Any]:
 
 
 def _exponents(given: Sequence[float]) -> list[float]:
-    """The same but for rounding, with a sum of 1 as exact as Clarabel asserts."""
+    """Return the exponents with a sum of 1 as exact as Clarabel requires."""
     largest = max(range(len(given)), key=given.__getitem__)
     others = math.fsum(a for k, a in enumerate(given) if k != largest)
     return [1.0 - others if k == largest else float(a) for k, a in enumerate(given)]
@@ -99,7 +99,7 @@ _LARGEST_BENT = 300
 
 
 def first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
-    """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
+    """Return SCS's solution of the same problem; None if it fails or lacks a cone."""
     import scs
 
     cones = data.cones

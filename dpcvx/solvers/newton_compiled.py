@@ -39,7 +39,7 @@ class _Note(event.Listener):
         self._said = True
 
     def on_end(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def _compiled(function: Any) -> Any:
@@ -174,7 +174,7 @@ def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
 
 @_compiled
 def _solve(lp, li, L, inverse, x):
-    """In place."""
+    """Solve with the factors in place."""
     n = lp.size - 1
     for k in range(n):
         value = x[k]

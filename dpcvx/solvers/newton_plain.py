@@ -355,7 +355,7 @@ def _relative(values: Array, allowed: Array) -> Array:
 
 
 def _numbers(sizes: Index) -> Index:
-    """Which run every element belongs to."""
+    """Return the number of the run that every element belongs to."""
     return np.repeat(np.arange(sizes.size), sizes)
 
 

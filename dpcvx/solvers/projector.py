@@ -74,7 +74,7 @@ class Extent:
         return bool(self.containing(x[np.newaxis])[0])
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
-        """Which points lie within."""
+        """Return whether each point lies within."""
         inside = np.all((self.lower <= points) & (points <= self.upper), axis=1)
         for own, radius in self.balls:
             part = np.take(points, own, axis=1)

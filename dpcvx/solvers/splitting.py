@@ -79,7 +79,7 @@ STRETCH = (1 + 1e-9) * math.sqrt(_STEPS / (_STEPS - _SKIPPED))
 
 
 def obstacle(data: ConeData) -> str | None:
-    """Why a set cannot be projected onto by splitting, in words; None if it can."""
+    """Return why splitting cannot project onto a set, as text; None if it can."""
     cones = data.cones
     if cones.exp:
         return "exponential cones (cp.exp, cp.log, cp.entr, cp.logistic and the like)"

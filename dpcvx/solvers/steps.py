@@ -66,7 +66,7 @@ class Minimization:
 
     @classmethod
     def close(cls, D: float, L: float, m: float) -> Minimization:
-        """As many steps as leave 1e-12 of the distance at the beginning.
+        """Return the minimization with steps that leave 1e-12 of the initial distance.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Minimization:
         return max(1.0, (self.L + self.D) / (self.m + self.D) / 64)
 
     def stretch_in_l1(self, center: sp.csr_array, spread: float) -> float:
-        """The same in l1, on products of intervals.
+        """Return `stretch` in l1, on products of intervals.
 
         Parameters
         ----------

@@ -96,7 +96,7 @@ def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
 
 
 def _reduced(E: sp.csr_array, f: Array) -> tuple[Index, Index, Array, sp.csr_array, Array] | None:
-    """Equalities with a column of its own for each, by elimination with the largest pivots."""
+    """Return equalities with a column of its own each, by elimination with the largest pivots."""
     if E.shape[0] * E.shape[1] > _FULL:
         return None
     M, right = E.toarray(), f.copy()

@@ -43,7 +43,7 @@ class MomentsTerm(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """That of every agent's part."""
+        """Return the noise of every agent's part."""
         part = scale(0.0)
         return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
@@ -95,16 +95,16 @@ class DataCurvature(Query):
         return n * (n + 1) // 2
 
     def bound(self, known: Known) -> float:
-        """None: they do not depend on the data."""
+        """Return 0: second derivatives do not depend on the data."""
         self.check(known.facts)
         return 0.0
 
     def matters(self, known: Known) -> bool:
-        """They do not."""
+        """Return False: second derivatives do not depend on the data."""
         return False
 
     def evaluate(self, objective: Objective) -> Array:
-        """The triangle."""
+        """Return the upper triangle of the second derivatives."""
         H = objective.curvature().toarray()
         return H[np.triu_indices(H.shape[0])]
 
@@ -132,12 +132,12 @@ class ReleasedData(Query):
         return self.count
 
     def bound(self, known: Known) -> float:
-        """Refused: in a noisy step no noise is known for them."""
+        """Refuse the query: in a noisy step, no noise is known for the data."""
         raise PrivacyError(
             f"The data of agent '{known.facts.name}' are asked for in a noisy step. Release them "
             "once, by release='once'."
         )
 
     def evaluate(self, objective: Objective) -> Array:
-        """The data."""
+        """Return the data."""
         return objective.data()

@@ -39,7 +39,7 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """The same in all releases, where one bound holds at all points and is as low at none."""
+        """Return one noise for all releases if one bound holds everywhere and is lower nowhere."""
         level = gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
@@ -63,7 +63,7 @@ class Gradient(Query):
         return _mapped(objective.apart(self.x), self.through)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """With the public part, mapped too."""
+        """Return the released values plus the public part of the gradient, mapped."""
         return left if public is None else _mapped(public(self.x), self.through) + left
 
     def among(self, rows: Index | int) -> Query:
@@ -102,7 +102,7 @@ class Summand(Gradient):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """All agents add the same noise in all rounds, so one bound has to hold at all points."""
+        """Refuse an agent without one bound at all points: noise is the same in all rounds."""
         known = facts.sensitivity
         if known is not None and known.l2 == math.inf:
             raise PrivacyError(
@@ -116,7 +116,7 @@ class Summand(Gradient):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """That of every agent's part, wherever the point is."""
+        """Return the noise of every agent's part, for all points."""
         part = scale(gradient_level(facts, norm))
         return part, f"scale {at_least(part)} per component of the gradient"
 
@@ -234,7 +234,7 @@ class Step(Query):
         return x
 
     def hidden(self) -> Query:
-        """Itself."""
+        """Return the query itself."""
         return self
 
 
@@ -265,7 +265,7 @@ class GradientStep(Query):
         return Gradient(self.x, self.through)
 
     def bound(self, known: Known) -> float:
-        """That of the mapped gradient."""
+        """Return the sensitivity of the mapped gradient."""
         return self._gradient.bound(known)
 
     def matters(self, known: Known) -> bool:
@@ -277,7 +277,7 @@ class GradientStep(Query):
         return self._gradient.evaluate(objective)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """The point."""
+        """Return the point from the released gradient."""
         return self.center - self.step * self._gradient.finish(left, public)
 
     def hidden(self) -> Query:

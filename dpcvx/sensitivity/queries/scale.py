@@ -32,7 +32,7 @@ class OfRecords(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """One sentence for all of them."""
+        """Return one text on the noise for all these queries."""
         return math.inf, (
             f"{times} what one change can move each answer by, in units of its learned limit"
         )
@@ -79,15 +79,15 @@ class RecordsAbove(OfRecords):
     charged = "one record in a count"
 
     def size(self, n: int) -> int:
-        """One number."""
+        """Return 1, for one count."""
         return 1
 
     def bound(self, known: Known) -> float:
-        """One record, or those of one person."""
+        """Return the largest number of records that one change moves."""
         return float(known.sensitivity.moved_records)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The count."""
+        """Return the count."""
         if self.curvature:
             return np.array([float(objective.bends(self.x).exceeding(self.limit))])
         return np.array([float(objective.clipped(self.x, 1 / self.limit)[1])])
@@ -108,7 +108,7 @@ class CurvatureSums(OfRecords):
     charged = "one record's curvature, cut to the limit that is asked for"
 
     def size(self, n: int) -> int:
-        """Two numbers."""
+        """Return 2, for two sums."""
         return 2
 
     def bound(self, known: Known) -> float:

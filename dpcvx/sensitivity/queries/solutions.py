@@ -59,7 +59,7 @@ class Minimizer(Query):
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, known: Known) -> float:
-        """By `Minimization.stretch`; in l1 on products of intervals also by `stretch_in_l1`."""
+        """Return the bound by `Minimization.stretch`, or in l1 also by `stretch_in_l1`."""
         change, search = known.change, self.search
         bound = change * search.stretch * known.spread(self.v.size)
         smoothness = known.facts.smoothness
@@ -152,7 +152,7 @@ class PerturbedMinimizer(Query):
 
 
 def obstacle_to_perturbation(facts: Facts) -> str:
-    """Why `PerturbedMinimizer` cannot be asked of an agent with private data; empty if it can."""
+    """Return why `PerturbedMinimizer` refuses an agent with private data; empty if it does not."""
     known, form = facts.sensitivity, facts.form
     assert known is not None
     if known.asserted is not None or known.weights is not None:
@@ -279,7 +279,7 @@ class LocalSolution(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """As claimed, or by the step's weights."""
+        """Return the noise for the claimed sensitivity, or else by the step's weights."""
         if facts.claimed is None:
             return super().noise(facts, norm, times, scale)
         found = scale(facts.claimed)
@@ -294,7 +294,7 @@ class LocalSolution(Query):
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
     def bound(self, known: Known) -> float:
-        """In the geometry of the step."""
+        """Return the bound in the geometry of the step."""
         if known.change == 0:
             return 0.0
         l2 = self._l2(known)
@@ -309,7 +309,7 @@ class LocalSolution(Query):
         return known.spread(self.x.size) * (step.projector.stretch * l2 + rounding)
 
     def matters(self, known: Known) -> bool:
-        """At x, if only by less than a number can hold."""
+        """Return whether data matter to the gradient at x, even by less than a float can hold."""
         return known.matters(self.x)
 
     def floor(self, known: Known) -> float:

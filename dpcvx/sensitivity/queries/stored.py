@@ -27,7 +27,7 @@ class _OfStored(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """One bound has to hold at points that nobody sees, and bend with the smoothness."""
+        """Refuse agents without one bound at all points, or without a smoothness constant."""
         require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
         if facts.smoothness is None:
             raise ModelError(
@@ -82,7 +82,7 @@ class Stored(_OfStored):
         return ROUNDING * _effects(known).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The vector."""
+        """Return the vector."""
         return objective.stored.vector(self.name)
 
 
