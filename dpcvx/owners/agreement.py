@@ -52,12 +52,12 @@ class Agreement:
 
     @property
     def agent(self) -> AgentPlan:
-        """The agent."""
+        """Agent of the agreement."""
         return self.part.agent
 
     @property
     def epsilon(self) -> float:
-        """Return what the run costs at most."""
+        """Largest epsilon of the run."""
         return 0.0 if self.agent.price is None else self.agent.price.epsilon
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ def _shown_noise(offer: Offer) -> dict[str, str]:
 
 
 def _held(offer: Offer, split: SplitNoise) -> float:
-    """Standard deviation of the noise that any colluders leave in a sum, by the document.
+    """Return the standard deviation of the noise that any colluders leave in a sum.
 
     This owner adds its part, and the colluders are those of the others that add most.
     """
@@ -137,7 +137,7 @@ def _held(offer: Offer, split: SplitNoise) -> float:
 
 
 def _moved(agent: AgentPlan) -> str:
-    """Return what one change of the data does to what leaves, as it is charged."""
+    """Return a text on the charged effect of one change of the data on releases."""
     known, noise, once = agent.sensitivity, agent.noise, agent.publication
     if known is None or noise is None:
         return "nothing that leaves depends on private data"
@@ -148,7 +148,7 @@ def _moved(agent: AgentPlan) -> str:
 
 
 def read_offer(document: bytes) -> Offer:
-    """An offer from its bytes.
+    """Return an offer from its bytes.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
 
 
 def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
-    """The agreement with what the owner's ledger holds already; writes nothing.
+    """Return the agreement with what the owner's ledger holds already; writes nothing.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
 
 
 def said_of_budget(error: BudgetError) -> str:
-    """Return what an owner can do about a budget that is spent: the plan is not its own.
+    """Return an owner's remedy for a spent budget: it cannot change the plan.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def _check_method(offer: Offer, policy: Policy) -> None:
 
 
 def _with_own_data(local: LocalProgram, policy: Policy) -> LocalProgram:
-    """The program with the owner's own description of its data, whatever the offer says of them."""
+    """Return the program with the owner's own description of its data, not the offer's."""
     own = tuple(_own(spec, policy) for spec in local.form.private)
     return replace(local, form=replace(local.form, private=own))
 
@@ -312,7 +312,7 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
 
 
 def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
-    """Return what an offer and the policy say differently of data, and what the owner may write."""
+    """Return differences of data between offer and policy, and the fix for the owner."""
     asked, has = _signs(spec), _signs(own)
     table = f'[data."{own.name}"] in owner.toml'
     found = [
@@ -396,7 +396,7 @@ def _check_document(offer: Offer) -> None:
 
 
 def _to_a_sum(line: Line) -> tuple[object, ...] | None:
-    """Return what has to be alike of the noise that participants add to a sum; None without any."""
+    """Return properties of a participant's noise in a sum that must be equal; None without any."""
     noise = line.noise
     if noise is None or noise.split is None:
         return None
@@ -405,7 +405,7 @@ def _to_a_sum(line: Line) -> tuple[object, ...] | None:
 
 
 def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
-    """The agent's part of the plan: what it costs is derived here, from what is asked."""
+    """Return the agent's part of the plan: what it costs is derived here, from what is asked."""
     algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
     needs = algorithm.requirements
     found = local.sensitivity() if local.form.private else None
@@ -442,7 +442,7 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
 
 
 def _run(offer: Offer) -> str:
-    """The name of the run, if another run of the same plan may not release the same values again.
+    """Return the run's name, if another run of the plan may not release the same values again.
 
     In secret sums, values are hidden by the noise of all participants. If the same values entered
     two sums, and one participant sent another value in the second, the difference would show that
@@ -467,7 +467,7 @@ def _check_held(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
 
 
 def _schedule(offer: Offer, local: LocalProgram) -> tuple[int, ...]:
-    """Releases in the first 0, 1, ... rounds."""
+    """Return releases in the first 0, 1, ... rounds."""
     if offer.release == "once":
         return (1,) * (offer.rounds + 1)
     alone = _alone(local)
@@ -481,7 +481,7 @@ def _alone(local: LocalProgram) -> Program:
 def _statistic(
     offer: Offer, noise: Calibrated | None, known: Sensitivity | None, once: bool
 ) -> Statistic | None:
-    """Return what leaves once, with a sensitivity that is derived here."""
+    """Return the statistic of a one-time release, with a sensitivity that is derived here."""
     asked = offer.once
     if not once or noise is None or known is None:
         if asked is not None:

@@ -146,7 +146,7 @@ def _say(text: str) -> None:
 
 
 def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
-    """For whoever runs the command alone: own variables are among them."""
+    """Save arrays readable for the user alone: local variables are among them."""
     path.unlink(missing_ok=True)  # whoever has it open reads on what stood there
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "wb") as file:
@@ -178,7 +178,7 @@ def _coordinate(asked: argparse.Namespace) -> None:
 
 
 def lead(model: Path, executor: Remote, out: Path | None) -> None:
-    """A coordinator's run.
+    """Run a plan as the coordinator.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class Hub(Protocol):
         ...
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """A last frame to each of some owners; who is not here has until then to come.
+        """Send a last frame to each of some owners; an absent owner has until then to come.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Remote:
         self._farewell = b""
 
     def writer(self, journal: Journal) -> Writer:
-        """Owners write their own ledgers."""
+        """Return the journal: owners write their own ledgers."""
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
@@ -167,10 +167,10 @@ class Remote:
             raise
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Owners have built their agents."""
+        """Do nothing: owners have built their agents."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """A turn of all owners that are sent something, their iterates so far, or their reports.
+        """Call owners for local updates, for their iterates so far, or for their reports.
 
         Every owner is a worker of one agent, so messages and answers are lists of one element.
         """
@@ -226,7 +226,7 @@ class _Run:
         self._said = ""
 
     def agreed(self) -> tuple[int, tuple[str, ...]]:
-        """All owners' word: the rounds that all ledgers cover, and what there is to say."""
+        """Return the rounds that all owners' ledgers cover, and notes."""
         if self.log.ended is not None:
             return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
         assert self.hub is not None
@@ -254,7 +254,7 @@ class _Run:
         return rounds, tuple(notes)
 
     def act(self, t: int, k: int, each: Sequence[Any]) -> list[worker.Reply | None]:
-        """An exchange: from the log, if it has it, else from the owners."""
+        """Return the replies of an exchange, from the log if it has them, else from the owners."""
         run = self.offers[0].run
         calls = {
             name: wire.encode(Call(run, t, k, message))
@@ -286,7 +286,7 @@ class _Run:
         ]
 
     def answers(self) -> list[Answer]:
-        """The iterates so far, as far as they are shared."""
+        """Return the iterates so far, as far as they are shared."""
         place, self._asked = self._asked, self._asked + 1
         if place == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
@@ -302,7 +302,7 @@ class _Run:
         return [_spread(one.answer, local) for one, local in pairs]
 
     def reports(self) -> list[worker.Report]:
-        """Return what owners hand over at the end."""
+        """Return the owners' reports at the end."""
         if self.log.ended is None:
             status = "completed" if self._t == self.plan.rounds else "stopped"
             end = wire.encode(End(self.offers[0].run, status, self._t))
@@ -348,7 +348,7 @@ class _Run:
         self._said = line
 
     def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
-        """One exchange of frames; owners that left are waited for and led up to it."""
+        """Exchange frames; wait for owners that left, and repeat what they missed."""
         assert self.hub is not None
         said = self.hub.exchange(frames, late)
         return {
@@ -357,7 +357,7 @@ class _Run:
         }
 
     def _back(self, name: str, frame: bytes) -> bytes:
-        """An owner's answer to a frame, once it came back and heard again what it missed."""
+        """Return an owner's answer to a frame, after it came back and got again what it missed."""
         assert self.hub is not None
         while True:
             self.hub.again(name)
@@ -385,7 +385,7 @@ class _Run:
         known: Mapping[str, messages.AgentReply],
         place: tuple[int, int],
     ) -> None:
-        """Owners that began anew hear a call of the log again."""
+        """Send a call of the log again to owners that began anew."""
         if self.log.ended is not None:
             return
         late = {name: frame for name, frame in calls.items() if self._at[name] < place}
@@ -393,7 +393,7 @@ class _Run:
             self._same(name, said, known)
 
     def _same(self, name: str, said: bytes, known: Mapping[str, messages.AgentReply]) -> None:
-        """Honest owners compute the same again from their ledgers, bit for bit."""
+        """Refuse an owner whose repeated reply differs: honest owners repeat it bit for bit."""
         again = self._expected({name: said}, messages.AgentReply)[name]
         if wire.digest(again) != wire.digest(known[name]):
             raise refused("changed", f"agent '{name}'")
@@ -407,7 +407,7 @@ class _Run:
         return said
 
     def _expected(self, frames: Mapping[str, bytes], kind: type[M]) -> dict[str, M]:
-        """Return what some owners say, in the order of the agents.
+        """Return messages of some owners, in the order of the agents.
 
         Raises
         ------
@@ -438,7 +438,7 @@ def _decoded(name: str, frame: bytes) -> object:
 
 
 def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
-    """The error for owners that take no part, by the codes of their reasons."""
+    """Return the error for owners that take no part, by the codes of their reasons."""
     parts = []
     for code, names in refusals.items():
         whom = together([f"'{name}'" for name in names])
@@ -464,7 +464,7 @@ def _spread(answer: Answer, local: LocalProgram) -> Answer:
 
 
 def _with(account: Account, told: messages.FinalAccount) -> Account:
-    """An account as its owner says it is."""
+    """Return an account with its owner's entries."""
     for entry in told.entries:
         account.recall(entry)
     return account

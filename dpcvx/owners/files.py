@@ -82,7 +82,7 @@ class CoordinatorLog:
             self._file = None
 
     def begin(self, begun: RunBegun) -> None:
-        """A run begins."""
+        """Begin a run."""
         self.begun = begun
         self._write(begun)
 
@@ -234,7 +234,7 @@ class OwnerFiles:
         os.replace(draft, place)
 
     def known(self, what: str) -> bytes:
-        """A frame that was kept; empty if there is none."""
+        """Return a frame that was kept; empty if there is none."""
         place = self.path(f"{what}.dpx")
         return place.read_bytes() if place.exists() else b""
 
@@ -265,7 +265,7 @@ class OwnerFiles:
         )
 
     def ending(self) -> Ending | None:
-        """Return how the last run ended; None if the ledger has none, or has one that is open.
+        """Return the end of the last run; None if the ledger has none, or has an open one.
 
         Raises
         ------

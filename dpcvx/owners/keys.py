@@ -30,12 +30,12 @@ _YEARS = 5
 
 
 def stem(name: str) -> str:
-    """The name of a party's files."""
+    """Return the name of a party's files."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
 def make_authority(folder: Path) -> Path:
-    """A new authority: ``ca.key`` and ``ca.crt`` in a folder that is created.
+    """Make an authority: ``ca.key`` and ``ca.crt`` in a new folder.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def make_authority(folder: Path) -> Path:
 
 
 def make_request(folder: Path, name: str) -> Path:
-    """A key that stays in a folder, and ``NAME.csr``, which goes to the authority.
+    """Make a key that stays in a folder, and ``NAME.csr``, which goes to the authority.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def sign_request(folder: Path, request: Path) -> tuple[str, Path]:
 
 
 def fingerprint_of(pem: bytes) -> str:
-    """``sha256:`` and the digest of a certificate, as ``coordinator =`` names it.
+    """Return ``sha256:`` and the digest of a certificate, as ``coordinator =`` names it.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def fingerprint_of(pem: bytes) -> str:
 
 
 def of_der(der: bytes) -> str:
-    """The same of a certificate as connections have it."""
+    """Return the fingerprint of a certificate in the form that connections have it."""
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
@@ -128,7 +128,7 @@ class PartyIdentity:
 
     @staticmethod
     def of(folder: Path, name: str) -> PartyIdentity:
-        """The party of this name, whose files are in a folder.
+        """Return the party of this name, whose files are in a folder.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class PartyIdentity:
         return PartyIdentity(folder, name, (folder / f"{stem(name)}.crt").read_text())
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """TLS 1.3 with certificates on both sides."""
+        """Return a context of TLS 1.3 with certificates on both sides."""
         purpose = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
         context = ssl.SSLContext(purpose)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -161,7 +161,7 @@ class PartyIdentity:
         return context
 
     def signed(self, said: bytes) -> str:
-        """A signature by the party's key, in hexadecimal digits."""
+        """Return a signature by the party's key, in hexadecimal digits."""
         path = self.folder / f"{stem(self.name)}.key"
         key = serialization.load_pem_private_key(path.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -205,7 +205,7 @@ class PartyIdentity:
 
 
 def peer_name(certificate: dict[str, Any] | None) -> str:
-    """The name on a connection's certificate; empty without one."""
+    """Return the name on a connection's certificate; empty without one."""
     parts = () if certificate is None else certificate.get("subject", ())
     return next((value for part in parts for key, value in part if key == "commonName"), "")
 

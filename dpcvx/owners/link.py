@@ -181,7 +181,7 @@ class SocketHub:
         return await self._asked(name, socket, frame)
 
     async def _last(self, name: str, frame: bytes, until: float) -> bytes | Gone:
-        """The answer to a frame that an owner needs no leading for, whenever it comes in time."""
+        """Return an owner's answer to a frame that needs no repeated calls, if it comes in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while self._loop.time() < until:
@@ -224,7 +224,7 @@ class SocketHub:
             runner.run(main())
 
     async def _greeted(self, socket: ServerConnection) -> None:
-        """One connection, as long as it lasts."""
+        """Serve one connection, as long as it lasts."""
         name = peer_name(socket.transport.get_extra_info("peercert"))
         try:
             async with asyncio.timeout(_GREETING):
@@ -265,7 +265,7 @@ def dial(
     timeout: float,
     tell: Callable[[str], None],
 ) -> None:
-    """An owner's end: answer frames until the run is over, and come back after losses.
+    """Answer frames at an owner until the run is over; reconnect after losses.
 
     Parameters
     ----------

@@ -163,7 +163,7 @@ class Masker:
                 self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
-        """Return what both know of each other's masks in a round."""
+        """Return the words that two owners share for a mask in a round."""
         secret = self._secrets.get((sender, receiver))
         if secret is None:
             raise refused("partners", f"no key of '{receiver if sender == self._name else sender}'")
@@ -180,7 +180,7 @@ class Masker:
 
 
 def statement(document: str, agent: str, public: str) -> bytes:
-    """The text that an owner signs: its key, for a run with this common document and no other."""
+    """Return the text that an owner signs: its key, for a run with this common document only."""
     return f"dpcvx mask key 2 {document} {public} {agent}".encode()
 
 
@@ -191,7 +191,7 @@ class MaskedSum(SecretSum):
     masker: Masker | None = field(default=None, repr=False)
 
     def shares(self, sender: str, values: ArrayLike, source: Any = None) -> tuple[Share, ...]:
-        """The share that stays, and those that receivers compute; see `SecretSum.shares`."""
+        """Return the share that stays, and those that receivers compute; see `SecretSum.shares`."""
         assert self.masker is not None
         self._member(sender, "sender of shares")
         encoded = self.encoding.encode(values)
@@ -210,7 +210,7 @@ class MaskedSum(SecretSum):
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """The masked value: the share that stayed, and those that others did not have to send."""
+        """Return the masked value: the share that stayed, and those that others did not send."""
         assert self.masker is not None
         size = int(np.prod(self.shape, dtype=int))
         known = [
@@ -227,7 +227,7 @@ class MaskedSum(SecretSum):
 
 
 def masked(message: Any, masker: Masker) -> Any:
-    """A message with every secret sum in it by masks."""
+    """Return a message with every secret sum in it by masks."""
     if type(message) is SecretSum:
         known = {f.name: getattr(message, f.name) for f in fields(SecretSum)}
         return MaskedSum(**known, masker=masker)
@@ -239,7 +239,7 @@ def masked(message: Any, masker: Masker) -> Any:
 
 
 def unsent(message: Any) -> Any:
-    """A reply without the shares that receivers compute by themselves."""
+    """Return a reply without the shares that receivers compute by themselves."""
     if isinstance(message, LeftInShares):
         return replace(message, slope=unsent(message.slope))
     if isinstance(message, Shared):
@@ -256,24 +256,24 @@ class PairSecret:
     key: bytes = field(repr=False)
 
     def words(self, t: int, size: int) -> NDArray[np.uint64]:
-        """So many words of round t."""
+        """Return so many words of round t."""
         nonce = (0).to_bytes(8, "little") + t.to_bytes(8, "little")
         stream = Cipher(algorithms.ChaCha20(self.key, nonce), None).encryptor()
         return np.frombuffer(stream.update(bytes(8 * size)), "<u8").astype(np.uint64)
 
 
 def fresh() -> bytes:
-    """A new secret key."""
+    """Return a new secret key."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
 def public_of(key: bytes) -> bytes:
-    """Its public part."""
+    """Return the public part of a key."""
     return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
 
 
 def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
-    """Return what two owners share, for a purpose.
+    """Return the secret that two owners share, for a purpose.
 
     Parameters
     ----------

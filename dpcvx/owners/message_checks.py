@@ -182,7 +182,7 @@ def _is_vector(value: object, size: int) -> bool:
 
 
 def _is_term(value: Shared, size: int) -> bool:
-    """Return what is public of a term whose shares others compute by themselves."""
+    """Return whether a message has the public part of a term alone, without shares."""
     return value.others == () and _is_vector(value.public, size)
 
 
@@ -258,7 +258,7 @@ def _inbox(message: Inbox, shared: int, parties: int) -> bool:
 
 
 def _heard(sums: object, content: object, k: int, parties: int) -> bool:
-    """A sum of the round before, or shares of one of this round."""
+    """Return whether a message is a sum of the round before, or shares of this round's sum."""
     if not isinstance(sums, (SecretSum, type(None))):
         return False
     if isinstance(content, Heard):

@@ -189,7 +189,7 @@ class AgentReply:
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """For the iterates so far."""
+    """Request for the iterates so far."""
 
     run: str
 
@@ -204,7 +204,7 @@ class IterateAnswer:
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """The run is over after so many rounds: all that the plan has, or fewer."""
+    """Message that a run ends after so many rounds: all that the plan has, or fewer."""
 
     run: str
     status: Literal["completed", "stopped"]
@@ -223,7 +223,7 @@ class FinalAccount:
 
 @dataclass(frozen=True, eq=False)
 class RunOver:
-    """All accounts of a run are in the coordinator's log, and no owner is needed any more.
+    """Message that a run is over: the coordinator's log has all accounts, and no owner is needed.
 
     An owner whose ledger has the run as its last one, and closed, stops waiting; others refuse.
     """
@@ -233,7 +233,7 @@ class RunOver:
 
 @dataclass(frozen=True, eq=False)
 class RunBegun:
-    """In a coordinator's log: the run, and digests of what owners were asked, in their order."""
+    """Entry in a coordinator's log: the run, and digests of all offers, in the owners' order."""
 
     run: str
     plan: str
@@ -242,7 +242,7 @@ class RunBegun:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """In a coordinator's log: the agents that replied, with their replies."""
+    """Entry in a coordinator's log: the agents that replied, with their replies."""
 
     t: int
     k: int
@@ -251,14 +251,14 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """In a coordinator's log: what owners told of their iterates, in their order."""
+    """Entry in a coordinator's log: the owners' iterates, in their order."""
 
     told: tuple[IterateAnswer, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """In a coordinator's log: the rounds that ledgers covered, and what owners handed over."""
+    """Entry in a coordinator's log: the rounds that ledgers covered, and the final accounts."""
 
     rounds: int
     accounts: tuple[FinalAccount, ...]
@@ -266,7 +266,7 @@ class Ended:
 
 @dataclass(frozen=True, eq=False)
 class Parted:
-    """In a coordinator's log: agents whose owners have heard that the run is over."""
+    """Entry in a coordinator's log: agents whose owners know that the run is over."""
 
     agents: tuple[str, ...]
 
@@ -303,7 +303,7 @@ REASONS = {
 
 
 def refused(code: str, detail: str) -> RefusedError:
-    """A refusal by its code; see `REASONS`.
+    """Return a refusal by its code; see `REASONS`.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def refused(code: str, detail: str) -> RefusedError:
 
 
 def going_on(error: RefusedError) -> RefusedError:
-    """The same refusal of a run that has begun.
+    """Return the same refusal for a run that has begun.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ _TOPIC, _FRAME = "dpcvx", "frame"
 
 
 def _local(engine: Any) -> Path:
-    """The folder that the party's own administrator writes, and no job."""
+    """Return the folder that the party's own administrator writes, and no job."""
     return Path(engine.get_workspace().get_site_config_dir())
 
 
@@ -63,7 +63,7 @@ class OwnerSite(Executor):
             self._session.close()
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
-        """No tasks: frames come beside them."""
+        """Return the code of an unknown task: frames are no tasks."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _asked(self, topic: str, request: Any, fl_ctx: Any) -> Any:
@@ -96,10 +96,10 @@ class Rounds(Controller):
         self._patience = float(timeout)
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Nothing to put away."""
+        """Do nothing: there is nothing to clean up."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run the plan."""

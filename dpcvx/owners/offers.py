@@ -26,7 +26,7 @@ _OWN = ("agent", "place", "noise", "share", "program", "once")
 
 
 def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
-    """One document per agent, in their order.
+    """Return one offer per agent, in their order.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
 
 
 def line_of(offer: Offer) -> Line:
-    """The line of an offer's agent in the common document."""
+    """Return the line of an offer's agent in the common document."""
     once = "" if offer.once is None else wire.digest(offer.once)
     program = offer.parts[offer.place][1]
     return Line(offer.agent, program, offer.noise, offer.share, once)
@@ -131,7 +131,7 @@ def _require_possible(plan: Terms) -> None:
 
 
 def _digest(agent: AgentPlan, program: LocalProgram) -> str:
-    """A program's digest, if owners take the program: else nobody needs to be waited for."""
+    """Return a program's digest, if owners take the program: else nobody needs to be waited for."""
     try:
         require_well_formed(program)
         once = _once(agent)

@@ -226,7 +226,7 @@ def session_of(
     seed: int | None = None,
     watch: Callable[[Agreement, int, int], None] | None = None,
 ) -> Session:
-    """An owner's side of one run between machines.
+    """Return an owner's side of one run between machines.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class Shown:
         self._line.__exit__(kind, error, trace)
 
     def round(self, agreed: Agreement, t: int, rounds: int) -> None:
-        """A round begins.
+        """Note the beginning of a round.
 
         Parameters
         ----------

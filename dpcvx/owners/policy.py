@@ -106,7 +106,7 @@ _DATA = {"file", "people", "shape", "within", "norm", "rows", *_KINDS}
 
 
 def read_policy(path: str | Path) -> Policy:
-    """The policy in a file; paths in it are relative to its folder. No data are read.
+    """Return the policy in a file; paths in it are relative to its folder. No data are read.
 
     Raises
     ------
@@ -197,7 +197,7 @@ class _File:
         dimensions: int,
         from_csv: Callable[[Path, int], Any] | None = None,
     ) -> Callable[[], Any]:
-        """Return what fetches the values: a csv or npy file, or ``module:function``."""
+        """Return a function that fetches values: from a csv or npy file, or ``module:function``."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
             return partial(_called, module, function)
@@ -212,7 +212,7 @@ class _File:
         )
 
     def _program(self, said: str, agent: str) -> str:
-        """The digest of this agent's program in the owner's own model file."""
+        """Return the digest of this agent's program in the owner's own model file."""
         found = model_plan(self._folder / said)
         for local in found.program.agents:
             if local.name == agent:
@@ -265,7 +265,7 @@ class _File:
 
 
 def model_plan(path: Path) -> Terms:
-    """The plan that a model file calls `plan`: the file is run, so it must be trusted.
+    """Return the plan that a model file calls `plan`: the file is run, so it must be trusted.
 
     Raises
     ------
@@ -291,7 +291,7 @@ def _from_csv(path: Path, dimensions: int) -> NDArray[np.float64]:
 
 
 def _identifiers(path: Path, dimensions: int) -> list[str]:
-    """One text a line; an empty one is a missing identifier."""
+    """Return one text per line; an empty one is a missing identifier."""
     return path.read_text().splitlines()
 
 

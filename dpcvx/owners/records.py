@@ -85,7 +85,7 @@ _WHY: Mapping[type[Algorithm[Any, Any]], str] = {
 
 
 def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
-    """Why a method cannot be run between owners; empty if it can.
+    """Return the reason why a method cannot run between owners; empty if it can.
 
     Parameters
     ----------

@@ -115,11 +115,11 @@ class Session:
         return self.refusal is not None or self._told
 
     def hello(self) -> bytes:
-        """The first frame of a connection."""
+        """Return the first frame of a connection."""
         return wire.encode(Hello(self.policy.agent))
 
     def handle(self, frame: bytes) -> bytes:
-        """The answer to a frame. Errors leave as a code; the owner's own log says more.
+        """Return the answer to a frame. An error is sent as a code; the owner's log has details.
 
         A session that has refused, or was told the end, says that again whatever is asked.
         """
@@ -149,7 +149,7 @@ class Session:
         return wire.encode(Refusal(code))
 
     def reply(self, frame: bytes) -> bytes:
-        """The answer to a frame, at the time that the policy says.
+        """Return the answer to a frame, at the time that the policy says.
 
         That the run is over depends on no data, and is answered at once.
         """
@@ -208,7 +208,7 @@ class Session:
         return self._word()
 
     def _ask(self, agreed: Agreement, document: bytes) -> None:
-        """Ask whoever has to consent; not again of a run that has begun since, and goes on."""
+        """Prompt the person who must consent; not again for a run that has begun and resumes."""
         if self._consent is None or (agreed.open and self._kept.known("yes") == document):
             return
         if not self._consent(agreed):
@@ -282,14 +282,14 @@ class Session:
         self.result = None if ending is None else ending.own
 
     def _parted(self, said: RunOver, frame: bytes) -> bytes:
-        """The run is over for all; of one that is open, or of another one, nobody says so."""
+        """Handle the end of a run for all; refuse it for an open or another run."""
         if not self.settled() or self._ending is None or said.run != self._ending.end.run:
             raise refused("order", "no such run")
         self._told = True
         return frame
 
     def _finished(self, agreed: Agreement) -> bytes:
-        """The answer to an offer of a run that has ended here, where the others do not know yet."""
+        """Return the answer to an offer of a run that has ended here, if others do not know yet."""
         ending = self._kept.ending()
         this = (agreed.offer.run, agreed.part.fingerprint)
         if ending is None or (ending.end.run, ending.fingerprint) != this:
@@ -301,7 +301,7 @@ class Session:
         return self._last_word
 
     def _masks(self, agreed: Agreement, begun: bool) -> Masker | None:
-        """The masks of a run, by the key beside the ledger; None without secret sums.
+        """Return the masks of a run, by the key beside the ledger; None without secret sums.
 
         Parameters
         ----------
@@ -448,17 +448,17 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
 
 
 def _file_of(run: str) -> str:
-    """Stem of the files of a run's masks: a digest, since the coordinator chooses the name."""
+    """Return the stem of a run's mask files: a digest, since the coordinator chooses the name."""
     return wire.digest(run)[:24]
 
 
 def _publics(said: Partners) -> list[tuple[str, str, str]]:
-    """The keys without signatures, which differ each time that an owner signs."""
+    """Return the keys without signatures, which differ each time that an owner signs."""
     return [(key.agent, key.document, key.public) for key in said.keys]
 
 
 def _shared(answer: Answer, agreed: Agreement) -> Answer:
-    """Return what others may know of it without being told anything about local variables."""
+    """Return the part of the result that reveals nothing about local variables."""
     shared = agreed.agent.program.shared
     return Answer(answer.last[shared], answer.average[shared], answer.weight)
 

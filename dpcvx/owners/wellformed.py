@@ -176,7 +176,7 @@ def _form(form: NormalForm) -> None:
 
 
 def _combination(u: Combination, form: NormalForm, sizes: Sequence[int]) -> int:
-    """Its size; `sizes` are those of the atoms before it."""
+    """Return the size of a combination; `sizes` are those of the atoms before it."""
     m = _size(u.shape, "a shape")
     if u.F is not None:
         _matrix(u.F, (m, form.n), "F")

@@ -61,7 +61,7 @@ _DTYPES = {kind: np.dtype(kind) for kind in ("<f8", "<i8", "<i4", "<u8")}
 
 
 def encode(value: Any, largest: float = LARGEST) -> bytes:
-    """A record, or anything that records are made of, as a frame.
+    """Return the frame of a record, or of anything that records are made of.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def encode(value: Any, largest: float = LARGEST) -> bytes:
 
 
 def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
-    """Return what a frame holds.
+    """Return the content of a frame.
 
     Parameters
     ----------
@@ -138,12 +138,12 @@ def frames_in(raw: bytes) -> Iterator[memoryview]:
 
 
 def digest(value: Any) -> str:
-    """A digest that equal values share."""
+    """Return a digest that equal values share."""
     return hashlib.blake2b(encode(value), digest_size=32).hexdigest()
 
 
 def portable(local: LocalProgram) -> LocalProgram:
-    """The same program with variables by their position: cvxpy's numbers hold in one process."""
+    """Return the program with variables by position: cvxpy's ids hold in one process only."""
     places = {p.variable: k for k, p in enumerate(local.layout.pieces)}
 
     def moved(layout: Layout) -> Layout:
@@ -298,14 +298,14 @@ def _text(value: Any) -> str:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    """The shape of an array: its entries are counted, also those that take no bytes in a frame."""
+    """Return the shape of an array; count its entries, also those without bytes in a frame."""
     sizes = _sides(shape)
     _require_small(math.prod(sizes), "entries of an array")
     return sizes
 
 
 def _sides(shape: Any) -> tuple[int, ...]:
-    """The shape of a sparse matrix: of its entries those count that are stored, in the frame."""
+    """Return the shape of a sparse matrix; only entries stored in the frame count."""
     if not isinstance(shape, list) or len(shape) > 4:
         raise refused("unreadable", "a shape that is none")
     if not all(type(n) is int and n >= 0 for n in shape):

@@ -34,7 +34,7 @@ def sources_of(
 
 
 def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[Sealed]]:
-    """The same, with all values checked but those of functions, which agents call.
+    """Return the sources with all values checked, except those of functions, which agents call.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[
 def own_sources(
     problem: Declaration, k: int, data: Mapping[Private | str, DataSource | Sealed] | None
 ) -> list[Sealed]:
-    """The same for every private object of agent k, those of ``recourse=`` last."""
+    """Return sources for every private object of agent k, those of ``recourse=`` last."""
     agent, given = problem.agents[k], dict(matching(problem, seal_all(data)))
     name, specs = problem.names[k], agent.specs(problem.names[k])
     asked = f"result.recourse('{name}', data={{private: array}})"
@@ -62,7 +62,7 @@ def own_sources(
 
 
 def source_for(private: Private, data: DataSource | None = None) -> Sealed:
-    """A function that fetches the values of one private object; nothing is read yet."""
+    """Return a function that fetches the values of one private object; nothing is read yet."""
     return source_of(private, data)
 
 

@@ -221,7 +221,7 @@ class PrivacyGate:
         return withheld(whose, compute, foreign=foreign)
 
     def accounts(self) -> list[Account]:
-        """Return what every agent has spent."""
+        """Return the account of every agent."""
         return self._book.accounts()
 
     def uniform(self, t: int, size: int) -> Array:
@@ -259,7 +259,7 @@ class PrivacyGate:
         return values if scale is None else values / scale
 
     def _minimized(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
-        """The minimizers, with noise that covers how inexact they are."""
+        """Return the minimizers, with noise that covers their inexactness."""
         noise, streams = self.noise, self._sources.at(*place)
         (charge,) = charges
         if noise is None or noise.linear is None or charge.grid is None:
@@ -418,7 +418,7 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
 def read_sparse_too(
     specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
 ) -> list[Data]:
-    """The same, with sparse matrices as they are.
+    """Fetch and check private values, with sparse matrices as they are.
 
     Parameters
     ----------
@@ -444,7 +444,7 @@ def require_fit(spec: PrivateSpec, source: Callable[[], Any]) -> None:
 
 
 def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -> list[Data]:
-    """The same, with sparse matrices where an objective only multiplies them with variables.
+    """Fetch and check private values, sparse if the objective only multiplies them with variables.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ def _unended(
     books: Sequence[Callable[[], list[Account]]],
     journal: Journal | None,
 ) -> list[Account]:
-    """Return what agents were charged in a run that ended in an error.
+    """Return the agents' accounts after a run that ended in an error.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def _unended(
 
 
 def _released(spent: Sequence[Account], start: Start) -> dict[str, int]:
-    """Return how much of it the run released, by agent."""
+    """Return the number of the run's releases, by agent."""
     pairs = zip(spent, start.agents, strict=True)
     return {account.agent: len(account.entries) - begun.earlier for account, begun in pairs}
 
@@ -296,12 +296,12 @@ def run_remote(
 
 
 def _nobody() -> Worker:
-    """No agent is built here: what is called like this is at fault."""
+    """Raise an error: owners build their own agents."""
     raise NotImplementedError
 
 
 def _shared_only(result: Result) -> Result:
-    """The result without what owners keep: nan in its place."""
+    """Return the result with nan in place of the owners' local variables."""
 
     def kept(solution: Solution) -> Solution:
         vectors = []

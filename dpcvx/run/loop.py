@@ -43,7 +43,7 @@ def _blas() -> ThreadpoolController:
 
 
 def whole_start(problem: Declaration) -> dict[int, Array]:
-    """The public start of whole variables, by cvxpy id."""
+    """Return the public start of whole variables, by cvxpy id."""
     return {
         v.id: np.asarray(problem.start.get(v, as_array(v.project(np.zeros(v.shape)))))
         for v in problem.variables()
@@ -157,7 +157,7 @@ def drive(
 
 
 def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Array]:
-    """All agents' public starts, and their last iterates after each part of the rounds.
+    """Return all agents' public starts, and their last iterates after each part of the rounds.
 
     With several agents, only shared components are returned, since a coordinator has no others. So
     the status of a run is the same function of released values in one process and between owners.
@@ -173,7 +173,7 @@ def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Arra
 
 
 def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
-    """The average over the rounds between two answers, from what these averaged."""
+    """Return the average over the rounds between two answers, from what these averaged."""
     first = half if before.weight is None else before.weight
     whole = t if after.weight is None else after.weight
     with np.errstate(all="ignore"):  # of runs that diverged
@@ -191,7 +191,7 @@ def _once(
 
 
 def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
-    """The average of an agent's parts of a run, each weighted by the sum of its rounds' numbers.
+    """Return an agent's average over parts of a run, weighted by the sum of round numbers.
 
     From what was averaged up to these rounds.
     """
@@ -206,7 +206,7 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
 def _round(
     algorithm: Algorithm[Any, Any], server: Any, t: int, agents: Agents
 ) -> tuple[Any, list[Reply]]:
-    """All exchanges of a round: the server's state after it, and what agents replied."""
+    """Run all exchanges of a round, and return the server's state and the agents' replies."""
     heard: list[Reply] = []
     for k in range(algorithm.exchanges):
         server, messages = algorithm.send(server, t, k)
@@ -218,7 +218,7 @@ def _round(
 
 
 def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
-    """Return what agents replied; None of those who are idle."""
+    """Return the agents' messages; None for idle agents."""
     first = replies[0]
     if first is not None and isinstance(first.message, Batch):  # that of all
         return first.message

@@ -52,14 +52,14 @@ class AgentOracle(abc.ABC):
 
     @abc.abstractmethod
     def release(self, query: Query) -> Array:
-        """The answer to a question, as everybody may see it."""
+        """Return the answer to a question, as everybody may see it."""
 
     @abc.abstractmethod
     def store(self, name: str, combination: LinearCombination) -> None:
         """Make a vector that stays with the agent."""
 
     def uniform(self, size: int) -> Array:
-        """Not random: the middle."""
+        """Return 0.5, the middle, for every entry."""
         return np.full(size if self.count == 1 else (self.count, size), 0.5)
 
     def _next(self) -> tuple[int, int]:

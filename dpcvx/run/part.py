@@ -116,7 +116,7 @@ class AgentPart:
 def oracle_of(
     parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], AgentOracle]:
-    """Return what makes the oracle of one agent, or of a batch, where the data are.
+    """Return a function that makes the oracle of an agent or a batch, where the data are.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def gate_of(
 def worker_of(
     parts: Sequence[AgentPart], sources: Sequence[Sequence[Callable[[], Any]]], gate: PrivacyGate
 ) -> Callable[[], Worker]:
-    """Return what makes the worker of one agent, or of a batch, where the data are.
+    """Return a function that makes the worker of an agent or a batch, where the data are.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def worker_of(
 
 
 def parts_of(plan: Terms) -> tuple[AgentPart, ...]:
-    """The plan, agent by agent."""
+    """Return the parts of the plan, agent by agent."""
     schedule = tuple(plan.releases(rounds) for rounds in range(plan.rounds + 1))
     charges: Mapping[str, Entry] = {}
     if plan.last is not None:

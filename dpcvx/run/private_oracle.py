@@ -264,7 +264,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._gate.withheld(stored)
 
     def uniform(self, size: int) -> Array:
-        """From the agents' own sources, before the noise of the round.
+        """Return numbers from the agents' own sources, drawn before the noise of the round.
 
         An agent with nothing to hide needs no secrets, and its points are then known from messages.
         """
@@ -277,7 +277,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_gradient(self._zero, x)
 
     def _view(self, *, public: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """The gradient, and the part of it that leaves."""
+        """Return the gradient, and the part of it that is released."""
         if public:
             return self._public_gradient, self._public_gradient
         if self._splits:
@@ -332,5 +332,5 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
 
 def _with_multiplier(known: Known, multiplier: float) -> Known:
-    """The same for noise of another multiplier; itself where that is what it was."""
+    """Return the same facts for another noise multiplier; the object itself if it is equal."""
     return known if known.multiplier == multiplier else replace(known, multiplier=multiplier)

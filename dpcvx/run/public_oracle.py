@@ -63,7 +63,7 @@ class PublicOracle(AgentOracle):
         )
 
     def release(self, query: Query) -> Array:
-        """The exact answer."""
+        """Return the exact answer."""
         return query.finish(query.evaluate(self._objective), None)
 
     def store(self, name: str, combination: LinearCombination) -> None:
@@ -110,7 +110,7 @@ def _statistic(
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
 ) -> Callable[[], Array]:
-    """Return what computes the statistic from data that are read here, unless it was released."""
+    """Return a function that computes the statistic from data read here, unless it was released."""
     data = [] if gate.made(place) else read(facts.form.private, sources)
     return lambda: publication.statistic(data)[np.newaxis]
 
@@ -122,7 +122,7 @@ def published(
     releases: Iterable[Release],
     account: Account,
 ) -> PublicOracle:
-    """The oracle that `publish` made, from its release."""
+    """Return the oracle that `publish` made, from its release."""
     form = facts.form
     if publication is None:
         return PublicOracle(facts, form.at_zero(), account, [])
@@ -142,7 +142,7 @@ def _answering(
     account: Account,
     releases: list[Release],
 ) -> PublicOracle:
-    """The oracle of an agent whose data left."""
+    """Return the oracle of an agent whose data were released."""
     surrogate = facts.form.bind(publication.restore(released))
     data = None
     if isinstance(publication, Publication) and publication.kind == "sums":

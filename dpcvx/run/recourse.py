@@ -221,7 +221,7 @@ _WHY = {
 
 
 def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) -> ConeData:
-    """An agent's set, what ``recourse=`` adds, and its true objective: as private as the data.
+    """Return an agent's set with ``recourse=`` and its true objective: as private as the data.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) ->
 
 
 def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
-    """The exact minimizer with shared components, and shares of couplings, as they are in x.
+    """Return the exact minimizer with shared components, and shares of couplings, as they are in x.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def decision(exact: ConeData, local: LocalProgram, x: Array) -> ConicAnswer:
 
 
 def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution | None:
-    """The solution with what every agent decides for itself; None if one finds nothing.
+    """Return the solution with every agent's recourse; None if one agent finds none.
 
     Not private, unless the programs are of made-up data: for studies.
 
@@ -273,7 +273,7 @@ def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution 
 
 
 def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array]) -> float:
-    """The true objective at the agent's vector."""
+    """Return the true objective at the agent's vector."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     cost = _with_values(agent, name, values)(agent.cost).tree_copy(point)
     return float(np.asarray(cost.value, dtype=float).item())

@@ -102,7 +102,7 @@ def _warn(
 
 
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """Return what all runs so far amount to, for a result."""
+    """Return a text on the joint guarantee of all runs so far, for a result."""
     same = "if they used the same data, " if handed else ""
     found = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
     if price is None or math.isinf(epsilon):
@@ -111,7 +111,7 @@ def _total(price: Price | None, epsilon: float, delta: float, name: str, handed:
 
 
 def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]:
-    """Uses of equal values by other runs; one per run, whose agents have data of their own."""
+    """Return other runs' uses of equal values, one per run, whose agents have data of their own."""
     found: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
         if use.run not in known:
@@ -128,7 +128,7 @@ def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
-    """Return what this run and those before it cost; infinite if one of them has no noise."""
+    """Return the total cost of this run and those before it; infinite if one has no noise."""
     if exposed or agent.price is None:
         return math.inf, 0.0
     total = reduce(Composition.joined, losses, agent.loss)
@@ -140,7 +140,7 @@ def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[f
 
 
 def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
-    """In words, with what to write instead."""
+    """Return the warning, with the fix."""
     same, if_same = ("", "they are the same and ") if handed else ("the same ", "")
     other = "; for data of other people, run copy.deepcopy(plan)" if handed else ""
     if price is None or math.isinf(epsilon):
@@ -160,7 +160,7 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
 
 
 def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object, ...]:
-    """Return what tells this run from all others; of a resumed one, what told the interrupted one.
+    """Return the key that tells this run from all others; a resumed run has that of its start.
 
     Parameters
     ----------

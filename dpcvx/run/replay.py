@@ -108,7 +108,7 @@ class ReplayOracle(AgentOracle):
         return query.finish(value.copy(), self._added)
 
     def uniform(self, size: int) -> Array:
-        """Not what the agent drew, which nobody else knows."""
+        """Return public numbers in place of the agent's draws, which nobody else knows."""
         self._drew = True
         return super().uniform(size)
 
@@ -182,7 +182,7 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
 
 
 def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Terms, Transcript]:
-    """A transcript of this plan, from one or from a ledger file, and the plan as it was run.
+    """Return a transcript of this plan, from one or from a ledger file, and the plan as it was run.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Ter
 
 
 def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
-    """The last run of a plan that a ledger file holds, and the plan with the numbers it had."""
+    """Return a plan's last run in a ledger file, and the plan with the numbers it had."""
     if not plan.noisy:
         raise PrivacyError(
             "Ledger files keep the values of runs with noise only, and this plan has none. Use "
@@ -248,7 +248,7 @@ def _oracle(
     kept: bool,
     watch: Watcher | None = None,
 ) -> Callable[[], AgentOracle]:
-    """Return what makes the oracle that replays the agents' releases; `kept`: of a ledger file."""
+    """Return a function that makes the oracle to replay releases; `kept`: from a ledger file."""
     first = plan.agents[agents[0]]
     facts, accounts = first, [transcript.ledger[plan.agents[k].name] for k in agents]
     if plan.published:

@@ -117,7 +117,7 @@ _ROWS = 7
 
 
 def _residual(value: float) -> str:
-    """A residual in a table; a dash if it is not known."""
+    """Return a residual in a table; a dash if it is not known."""
     if math.isnan(value):
         return "-"
     return "0" if value == 0 else f"{value:.2e}"
@@ -148,7 +148,7 @@ class _Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Letters that the stream does not have become question marks."""
+        """Write text; letters that the stream lacks become question marks."""
         self._attempt(self._write, text)
         return len(text)
 
@@ -175,7 +175,7 @@ class _Stream:
 
 
 def screen(shown: bool) -> Console:
-    """Standard output, or nothing; see `Reporter` for what cannot be written."""
+    """Return a console on standard output, or on nothing; see `Reporter` on failures to write."""
     from rich.console import Console
 
     shown = shown and sys.stdout is not None
@@ -193,7 +193,7 @@ def screen(shown: bool) -> Console:
 
 @contextmanager
 def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], None]]:
-    """One line of progress, on a terminal or in a notebook; takes the share that is done.
+    """Show a line of progress, on a terminal or in a notebook; it takes the share done.
 
     Parameters
     ----------

@@ -274,7 +274,7 @@ class Result:
     def recourse(
         self, agent: Agent | str, *, data: Mapping[Private | str, DataSource] | None = None
     ) -> RecourseSolution:
-        """Return what an agent decides for itself, for its owner alone.
+        """Return an agent's recourse, for its owner alone.
 
         Its exact objective, on its exact data and without noise, minimized over the variables that
         no other agent uses; shared ones stay as agreed, and so does its share of every
@@ -429,14 +429,14 @@ def _pointer(guarantee: Guarantee) -> list[str]:
 
 
 def headline(result: Result) -> str:
-    """Return how the run ended, in one line."""
+    """Return a line on the end of the run."""
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
     ended = result.status.name.lower()
     return f"dpcvx result: {ended}, {plural(result.rounds, 'round')}{took}"
 
 
 def outcome_rows(result: Result) -> list[str]:
-    """The values, and how far they are from consensus and from the constraints."""
+    """Return rows on the values, and on their violation of consensus and constraints."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     lines = [] if result.status is Status.COMPLETED else [row("Status", _ended(result))]
     if not result.status.solved:
@@ -456,7 +456,7 @@ def outcome_rows(result: Result) -> list[str]:
 
 
 def _value_rows(solution: Solution) -> list[str]:
-    """The returned values by the names of the variables; of long ones both ends."""
+    """Return the returned values by the names of the variables; of long ones both ends."""
     values = solution.means
     shown = values[:_VARIABLES]
     width = min(max((len(name) for name, _ in shown), default=0), _NAME)
@@ -470,7 +470,7 @@ def _value_rows(solution: Solution) -> list[str]:
 
 
 def _value(value: Array, width: int) -> str:
-    """A value with four digits, and its lines below the first indented."""
+    """Return a value with four digits, and its lines below the first indented."""
     if np.isnan(value).all():
         return "stays with its owner"
     least = _ROUNDING * float(np.nanmax(np.abs(value), initial=0.0))
@@ -485,7 +485,7 @@ def _value(value: Array, width: int) -> str:
 
 
 def _ended(result: Result) -> str:
-    """The status, where margins for noise may be what leaves no decision in words about these."""
+    """Return the status; a text on margins if these may leave no decision."""
     tightened = [kept.tightened for kept in result.raw.program.kept]
     if result.status is not Status.INFEASIBLE or not any(one.firm for one in tightened):
         return result.status.value
@@ -498,7 +498,7 @@ def _ended(result: Result) -> str:
 
 
 def _returned_rows(result: Result) -> list[str]:
-    """Which iterates the returned values follow from, if there is a choice, and how."""
+    """Return rows on the iterates behind the returned values, if there is a choice."""
     which = OUTPUTS[result.reported]
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
@@ -513,7 +513,7 @@ def _returned_rows(result: Result) -> list[str]:
 
 
 def _every(result: Result) -> str:
-    """Return what a point keeps for certain: whether it keeps others depends on private data."""
+    """Return a text on the constraints that a point surely keeps; others depend on private data."""
     which = "every public constraint" if result.raw.program.limited else "every constraint"
     return f"{which} outside recourse=" if _own_rows(result) else which
 
@@ -523,7 +523,7 @@ def _own_rows(result: Result) -> list[str]:
 
 
 def _agreement_rows(result: Result) -> list[str]:
-    """Return how far agents agree by themselves, in what ties them."""
+    """Return rows on the agents' consensus residual."""
     program = result.raw.program
     if program.coupling is not None:
         residual = result.coupling_residual
@@ -560,7 +560,7 @@ def _feasibility_rows(result: Result) -> list[str]:
 
 
 def _values_kept(result: Result, every: str) -> str:
-    """Return what is known of the returned values: of owners, shared ones alone."""
+    """Return a text on the feasibility of returned values: for owners, of shared ones alone."""
     if not result.owners:
         return _kept(result.max_violation, "the values returned", every)
     if result.feasible:
@@ -569,7 +569,7 @@ def _values_kept(result: Result, every: str) -> str:
 
 
 def _missed_rows(result: Result) -> list[str]:
-    """Return what was paid for, from released values."""
+    """Return rows on the constraint slack that the decision pays for, from released values."""
     if not result.constraint_slack:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
@@ -594,7 +594,7 @@ def _kept(violation: float, what: str, which: str) -> str:
 
 
 def spent_rows(result: Result) -> list[str]:
-    """Return what every agent spent."""
+    """Return rows on every agent's spent budget."""
     accounts = result.ledger.values()
     if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"

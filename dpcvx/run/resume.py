@@ -41,7 +41,7 @@ class Start:
 
 
 def as_begun(plan: Terms, journal: Journal) -> Terms:
-    """The plan with the numbers and local steps that an interrupted run of it began with.
+    """Return the plan with the numbers and local steps that an interrupted run of it began with.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _fresh(parts: Sequence[AgentPart], accounts: list[Account]) -> Start:
 
 
 def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """Return what the ledger's total rests on, where this run's guarantee does not say so."""
+    """Return assumptions of the ledger's total that this run's guarantee does not state."""
     kinds = (entry for account in accounts for entry, _ in account.entries.kinds)
     if any(entry.certificate == "asserted" for entry in kinds):
         return (

@@ -21,7 +21,7 @@ HOLDS = 1e-5
 
 
 def returned(result: Result) -> Result:
-    """The result with its solution at one point for all; a function of what was released.
+    """Return the result with its solution at one point for all; a function of released values.
 
     Owners keep their own variables, so only shared ones move, by the same function. Without
     values, or if no point is found, the solution stays as it is.
@@ -45,7 +45,7 @@ def returned(result: Result) -> Result:
 
 
 def _written(result: Result, solution: Solution) -> tuple[float, bool]:
-    """The largest violation of a public constraint as its user wrote it, and whether all hold.
+    """Return the largest violation of a public constraint as written, and whether all hold.
 
     Compiled constraints are those that a run keeps. Users read about their own constraints, so
     cvxpy evaluates these at released values, but never those with private data.
@@ -90,7 +90,7 @@ def _violation(constraint: cp.Constraint) -> tuple[float, float]:
 
 
 def _infeasible(result: Result) -> Result:
-    """The result of a run that could not have a solution, and whose sets do not meet."""
+    """Return the result of a run without a solution, since its sets do not meet."""
     names = agents_apart(result.raw.program) or ()
     listed = " and ".join(f"'{name}'" for name in names)
     kept = result.transcript

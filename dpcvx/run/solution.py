@@ -52,7 +52,7 @@ class Solution:
 
     @frameless
     def of(self, agent: str, variable: cp.Variable | str) -> Array:
-        """One agent's copy of a variable.
+        """Return one agent's copy of a variable.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Solution:
         return self.copy_of(agent, variable, "solution.of(agent, x)")
 
     def copy_of(self, agent: str, variable: cp.Variable | str, written: str) -> Array:
-        """The same, for those who are asked in other words.
+        """Return one agent's copy of a variable, with `written` as the call in messages.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class Solution:
 
     @frameless
     def dual(self, constraint: cp.Constraint) -> Any:
-        """The dual value of a constraint in the problem that was solved for released data.
+        """Return the dual value of a constraint in the problem that was solved for released data.
 
         A function of what was released, so that it costs no privacy. Prices of linear programs are
         steps: see `dual_stability`. With ``scenarios`` it is the price in the mean over these.
@@ -200,7 +200,7 @@ class Solution:
     def dual_stability(
         self, constraint: cp.Constraint, *, draws: int = 20, tolerance: float = 0.01
     ) -> Array:
-        """In what share of simulated releases a dual value stays as it is.
+        """Return the share of simulated releases that keep a dual value.
 
         The problem is solved again for data around the released ones, with noise of the same law.
         Nothing private is read, so it costs no privacy; draws are public and always the same.
@@ -240,7 +240,7 @@ class Solution:
         return stays / draws
 
     def _priced(self, constraint: cp.Constraint) -> Decision:
-        """The decision that has a dual value of this constraint."""
+        """Return the decision that has a dual value of this constraint."""
         decision = self.decision
         if decision is None or decision.vectors is None:
             raise PrivacyError(
@@ -293,16 +293,16 @@ class Solution:
 
     @property
     def _own_names(self) -> dict[int, str]:
-        """By cvxpy id, without the slack variables that the package adds."""
+        """Names by cvxpy id, without the slack variables that the package adds."""
         return {k: name for k, name in self._names.items() if not name.startswith(f"{SLACK} ")}
 
     @property
     def _names(self) -> dict[int, str]:
-        """By cvxpy id."""
+        """Names by cvxpy id."""
         return {p.variable: p.name for local in self.program.agents for p in local.layout.pieces}
 
     def _mean(self, variable: int) -> Array:
-        """The mean over the agents that hold each entry of a variable, by its cvxpy id."""
+        """Return the mean over the agents that hold each entry of a variable, by its cvxpy id."""
         start = np.asarray(self.start[variable])
         total, count = np.zeros(start.size), np.zeros(start.size)
         for local, x in zip(self.program.agents, self.vectors, strict=True):
@@ -339,7 +339,7 @@ class Solution:
 
     @property
     def mismatch(self) -> float:
-        """Return how far agents are from agreeing: the larger one of two violations.
+        """Return the agents' disagreement: the larger of two violations.
 
         The largest deviation of a shared component from its mean over the holders, and
         `coupling_residual`.
@@ -396,7 +396,7 @@ def assign(
 
 
 def released_of(program: Program, decision: Decision) -> dict[str, Array]:
-    """The released data by the names of the private objects; empty without noise.
+    """Return the released data by the names of the private objects; empty without noise.
 
     Parameters
     ----------

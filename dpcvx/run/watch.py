@@ -54,7 +54,7 @@ class Largest:
     move: float = 0.0
 
     def after(self, residuals: Residuals) -> Largest:
-        """The same, knowing another round."""
+        """Return the largest residuals, including another round's."""
         return Largest(max(self.primal, residuals.primal), max(self.move, _move(residuals)))
 
     def settled(self, last: Residuals, floor: float, size: float) -> bool:
@@ -101,7 +101,7 @@ def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
 
 
 def _move(residuals: Residuals) -> float:
-    """Return how far the common values moved; 0 in round 1, before which there is nothing."""
+    """Return the move of the common values; 0 in round 1, which has no previous values."""
     if math.isnan(residuals.dual):
         return 0.0
     return residuals.dual / (residuals.penalty or 1.0)
@@ -149,12 +149,12 @@ class Watch:
         self._outcomes: set[Outcome] = set()
 
     def start(self) -> None:
-        """Before the first round."""
+        """Start the display before the first round."""
         self.begun = True
         self._reporter.start(residuals=not self._plan.hidden)
 
     def stop(self) -> None:
-        """After the last one, however it ended."""
+        """Stop the display after the last round, also on errors."""
         self._reporter.stop()
 
     def ends(self, t: int, replies: Sequence[Reply], server: Any, agents: Agents) -> bool:
@@ -178,14 +178,14 @@ class Watch:
         return self._diverged or self._converged
 
     def conclude(self, server: Any) -> list[Answer] | None:
-        """The agents' results as the server knows them, from what may be seen."""
+        """Return the agents' results as the server knows them, from what may be seen."""
         algorithm = self._plan.algorithm
         if self._plan.hidden and isinstance(algorithm, HiddenIterates):
             return algorithm.conclude_hidden(server)
         return algorithm.conclude(server)
 
     def status(self, whole: bool, finite: bool, size: float, points: Sequence[Array]) -> Status:
-        """Return how the run ended.
+        """Return the status of the run.
 
         Parameters
         ----------

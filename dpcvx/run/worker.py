@@ -167,7 +167,7 @@ class Worker:
 
 
 def row_of(value: Any, i: int) -> Any:
-    """Return what one agent of a batch has of a value for all.
+    """Return one agent's part of a value for the whole batch.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class Growth:
     diverged: bool = False
 
     def after(self, t: int, values: Array) -> Growth:
-        """The same, knowing the values of round t (from 1), shape (n,) or (rows, n)."""
+        """Return the growth after the values of round t (from 1), shape (n,) or (rows, n)."""
         size = np.abs(values).max(axis=-1, initial=0.0)
         first = t <= _FIRST
         limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)
@@ -230,7 +230,7 @@ class Growth:
 
 
 def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
-    """The same for residuals; the dual one is unknown in round 1, and finite after it."""
+    """Return the growth after these residuals; the dual one is unknown in round 1 only."""
     after = growth.after(t, np.array([residuals.primal, residuals.mismatch]))
     known = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
     return after if all(map(math.isfinite, known)) else Growth(after.ordinary, True)
@@ -245,7 +245,7 @@ class PartialSum:
 
 
 def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
-    """Return what some agents' terms add up to, by the first agent of a node.
+    """Return partial sums of some agents' terms, by the first agent of a node.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def partial_rows(rows: Array) -> dict[int, PartialSum]:
 
 
 def total_of(replies: Iterable[Any]) -> Any:
-    """The sum over all agents.
+    """Return the sum over all agents.
 
     Parameters
     ----------

@@ -244,7 +244,7 @@ def _mechanism_scores(
 
 
 def _target(plan: Terms, agent: str | None) -> int:
-    """The agent that is audited."""
+    """Return the agent that is audited."""
     names = [local.name for local in plan.program.agents if local.form.private]
     if agent is not None and not one_of(agent, *names):
         raise ModelError(

@@ -163,7 +163,7 @@ class ObservedGate(PrivacyGate):
         return out
 
     def observed(self) -> list[Observed]:
-        """Return what was seen, by agent."""
+        """Return the observations, by agent."""
         pairs = zip(self._seen, self.accounts(), strict=True)
         return [Observed(seen, account, self.noise) for seen, account in pairs]
 
@@ -362,7 +362,7 @@ def oracles_behind(
     gates: Sequence[PrivacyGate],
     sources: Sequence[Sequence[Callable[[], object]]],
 ) -> list[Callable[[], AgentOracle]]:
-    """Return what makes the oracle of each gate, on data by agent."""
+    """Return functions that make the oracle of each gate, on data by agent."""
     parts = parts_of(plan)
     return [
         oracle_of([parts[k] for k in gate.agents], [sources[k] for k in gate.agents], gate)
@@ -434,7 +434,7 @@ def neighboring_sources(
     neighbors: Mapping[Private | str, Sealed],
     data: Mapping[Private | str, Sealed],
 ) -> tuple[list[list[Sealed]], list[list[Sealed]]]:
-    """Per agent, functions that fetch its data and a neighbor's.
+    """Return per agent the functions that fetch its data and a neighbor's.
 
     Raises
     ------

@@ -34,7 +34,7 @@ from .promises import (
 
 @dataclass(frozen=True, eq=False)
 class MethodCheck:
-    """One promise of a method on one instance; calling it keeps quiet or says what is broken.
+    """Check of one promise on one instance; a call is silent or raises an error.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ def check_method(
 
 
 def _refusal(trial: Trial) -> str:
-    """Why a method does not take an instance; empty if it does."""
+    """Return the reason why a method refuses an instance; empty if it takes it."""
     try:
         trial.noisy  # noqa: B018
     except (ModelError, PrivacyError) as error:

@@ -219,7 +219,7 @@ def _stream(seed: int) -> Randomness:
 
 
 def _numbers(made: Randomness, *shape: int) -> Array:
-    """Uniform, with mean 0 and variance 1."""
+    """Return uniform numbers with mean 0 and variance 1."""
     return (math.sqrt(12) * (uniform(math.prod(shape), made) - 0.5)).reshape(shape)
 
 

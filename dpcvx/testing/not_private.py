@@ -47,7 +47,7 @@ def joint_problem(
     *,
     recourse: bool = False,
 ) -> cp.Problem:
-    """The problem of all agents together as an ordinary cvxpy problem, private data included.
+    """Return all agents' joint problem as an ordinary cvxpy problem, private data included.
 
     Not private. Shared variables are shared by identity, so solving it gives the optimum that the
     distributed methods approach without noise. Solving it also overwrites ``variable.value``.
@@ -106,7 +106,7 @@ def objective(
 def recourse(
     problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """The same once every agent has decided for itself, as by ``result.recourse``. Not private.
+    """Return the objective after every agent's recourse, as by ``result.recourse``. Not private.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def breaks(
 
 @discreet
 def too_long(private: Private, data: DataSource | None = None) -> int:
-    """Number of rows whose norm exceeds the bound of `dp.Rows`: those that are clipped or refused.
+    """Return the number of rows above the bound of `dp.Rows`: they are clipped or refused.
 
     Not private: the number depends on the data.
     """
@@ -224,7 +224,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
 def _as_written(
     agent: Agent, local: LocalProgram, sources: Sequence[Sealed], solution: Solution
 ) -> float:
-    """The value of an objective that was not compiled."""
+    """Return the value of an objective that was not compiled."""
     values = read(local.form.private, sources)
     constants = constants_of(agent.specs(local.name), values)
     constants |= {id(v): cp.Constant(solution.of(local.name, v)) for v in agent.cost.variables()}
@@ -234,7 +234,7 @@ def _as_written(
 
 
 def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
-    """The value of the public terms that are not in the form of a compiled agent."""
+    """Return the value of the public terms that are not in the form of a compiled agent."""
     terms = agent.cost, agent.layout, agent.private, local.name
     parts = parts_of(*terms)
     if parts.form.digest() != local.form.digest():
@@ -253,7 +253,7 @@ def _values(
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
     own: bool = False,
 ) -> list[list[np.ndarray]]:
-    """Per agent the values of its private objects; those in ``recourse=`` only if `recourse`."""
+    """Return per agent the values of its private objects; those in ``recourse=`` on request."""
     sources = _sources(problem, data, own)
     return [
         read(list(agent.specs(name).values())[: len(theirs)], theirs)
@@ -266,7 +266,7 @@ def _sources(
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
     own: bool = False,
 ) -> list[list[Sealed]]:
-    """Per agent what fetches them."""
+    """Return per agent the functions that fetch its data."""
     if own:
         return [own_sources(problem, k, data) for k in range(len(problem.agents))]
     return sources_of(problem, data, "data={private: array}")

@@ -88,7 +88,7 @@ class Trial:
 
     @cached_property
     def found(self) -> Any:
-        """Return what `dp.check_sensitivity` says of that plan."""
+        """Result of `dp.check_sensitivity` for the noisy plan."""
         return compared(self.noisy)
 
 
@@ -101,7 +101,7 @@ def ran(
     executor: Executor | None = None,
     record: bool = True,
 ) -> Result:
-    """A quiet run, recorded unless agents are to take their turns together."""
+    """Return the result of a quiet run, recorded unless agents are updated as a batch."""
     return run_plan(
         plan,
         data=seal_all(data),

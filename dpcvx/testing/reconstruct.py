@@ -79,7 +79,7 @@ class Guess:
 
     @property
     def said(self) -> str:
-        """Return how many entries it has, and how well they are known."""
+        """Return a text on the number of entries and their accuracy."""
         entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
         known = self.spread[np.isfinite(self.spread)]
         if known.size == 0:
@@ -122,7 +122,7 @@ class Reconstruction:
 
     @frameless
     def spread(self, private: Private | str) -> Array:
-        """Standard deviations of the errors of an estimate, in the shape of the data.
+        """Return the standard deviations of the errors of an estimate, in the shape of the data.
 
         Parameters
         ----------
@@ -236,7 +236,7 @@ def _affine(agent: AgentPlan) -> Sensitivity:
 
 
 def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
-    """From data that left once; nothing where the gradient does not depend on them."""
+    """Return guesses from a one-time release of data; none if the gradient ignores them."""
     specs = agent.program.form.private
     if agent.publication is None or left is None:
         return _nothing(agent, specs)
@@ -252,7 +252,7 @@ def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
 
 
 def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
-    """From gradients, each less its public part: ``J d`` plus noise."""
+    """Return guesses from gradients, each less its public part: ``J d`` plus noise."""
     specs = agent.program.form.private
     J = sp.csr_array(sp.hstack(known.jacobians))
     if J.nnz == 0 or not heard:
@@ -304,12 +304,12 @@ def _variance(agent: AgentPlan, known: Sensitivity, one: Seen) -> float:
 
 
 def _moved(query: Query) -> Array | None:
-    """1 for components that left, and 0 for others; None if all did."""
+    """Return 1 for released components, and 0 for others; None if all are released."""
     return query.moving if isinstance(query, Step) else None
 
 
 def _spread(K: sp.csr_array, variance: float) -> Array:
-    """Standard deviations of least squares from ``K d`` with noise; infinite if it is not told."""
+    """Return standard deviations of least squares from noisy ``K d``; infinite if undetermined."""
     inverse = la.pinv(K.toarray())
     told = np.abs(np.einsum("ij,ji->i", inverse, K.toarray()) - 1) < _TOLD
     deviation = np.sqrt(variance * np.sum(inverse**2, axis=1))

@@ -37,7 +37,7 @@ class ObserverView:
     rest: Sequence[Sequence[Observation]]
 
     def of_coalition(self, colluders: int) -> ObserverView:
-        """As the last `colluders` of the other agents see it: sums of what honest ones sent."""
+        """Return the view of the last `colluders` of the other agents: sums of honest messages."""
         honest = self.rest[: len(self.rest) - colluders]
         alike = [[terms[i] for terms in honest] for i in range(len(self.seen))]
         seen, zero, one = (
@@ -94,12 +94,12 @@ def laplace_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
 
 
 def normal_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """The same with normal noise."""
+    """Return the log likelihood ratio with normal noise."""
     return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
 
 
 def length_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
-    """The same with noise of density ``exp(-||y||_2 / scale)``, up to a factor."""
+    """Return the log ratio with noise of density ``exp(-||y||_2 / scale)``, up to a factor."""
     return float(np.linalg.norm(out - a) - np.linalg.norm(out - b)) / scale
 
 
@@ -109,7 +109,7 @@ def log_ratio_of(norm: int) -> Ratio:
 
 
 def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
-    """The sum of terms of one exchange, with the noise that it should have."""
+    """Return the sum of terms of one exchange, with the noise that it should have."""
     assert own.grid is not None
     grid = replace(own.grid, scale=own.grid.scale * math.sqrt(1 + len(others)))
     return Observation(
@@ -147,7 +147,7 @@ def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[fl
 def _tested(
     pick: Callable[[Array, Array, float], Array], zero: Array, one: Array, delta: float, risk: float
 ) -> float:
-    """The bound that `pick` computes from error rates, by the threshold that promises most."""
+    """Return the bound by `pick` from error rates, at the most promising threshold."""
     half = zero.size // 2
     options = np.unique(np.concatenate([zero[:half], one[:half]]))
     thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
@@ -193,5 +193,5 @@ def _mu_of(low: Array, high: Array, delta: float) -> Array:
 
 
 def epsilon_of_gaussian(mu: float, delta: float) -> float:
-    """Epsilon at `delta` of a Gaussian mechanism with parameter mu."""
+    """Return epsilon at `delta` of a Gaussian mechanism with parameter mu."""
     return Composition(mu2=mu**2).price(delta).epsilon if mu > 0 else 0.0

@@ -34,7 +34,7 @@ def worst_neighbor(
     p: int,
     people: Sequence[Codes | None] | None = None,
 ) -> list[Data]:
-    """Data of a neighbor that moves the gradient far, under the declared adjacency.
+    """Return data of a neighbor that moves the gradient far, under the declared adjacency.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def gradient_gap(
     other: Sequence[Data],
     p: int,
 ) -> float:
-    """Return how far the gradients of two data sets are apart, at the further of two points."""
+    """Return the distance of two data sets' gradients, at the further of two points."""
     n = sensitivity.extent.lower.size
     one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):
@@ -101,7 +101,7 @@ def _points(n: int) -> list[Array]:
 def _differences(
     form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], k: int, x: Array
 ) -> sp.csr_array:
-    """The gradient's change per unit of change of each entry, from changes by the radius."""
+    """Return the gradient's change per unit of change of each entry, from changes by the radius."""
     spec = sensitivity.private[k]
     columns = np.zeros((x.size, spec.size))
     if not isinstance(spec.adjacency, Within):
@@ -121,14 +121,14 @@ def _size(J: sp.csr_array) -> float:
 
 
 def _finite(J: sp.csr_array) -> sp.csr_array:
-    """The matrix up to a factor, with large numbers in place of those that are not finite."""
+    """Return the matrix up to a factor, with large numbers in place of non-finite entries."""
     J = J.copy()
     J.data = np.clip(np.nan_to_num(J.data, nan=_LARGE), -_LARGE, _LARGE)
     return sp.csr_array(J / (float(np.abs(J.data).max(initial=0.0)) or 1.0))
 
 
 def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
-    """Data with private k changed, as far as its sign allows."""
+    """Return data with private k changed, as far as its sign allows."""
     other, spec, own = [*data], sensitivity.private[k], data[k]
     flat = own if isinstance(own, np.ndarray) else own.toarray().ravel(order="F")
     moved = flat + change
@@ -144,7 +144,7 @@ def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array
 
 
 def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
-    """A change that leaves a matrix positive semidefinite: as given, or of one diagonal entry."""
+    """Return a change that keeps a matrix positive semidefinite: as given, or of one entry."""
     if np.linalg.eigvalsh(spec.shaped(data + change))[0] >= 0:
         return data + change
     weight = np.abs(spec.shaped(change)).sum(axis=0)
@@ -153,7 +153,7 @@ def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
 
 
 def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> list[list[int]]:
-    """Records to try: the first, and the one that the constant part weighs most; or people's."""
+    """Return records to try: the first, and the one with the largest constant part; or people's."""
     J, spec = sensitivity.jacobians[k], sensitivity.private[k]
     weights = np.ones(spec.shape[0]) if J.nnz == 0 else row_norms(J, spec, p)
     assert isinstance(spec.adjacency, Rows)
@@ -197,7 +197,7 @@ def _other_records(
 
 
 def _opposite(row: Array, spec: PrivateSpec, adjacency: Rows) -> Array:
-    """A row as long as it may be, in the opposite direction, or of the declared sign."""
+    """Return a row as long as it may be, in the opposite direction, or of the declared sign."""
     if not row.any():
         return (
             adjacency.max_norm * (-1.0 if spec.sign == "nonpos" else 1.0) * np.eye(1, row.size)[0]
@@ -217,7 +217,7 @@ def _row(data: Data, spec: PrivateSpec, i: int) -> Array:
 
 
 def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
-    """A copy with another row i."""
+    """Return a copy with another row i."""
     if isinstance(data, np.ndarray):
         found = data.copy()
         found[np.arange(i, spec.size, spec.shape[0])] = row
@@ -227,7 +227,7 @@ def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
 
 
 def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
-    """A change within the adjacency that moves ``J d`` far: the best of several ascents."""
+    """Return a change within the adjacency that moves ``J d`` far: the best of several ascents."""
     columns = np.asarray((abs(J) if p == 1 else J.power(2)).sum(axis=0)).ravel()
     if adjacency.norm in ("entry", 1):
         change = np.zeros(columns.size)

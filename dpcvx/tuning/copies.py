@@ -206,7 +206,7 @@ def _taken(value: Any, rows: NDArray[np.intp]) -> Any:
 def _jittered(
     spec: PrivateSpec, kept: Array, spread: Array | None, times: float, stream: Randomness
 ) -> Array:
-    """Entries with independent normal errors, brought to what was declared of them."""
+    """Return the entries with independent normal errors, brought to what was declared of them."""
     if spread is None:
         spread = ERROR * np.abs(kept)
         if not spread.any():  # zeros have the unit of one change
@@ -283,7 +283,7 @@ def crossing(
 
 
 def _apart(one: float, other: float) -> float:
-    """The logarithm of a ratio of gaps; some may be zero or infinite."""
+    """Return the logarithm of a ratio of gaps; some may be zero or infinite."""
     if not (0 < one < math.inf and 0 < other < math.inf):
         return math.inf if one > other else -math.inf
     return math.log(one / other)

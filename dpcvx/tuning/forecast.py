@@ -136,7 +136,7 @@ def _quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 
 def _figure(value: float) -> str:
-    """Two digits; what solvers leave is zero."""
+    """Return a text with two digits; a solver's rounding error is zero."""
     return f"{max(value, 0.0):.2g}"
 
 

@@ -101,7 +101,7 @@ class Judge:
         return self.value(_common(solution))
 
     def value(self, common: Solution | None) -> float:
-        """The same of a point that all agree on and every public constraint holds at."""
+        """Return the value at a point that all agree on and where every public constraint holds."""
         if common is not None and self._own is not None:
             common = decisions(self._own, common)
         if common is None:
@@ -129,12 +129,12 @@ class Judge:
 
     @property
     def base(self) -> float:
-        """Return what gaps on these data are measured from: the optimum, else the initial point."""
+        """Return the reference of gaps on these data: the optimum, else the initial point."""
         known = self.start if self.optimum is None else self.optimum
         return known if math.isfinite(known) else 0.0
 
     def _held(self) -> Solution:
-        """Return what the variables hold, for every agent."""
+        """Return the values of the variables, for every agent."""
         values = {variable.id: variable.value for variable in self._variables}
         start = whole_start(self._problem)
         vectors = []
@@ -149,7 +149,7 @@ class Judge:
         return Solution(self.program, tuple(vectors), start)
 
     def reference(self, values: Iterable[float]) -> float:
-        """Return what gaps are measured from: the optimum, else the lowest of these values."""
+        """Return the reference of gaps: the optimum, else the lowest of these values."""
         return min([self.start, *values]) if self.optimum is None else self.optimum
 
     @property
@@ -199,7 +199,7 @@ def _common(solution: Solution) -> Solution | None:
 
 
 def _solve(problem: cp.Problem) -> str | None:
-    """The status; None where the solver fails."""
+    """Return the status; None where the solver fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
         try:

@@ -51,7 +51,7 @@ _ROUNDING = 1e-8
 
 
 def _gap(value: float) -> str:
-    """A gap in a table: what a solver's rounding leaves below the optimum is zero."""
+    """Return a gap in a table: what a solver's rounding leaves below the optimum is zero."""
     return f"{0.0 if -_ROUNDING <= value < _ROUNDING else value:>8.3g}"
 
 
@@ -239,7 +239,7 @@ class Ranking(Generic[P]):
         return f"({' to '.join(ends)}, {number(self.delta)})"
 
     def _refusals(self) -> list[str]:
-        """Return what was skipped, in one line."""
+        """Return a line on skipped configurations."""
         if not self.refused:
             return []
         late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
@@ -416,7 +416,7 @@ def _best(
     runs: int,
     lean: float,
 ) -> tuple[PlanTrial[P], bool]:
-    """The plan to take, and whether it is clearly better than the default."""
+    """Return the plan to take, and whether it is clearly better than the default."""
     active, best = entries, entries[0]
     tests = len(_LOOKS) * max(1, len(entries) - 1)
     for count in (times * runs for times in _LOOKS):
@@ -442,7 +442,7 @@ def _best(
 
 
 def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
-    """Return what stands above all else where nothing private is worth asking."""
+    """Return the verdict if the optimum for the proxy beats every plan; empty otherwise."""
     if not chosen.gaps or not guess < chosen.gap:
         return []
     return [
@@ -452,7 +452,7 @@ def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
 
 
 def assumed_error(error: str, place: Crossing | None) -> list[str]:
-    """The error of the proxy, and where it would change the order."""
+    """Return the error of the proxy, and where it would change the order."""
     return [f"Assumed error of the proxy: {error}{'' if place is None else f'; {place}'}."]
 
 
@@ -466,7 +466,7 @@ def _verdict(
     idle: bool,
     request: SearchRequest,
 ) -> list[str]:
-    """Why the choice is what it is, in sentences."""
+    """Return the reasons for the choice, in sentences."""
     longer = f"Pass more than time_limit={request.time_limit:g}."
     if not chosen.gaps:
         return [f"No run ended in time, so this is the default plan, untried. {longer}"]

@@ -80,7 +80,7 @@ class Timed(Automatic):
 
 
 def run_on(plan: Terms, proxy: Mapping[Private | str, Sealed], seed: int, timed: Timed) -> Result:
-    """A run of a plan on public values in place of the private data.
+    """Return the result of a plan on public values in place of the private data.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def run_on(plan: Terms, proxy: Mapping[Private | str, Sealed], seed: int, timed:
 
 
 def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
-    """The gap of what a run on a copy reports.
+    """Return the gap of the iterate that a run on a copy returns.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
 
 
 def _gap(plan: Terms, copy: Copy, result: Result, which: str) -> float:
-    """Infinite where there is no solution."""
+    """Return the gap of a result; infinite without a solution."""
     if not result.status.solved:
         return math.inf
     paid = plan.slack_penalty * sum(float(by.sum()) for by in result.constraint_slack.values())
@@ -169,7 +169,7 @@ class Search(Generic[P]):
         return (self._clock() - self._started) / self._seconds
 
     def default(self) -> PlanTrial[P]:
-        """Return what the plan chooses by itself.
+        """Return the plan's own choice.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class Search(Generic[P]):
         return min(found, key=lambda entry: entry.score, default=None)
 
     def _rivals(self, others: Sequence[PlanTrial[P]], sums: PlanTrial[P]) -> list[PlanTrial[P]]:
-        """Those that do better than simulated runs by more than the luck of a few of their own."""
+        """Return trials that are better than simulated runs by more than a few runs' noise."""
         found: list[PlanTrial[P]] = []
         for one in others:
             if surely_lower(one.values[one.best], sums.values[sums.best], _ERROR):
@@ -235,7 +235,7 @@ class Search(Generic[P]):
         return found
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
-        """Return what ends simulations after a part of a length of time."""
+        """Return a function that ends simulations after a part of a length of time."""
 
         def pause() -> None:
             now = self.passed
@@ -258,7 +258,7 @@ class Search(Generic[P]):
         return []
 
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[PlanTrial[P]]:
-        """The settings that do best, varied from every one of these ways; best first."""
+        """Return the settings that do best, varied from every one of these ways; best first."""
         now = self.passed
         pool = self._begun((way.first for way in ways), ways, now + (until - now) / 3)
         return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
@@ -274,7 +274,7 @@ class Search(Generic[P]):
         return found
 
     def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """The best settings near these, with as much time for each."""
+        """Return the best settings near these, with as much time for each."""
         found = []
         for k, entry in enumerate(pool):
             left = until - self.passed
@@ -282,7 +282,7 @@ class Search(Generic[P]):
         return found
 
     def final(self, entry: PlanTrial[P]) -> PlanTrial[P] | None:
-        """The plan that users get, with the numbers and the iterate that did best; not run yet."""
+        """Return the plan for users, with the best numbers and iterate; not run yet."""
         assert entry.setting is not None
         algorithm = entry.plan.algorithm
         if _chooses_iterate(algorithm):
@@ -295,7 +295,7 @@ class Search(Generic[P]):
         return PlanTrial(entry.name, plan)
 
     def noiseless(self, plan: P) -> float:
-        """The median gap of the same rounds without noise; nan if no run ends in the time left."""
+        """Return the median gap of the rounds without noise; nan if no run ends in time."""
         entry = None
         try:
             quiet = Request(
@@ -323,7 +323,7 @@ class Search(Generic[P]):
             return None
 
     def run(self, entry: PlanTrial[P], count: int, until: float, *, fresh: bool = False) -> None:
-        """Runs until there are so many, unless there are.
+        """Run a trial until it has so many runs.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class Search(Generic[P]):
             self._tick(self.passed)
 
     def _tried(self, settings: Iterable[Setting], until: float) -> list[PlanTrial[P]]:
-        """Those that can be planned and end their first run."""
+        """Return trials of settings that can be planned and end their first run."""
         found = []
         for setting in settings:
             if self.passed > until:
@@ -395,7 +395,7 @@ class Search(Generic[P]):
                 self.refused[setting.way.name] = reason
 
     def _best_clipped(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
-        """With small clips, if one does better, where the best of those stands that can have them.
+        """Return the pool with its best clippable trial replaced by a small clip that is better.
 
         Unclipped, noise hides which way is best.
         """
@@ -406,7 +406,7 @@ class Search(Generic[P]):
         return pool
 
     def _coarsely_clipped(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
-        """The best of an unclipped setting and others with much smaller clips, far apart."""
+        """Return the best of an unclipped setting and others with much smaller clips."""
         whole = entry.setting
         if whole is None or whole.clip != 1 or not self._clips_records(entry):
             return entry
@@ -427,7 +427,7 @@ class Search(Generic[P]):
         )
 
     def _halved(self, pool: list[PlanTrial[P]], kept: int, until: float) -> list[PlanTrial[P]]:
-        """The best, best first: the worse half is dropped after 1, 2, 4 and 8 runs of each."""
+        """Return the best, best first, after dropping the worse half at 1, 2, 4 and 8 runs each."""
         for count in _RUNGS:
             ended = [entry for entry in pool if self._ran(entry, count, until)]
             if self.passed < until:
@@ -439,7 +439,7 @@ class Search(Generic[P]):
         return pool[:kept]
 
     def _climbed(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
-        """The best setting on a way of steps to the best neighbor."""
+        """Return the best setting after repeated steps to the best neighbor."""
         entry, seen = self._coarsely_clipped(entry, until), set[Setting]()
         while entry.setting is not None and self.passed < until:
             near = self._neighbors(entry)
@@ -462,7 +462,7 @@ class Search(Generic[P]):
         )
 
     def _entry(self, setting: Setting) -> PlanTrial[P] | None:
-        """None if it cannot be planned."""
+        """Return the trial of a setting; None if it cannot be planned."""
         if setting not in self._entries:
             try:
                 self._entries[setting] = PlanTrial(setting.way.name, self._varied(setting), setting)
@@ -471,7 +471,7 @@ class Search(Generic[P]):
         return self._entries[setting]
 
     def _varied(self, setting: Setting) -> P:
-        """A plan with other numbers than it would choose.
+        """Return a plan with other numbers than it would choose.
 
         It keeps the noise of the one with these: so do settings that differ in step and penalty,
         and what is different in their results is their own.
@@ -483,7 +483,7 @@ class Search(Generic[P]):
         return self._plan(setting, setting.way.algorithm)
 
     def _measured_by(self, setting: Setting) -> PlanTrial[P]:
-        """The entry of a setting that another one is varied from.
+        """Return the entry of a setting that another one is varied from.
 
         Raises
         ------
@@ -513,7 +513,7 @@ class Search(Generic[P]):
         return self._planned(problem, asked, self._known(problem))
 
     def _clipped(self, setting: Setting) -> Declaration:
-        """The problem with contributions of records clipped to a part of what they can be."""
+        """Return the problem with records' contributions clipped to a part of their bound."""
         if setting.clip == 1:
             return self._problem
         known = self._known(self._problem)
@@ -531,7 +531,7 @@ class Search(Generic[P]):
         return self._clips[clips]
 
     def _known(self, problem: Declaration) -> Study | None:
-        """The problem compiled, once for all plans of it; None where sensitivities are missing."""
+        """Return the problem, compiled once for all plans; None if sensitivities are missing."""
         if problem not in self._compiled:
             try:
                 self._compiled[problem] = study(problem)
@@ -545,7 +545,7 @@ def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
 
 
 def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | None:
-    """Return what one record can contribute to a gradient; None where nothing can be clipped."""
+    """Return a record's largest contribution to a gradient; None if nothing can be clipped."""
     if known is None or not known.records or known.asserted is not None:
         return None
     if local.clip is not None:
@@ -555,7 +555,7 @@ def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | Non
 
 
 def _decay(plan: Terms) -> float | None:
-    """By what a step of the plan shortens the distance to the optimum, under the square root."""
+    """Return the root of a step's contraction factor towards the optimum; None without any."""
     rule = getattr(plan.algorithm, "step", None)
     step = None if isinstance(rule, Sqrt) else level(rule)
     curved = min(strong_convexity(agent.program.form) for agent in plan.agents)

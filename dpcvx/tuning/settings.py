@@ -109,7 +109,7 @@ class Setting:
 
     @property
     def plain(self) -> Setting:
-        """With the steps and the penalty that the plan chooses."""
+        """Setting with the steps and the penalty that the plan chooses."""
         return replace(self, step=0, penalty=0, falling=None)
 
     def neighbors(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
@@ -161,7 +161,7 @@ def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
 
 
 def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
-    """All of them, the cheap ones and those that are most often good first; models allow some.
+    """Return all configurations, cheap and most often good ones first; models allow some.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
 
 
 def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
-    """Which of step and penalty are numbers that can be scaled."""
+    """Return which of step and penalty are numbers that can be scaled."""
     return tuple(
         field.name
         for field in fields(cast(Any, algorithm))
@@ -220,7 +220,7 @@ def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
 
 
 def scaled(algorithm: A, setting: Setting) -> A:
-    """A method with the numbers that a plan chose, moved to the step and penalty of a setting."""
+    """Return a method with a plan's numbers, moved to the step and penalty of a setting."""
     powers = {"step": setting.step, "penalty": setting.penalty}
     changed = {
         name: _scaled(getattr(algorithm, name), 3.0 ** powers[name])
@@ -267,7 +267,7 @@ def lengthened(
 
 
 def _scaled(value: object, factor: float) -> object | None:
-    """A number or a rule with another level; None where there is none."""
+    """Return a number or a rule with another level; None where there is none."""
     if isinstance(value, float):
         return value * factor
     if isinstance(value, steps.Constant) and value.step is not None:
@@ -280,14 +280,14 @@ def _scaled(value: object, factor: float) -> object | None:
 
 
 def _typical(value: object, rounds: int) -> float | None:
-    """The number behind a step or a penalty, or the mean of so many steps that fall."""
+    """Return the number behind a step or a penalty, or the mean of so many steps that fall."""
     if isinstance(value, steps.Sqrt):
         return 2 * value.first / math.sqrt(rounds)
     return level(value)
 
 
 def level(value: object) -> float | None:
-    """The number behind a step or a penalty, for tables."""
+    """Return the number behind a step or a penalty, for tables."""
     if isinstance(value, steps.Constant):
         return value.step
     if isinstance(value, steps.Sqrt):
@@ -373,7 +373,7 @@ class PlanTrial(Generic[P]):
 
     @property
     def runs(self) -> int:
-        """Return how many were made."""
+        """Return the number of runs made."""
         return len(self.judged)
 
     @property
@@ -388,12 +388,12 @@ class PlanTrial(Generic[P]):
 
     @property
     def score(self) -> float:
-        """Its median; infinite before the first run."""
+        """Median score; infinite before the first run."""
         return quantile(self.values[self.best], 0.5) if self.values else math.inf
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The value that a part q of them does not exceed, linear in between; some may be infinite."""
+    """Return the q-quantile of values, linear in between; some may be infinite."""
     ordered = sorted(values)
     place = q * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]

@@ -167,7 +167,7 @@ def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
 
 
 def _iterates(sums: Array, last: Array, rounds: int) -> Values:
-    """Return what a run may report, from sums over its parts; see `dpcvx.run.loop`."""
+    """Return the iterates that a run may report, from sums over parts; see `dpcvx.run.loop`."""
     ends = np.array([rounds * k // PARTS for k in range(PARTS + 1)])
     sizes = np.diff(ends)
     # The mean number of a part's rounds.
@@ -186,7 +186,7 @@ def _iterates(sums: Array, last: Array, rounds: int) -> Values:
 
 
 def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
-    """Standard deviations of an agent's noise at points x, shape (points, 1); None for no noise."""
+    """Return the noise's standard deviation at points x, shape (points, 1); None for no noise."""
     known, noise = agent.sensitivity, agent.noise
     if known is None or noise is None or known.bound(2).value == 0:
         return None
@@ -211,7 +211,7 @@ def _noise(agent: AgentPlan, shape: tuple[int, int], stream: Randomness) -> Arra
 
 
 def _within(projector: Projector, points: Array) -> Array:
-    """Each of the points in the set; one that cannot be moved there stays out of all sets."""
+    """Return the points moved into the set; a point that cannot be moved stays outside."""
     if not projector.kinds.keys() - {"free"}:
         return points
     ones, out = np.ones(projector.n), np.full(points.shape, np.inf)
@@ -256,7 +256,7 @@ def best_simulated(
     seed: int,
     ends: Callable[[float], Callable[[], None]],
 ) -> PlanTrial[P] | None:
-    """The best setting found of a way; None if its runs cannot be simulated, or none ended in time.
+    """Return a configuration's best setting; None if no simulation is possible or ends in time.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ class _Search:
         return sorted(found.values(), key=lambda entry: entry.score)
 
     def look(self, way: Way) -> None:
-        """At settings far apart, and again at the best of them."""
+        """Simulate settings far apart, and the best of them again."""
         for plain in rough(way, self._clips):
             middle = self._middle(plain)
             if middle is not None:
@@ -323,7 +323,7 @@ class _Search:
         self._run(promising, _MANY, self._many)
 
     def follow(self) -> None:
-        """From the best to better neighbors, and on."""
+        """Move from the best settings to better neighbors, until none is better."""
         for best in self.best[:_BEST]:
             gained = True
             while gained:
@@ -338,12 +338,12 @@ class _Search:
                 best = better if gained else best
 
     def compare(self, pause: Callable[[], None]) -> None:
-        """The best again, under noise that they were not chosen by."""
+        """Simulate the best settings again, under noise that they were not chosen by."""
         self._seed, self._pause = self._seed + 1, pause
         self._run([_setting(entry) for entry in self.best[:_COMPARED]], _SURE, self._sure)
 
     def _middle(self, plain: Setting) -> Setting | None:
-        """With steps that move answers as far as those that the plan would choose unclipped."""
+        """Return the setting whose steps move solutions as far as the plan's unclipped steps."""
         chosen, whole = self._known(plain), self._known(replace(plain, clip=1.0))
         if chosen is None or whole is None:
             return None
@@ -362,7 +362,7 @@ class _Search:
     def _run(
         self, settings: Sequence[Setting], runs: int, kept: dict[Setting, PlanTrial[Any]]
     ) -> None:
-        """So many runs of each, together where plans differ in steps only."""
+        """Simulate so many runs of each, as a batch if plans differ in steps only."""
         for plain in dict.fromkeys(setting.plain for setting in settings):
             base = self._known(plain)
             if base is None or not simulable(base.plan):

@@ -80,7 +80,7 @@ class Tuned(Ranking[P]):
     """Result of a search on public proxy data; see `Ranking` for the attributes."""
 
     def plan(self) -> P:
-        """The chosen plan, with all its settings; the default one, where none does better.
+        """Return the chosen plan, with all its settings; the default one, where none does better.
 
         With ``clip_norm=`` among the settings it is a plan of another problem, ``plan.problem``:
         the same agents, variables and data, and contributions of records clipped.

@@ -62,7 +62,7 @@ class Dask:
         self._calls = self._round = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Notes for the file, which this process keeps."""
+        """Return notes for the ledger file, which this process keeps."""
         self._journal = journal
         return self._notes
 

@@ -64,11 +64,11 @@ class Host:
 
     @property
     def made(self) -> bytes:
-        """Return what came of making the agents."""
+        """Outcome of making the agents."""
         return self.call(0, "", (), ())
 
     def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
-        """All agents' answers to one call and what they noted, pickled; see `heard`.
+        """Return all agents' answers to one call and their notes, pickled; see `heard`.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ def dealt(agents: int, workers: int) -> list[range]:
 
 
 def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tuple[Any, ...]]:
-    """Return what every agent of a host is passed for itself.
+    """Return the arguments of every agent of a host.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tup
 
 
 def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | None) -> list[Any]:
-    """Return what all agents answered, in their order; what they noted goes to the file.
+    """Return all agents' answers, in their order, and write their notes to the ledger file.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
 def lost(
     what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
 ) -> WorkerLostError:
-    """The error for workers that are gone.
+    """Return the error for workers that are gone.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def lost(
 
 
 def named(agents: Iterable[int]) -> str:
-    """Agents by position, in words."""
+    """Return agents by position, in words."""
     listed = sorted(agents)
     noun = "agent" if len(listed) == 1 else "agents"
     return f"{noun} {together([str(agent) for agent in listed])}"
@@ -260,7 +260,7 @@ _SHORT = 64
 
 
 def required(module: str, extra: str) -> Any:
-    """A module that comes with an extra of the package.
+    """Import a module that comes with an extra of the package.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ def required(module: str, extra: str) -> Any:
 def packed(
     factories: Sequence[Callable[[], Any]], agents: Iterable[int], notes: Notes, extra: str
 ) -> bytes:
-    """Return what a worker makes its agents from.
+    """Return the pickled factories of a worker's agents.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ class RemoteHost:
             self._host = Host(factories, notes)
 
     def made(self) -> bytes:
-        """Return what came of making the agents."""
+        """Outcome of making the agents."""
         return self._host.made
 
     def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
@@ -361,5 +361,5 @@ class RemoteHost:
             return self._host.call(number, method, common, own)
 
     def called(self, told: bytes) -> bytes:
-        """`call`, with its arguments pickled."""
+        """Return the result of `call`, with its arguments pickled."""
         return self.call(*pickle.loads(told))

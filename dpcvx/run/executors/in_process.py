@@ -24,7 +24,7 @@ class Serial:
         self._agents: list[Any] = []
 
     def writer(self, journal: Journal) -> Writer:
-        """The file itself."""
+        """Return the journal itself."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
@@ -41,7 +41,7 @@ class Serial:
         ]
 
     def close(self) -> None:
-        """Drop the agents and with them their data."""
+        """Drop the agents and their data."""
         self._agents = []
 
 
@@ -70,7 +70,7 @@ class Threads:
         self._agents: list[Any] = []
 
     def writer(self, journal: Journal) -> Writer:
-        """The file itself, which takes lines from several threads."""
+        """Return the journal itself, which takes lines from several threads."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
@@ -97,7 +97,7 @@ class Threads:
         return [call.result() for call in calls]
 
     def close(self) -> None:
-        """Drop the agents and with them their data."""
+        """Drop the agents and their data."""
         self._agents = []
         if self._pool is not None:
             # After an interrupt turns may be queued: those that began are waited for, no others.
@@ -120,7 +120,7 @@ _IN_A_ROW = 2
 
 
 class Automatic:
-    """One agent after the other, and in threads once their turns turn out to be long.
+    """Executor of one agent after the other, or of threads once local updates take long.
 
     Results do not depend on the choice. Threads take over the agents as they are, for these live in
     this process either way.
@@ -154,7 +154,7 @@ class Automatic:
         self._long = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """The file itself."""
+        """Return the journal itself."""
         return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
@@ -180,7 +180,7 @@ class Automatic:
         return replies
 
     def close(self) -> None:
-        """Drop the agents and with them their data."""
+        """Drop the agents and their data."""
         self._agents = []
         self.place.close()
 
@@ -220,7 +220,7 @@ class Executor(Protocol):
 
 
 class Durable:
-    """One exchange of a ledger file for every call of all agents.
+    """Executor that writes one exchange of a ledger file for every call of all agents.
 
     Nobody sees the agents' work in the meantime: the run gets it once all charges and values of
     the exchange are on disk, and ends if they cannot be written. That costs one wait for the disk,
@@ -236,7 +236,7 @@ class Durable:
         self._executor, self._journal = executor, journal
 
     def writer(self, journal: Journal) -> Writer:
-        """That of the executor."""
+        """Return the executor's writer."""
         return self._executor.writer(journal)
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:

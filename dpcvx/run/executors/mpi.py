@@ -53,7 +53,7 @@ class MPI:
         self._calls = 0
 
     def writer(self, journal: Journal) -> Writer:
-        """Notes for the file, which rank 0 keeps."""
+        """Return notes for the ledger file, which rank 0 keeps."""
         self._journal = journal
         return self._notes
 
