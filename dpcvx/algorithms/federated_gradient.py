@@ -324,7 +324,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
 
 def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
-    """Return an agent's term of the sum that is asked for."""
+    """Return an agent's summand for a query of the learned scale."""
     at, limit, unit = message.at, message.limit, message.unit
     if message.what != "gradient":
         if message.what == "curvature":

@@ -28,7 +28,7 @@ _MOST, _ONE_BY_ONE = 2_000_000, 2000
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
-    """Return the sums, in units of what one change does to an entry; None if they are no fewer.
+    """Return the weighted sums, in units of one change of an entry; None if they are no fewer.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ def _option(
     metavar: str,
     what: str,
 ) -> None:
-    """An option that may be left out, and what holds then."""
+    """Add an optional argument to the parser, with its default in the help."""
     said = f"{what} (default: %(default)s)"
     parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
 

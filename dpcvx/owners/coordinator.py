@@ -143,7 +143,7 @@ class Remote:
         return journal
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Have all owners agree; see `dpcvx.run.live.RemoteExecutor`."""
+        """Ask all owners to agree; see `dpcvx.run.live.RemoteExecutor`."""
         log = self._open()
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
@@ -453,7 +453,7 @@ def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
 
 
 def _spread(answer: Answer, local: LocalProgram) -> Answer:
-    """Shared components in an agent's vector, with the public start in place of its own."""
+    """Return an agent's vector with shared components, and the public start for its own."""
     vectors = []
     for part in (answer.last, answer.average):
         x = local.start.copy()

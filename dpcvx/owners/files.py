@@ -292,7 +292,7 @@ class OwnerFiles:
         return Ending(fingerprint, end, account, self._own(end), covered)
 
     def _own(self, end: End) -> OwnResult:
-        """Local variables of a run that ended; none if their file was removed."""
+        """Return the local variables of a run that ended; none if their file was removed."""
         own = self.known("own")
         run, *both = wire.decode(own) if own else ("",)
         last, average = both if run == end.run else ((), ())

@@ -339,7 +339,7 @@ def dial(
 
 @contextmanager
 def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[threading.Event]:
-    """Tells whoever is asked something here that the coordinator is gone meanwhile."""
+    """Tell a person prompted here if the coordinator disconnects in the meantime."""
     busy, done = threading.Event(), threading.Event()
 
     def watch() -> None:

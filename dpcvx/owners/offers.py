@@ -83,7 +83,7 @@ def line_of(offer: Offer) -> Line:
 
 
 def document_of(offer: Offer) -> str:
-    """Digest of the common document: equal for all offers of one run, and for no other offers."""
+    """Return the common document's digest: equal for all offers of one run, and for no others."""
     names = (entry.name for entry in fields(Offer) if entry.name not in _OWN)
     return wire.digest(tuple((name, getattr(offer, name)) for name in names))
 

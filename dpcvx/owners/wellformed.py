@@ -176,7 +176,7 @@ def _form(form: NormalForm) -> None:
 
 
 def _combination(u: Combination, form: NormalForm, sizes: Sequence[int]) -> int:
-    """Return the size of a combination; `sizes` are those of the atoms before it."""
+    """Check a combination, and return its size; `sizes` are those of the atoms before it."""
     m = _size(u.shape, "a shape")
     if u.F is not None:
         _matrix(u.F, (m, form.n), "F")
@@ -223,7 +223,7 @@ def _layout(layout: Layout) -> None:
 
 
 def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
-    """A constraint with private data: its rows, and how they follow from the data."""
+    """Check a constraint with private data: its rows, and their dependence on the data."""
     _layout(limit.layout)
     held = {piece.variable: piece for piece in local.layout.pieces}
     for piece in limit.layout.pieces:

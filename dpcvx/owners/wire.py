@@ -126,7 +126,7 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
 
 
 def frames_in(raw: bytes) -> Iterator[memoryview]:
-    """Frames that stand one after the other, as far as they are whole; none is copied."""
+    """Yield consecutive frames as long as they are complete; none is copied."""
     rest = memoryview(raw)
     while len(rest) >= _HEADER.size:
         _, length, more, _ = _HEADER.unpack_from(rest)
@@ -439,7 +439,7 @@ def check_of(hint: Any) -> Check:
 
 
 def _is_static(value: Any) -> bool:
-    """Static data of atoms: numbers, truth values, axes."""
+    """Return whether values are static data of atoms: numbers, truth values, axes."""
     if type(value) is tuple:
         return all(map(_is_static, value))
     return value is None or type(value) in (bool, int, float)

@@ -69,7 +69,7 @@ def source_for(private: Private, data: DataSource | None = None) -> Sealed:
 def stand_ins(
     problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, own: bool = False
 ) -> dict[Private | str, Sealed]:
-    """Public values for every private object: those of `proxy`, else what ``proxy=`` declares.
+    """Return public values for every private object: from `proxy`, else from its own ``proxy=``.
 
     Functions among them are called here, once; no private data are read.
 

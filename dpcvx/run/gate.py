@@ -310,7 +310,7 @@ def charge_for(
     known: Known | None,
     bound: float,
 ) -> tuple[Grid | None, Entry | None]:
-    """Grid and ledger entry of an answer; None for what has no noise, and for what is public.
+    """Return grid and ledger entry of an answer; None if it has no noise or is public.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def entry_for(
     certificate: Literal["derived", "asserted"] = "derived",
     floor: float = 0.0,
 ) -> tuple[Grid, Entry]:
-    """Grid and ledger entry of a release of `size` components with a sensitivity bound."""
+    """Return grid and ledger entry of a release of `size` components with a sensitivity bound."""
     grid = calibrated.grid(bound, size, floor)
     return grid, entry_on(calibrated, place, grid, released, certificate)
 
@@ -375,7 +375,7 @@ def entry_on(
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
-    """Ledger entry of a release on a grid."""
+    """Return the ledger entry of a release on a grid."""
     split = calibrated.split
     return Entry(
         round=place[0],
@@ -464,7 +464,7 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
 
 
 def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Data]:
-    """Checked values of one agent, whose parts of the same rows are the same people's.
+    """Return an agent's checked values; refuse parts of the same rows for different people.
 
     Raises
     ------

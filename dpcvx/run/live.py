@@ -227,7 +227,7 @@ class RemoteExecutor(Executor, Protocol):
     """
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
-        """Have all owners agree: the rounds that all their ledgers cover, and notes.
+        """Ask all owners to agree, and return the rounds that all their ledgers cover, and notes.
 
         Raises
         ------

@@ -233,7 +233,7 @@ def drive_silently(
     seed: int = 0,
     key: tuple[int, ...] = (),
 ) -> Result:
-    """`drive` in this process, without output and transcript.
+    """Run `drive` in this process, without output and transcript.
 
     Parameters
     ----------

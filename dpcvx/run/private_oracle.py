@@ -305,7 +305,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return finite_clipped(objective, x, times)
 
     def _bends(self, x: Array) -> RecordCurvature:
-        """Second derivatives of the records at a point: several questions are about one."""
+        """Return the records' second derivatives at a point, once for several queries."""
         if self._clip is None:
             return self._no_bends(x)
         if self._bent is None or not np.array_equal(self._bent[0], x):

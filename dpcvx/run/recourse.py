@@ -72,7 +72,7 @@ class RecourseSolution:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """A variable's values: the agent's own decision, and agreed values where it is shared.
+        """Return a variable's values: the agent's own decision, and agreed values if it is shared.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array])
 
 
 def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[Any], Any]:
-    """Copies expressions and constraints with all parameters as constants."""
+    """Return a function that copies expressions and constraints with parameters as constants."""
     constants = constants_of(agent.specs(name), values)
 
     def bound(tree: Any) -> Any:
@@ -293,7 +293,7 @@ def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[
 def constants_of(
     specs: Mapping[Private, PrivateSpec], values: Sequence[Data]
 ) -> dict[int, cp.Expression]:
-    """Private data as constants of cvxpy, by Python's id of the object that they stand for.
+    """Return private data as constants of cvxpy, by the Python id of their private object.
 
     Parameters
     ----------

@@ -280,7 +280,7 @@ def _among(private: Private, given: Collection[Private]) -> bool:
 
 
 def _read(plan: Terms, sources: Data) -> Iterator[tuple[int, AgentPlan, Private, Sealed]]:
-    """Agents, by place, and the private objects of their objectives with their data."""
+    """Yield agents, by place, and the private objects of their objectives with their data."""
     for k, agent in enumerate(plan.agents):
         pairs = zip(plan.problem.agents[k].private, sources[k], strict=True)
         for private, source in pairs:

@@ -315,7 +315,7 @@ class Reporter:
         self._progress.start()
 
     def round(self, last: Round) -> None:
-        """Advance; print the round if it is one of the shown ones."""
+        """Advance by a round, and print it if it is one of the shown ones."""
         t, residuals = last.t, last.residuals
         self.passed(t)
         if (
@@ -332,7 +332,7 @@ class Reporter:
         self._print(row + note)
 
     def passed(self, t: int) -> None:
-        """Advance, and show nothing of the round."""
+        """Advance by a round, without printing it."""
         self._progress.update(self._task, completed=t)
         if self._line is not None:
             self._line.update(t)

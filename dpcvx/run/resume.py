@@ -67,7 +67,7 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
 
 
 def begin(parts: Sequence[AgentPart], ledger: Accounts | Journal | None, seeded: bool) -> Start:
-    """Continue a ledger; with a journal, go on where an interrupted run of the plan stood.
+    """Continue a ledger; with a journal, resume an interrupted run of the plan.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ _LEAST = 0.25
 def _affordable_rounds(
     parts: Sequence[AgentPart], accounts: Sequence[Account], share: float = 0.0
 ) -> int:
-    """Rounds that every budget covers.
+    """Return the number of rounds that every budget covers.
 
     Raises
     ------

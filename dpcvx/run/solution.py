@@ -108,7 +108,7 @@ class Solution:
 
     @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
-        """The mean over the agents that hold each entry.
+        """Return a variable's mean over the agents that hold each entry.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ class Solution:
         return decision
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
-        """cvxpy id and name of a variable that some agent holds."""
+        """Return the cvxpy id and the name of a variable that some agent holds."""
         known = self._names
         if isinstance(variable, cp.Variable):
             if variable.id not in known:

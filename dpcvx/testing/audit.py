@@ -344,7 +344,7 @@ def _last_scores(
     seed: int,
     leaked: Sequence[int] = (),
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
-    """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
+    """Return scores of the last iterate, and of the iterates in rounds that are `leaked`."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
     parts = parts_of(plan)
     # With what all runs are charged alike.

@@ -415,7 +415,7 @@ def _independent(
     other: list[Sealed],
     faults: list[str],
 ) -> bool:
-    """Return whether the plan claims that the gradient ignores the data; add a fault if untrue."""
+    """Return whether the plan claims a gradient without data; list a fault if this is false."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
@@ -474,7 +474,7 @@ def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sea
 
 
 def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
-    """Noise that is smaller than what was charged, of an agent or of all together.
+    """Yield faults: noise that is smaller than charged, of an agent or of all together.
 
     In all numbers that left, and in each entry of what left: exact entries may be few.
 
@@ -510,7 +510,7 @@ def _sizes(arrays: Sequence[Array]) -> list[int]:
 
 
 def _noise(agent: Observed) -> list[tuple[int, Array]]:
-    """Norm of the mechanism and noise over its charged scale, by release.
+    """Return the mechanism's norm and the noise over its charged scale, by release.
 
     Not of noise with a limit, which is smaller, and of parts of noise that is split.
     """

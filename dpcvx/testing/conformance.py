@@ -150,7 +150,7 @@ def check_method(
     instances: Sequence[str] | Mapping[str, Instance] | None = None,
     feasible: bool = True,
 ) -> Conformance:
-    """Checks of what every method promises; see the module for how to use them.
+    """Return checks of every method's promises; the module shows their use.
 
     With noise: releases alone reproduce a run, bit for bit and without the data; seeds repeat it;
     neighboring data differ by no more than the ledger was charged, and the ledger holds what was

@@ -111,7 +111,7 @@ class Reconstruction:
 
     @frameless
     def __getitem__(self, private: Private | str) -> Array:
-        """The estimate of a private object, given or by name.
+        """Return the estimate of a private object, passed itself or by name.
 
         Raises
         ------
@@ -218,7 +218,7 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
 
 
 def _affine(agent: AgentPlan) -> Sensitivity:
-    """Return the sensitivity of an agent's gradient; refuse one not affine or not released."""
+    """Return the sensitivity of an agent's gradient; refuse it if not affine or not released."""
     known = agent.sensitivity or agent.program.sensitivity()
     if not known.constant:
         raise ModelError(
@@ -328,6 +328,6 @@ def _guesses(
 
 
 def _nothing(agent: AgentPlan, specs: Sequence[PrivateSpec]) -> list[Guess]:
-    """Return guesses of zero with infinite spread: no release depends on the data."""
+    """Return guesses of zero with infinite standard deviation: no release depends on the data."""
     flat = [np.zeros(spec.size) for spec in specs]
     return _guesses(agent, specs, flat, np.full(sum(spec.size for spec in specs), np.inf))

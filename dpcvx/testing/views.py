@@ -47,7 +47,7 @@ class ObserverView:
         return ObserverView(seen, zero, one, self.rest[len(honest) :])
 
     def scores(self, ratio: Ratio) -> dict[str, float]:
-        """Scores of the run, by name: the higher, the more the data look like the second ones.
+        """Return the run's scores, by name: high scores speak for the second data set.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ _THRESHOLDS = 200
 
 
 def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[float, float]:
-    """Lower bounds of epsilon and of the Gaussian parameter mu, each wrong with probability `risk`.
+    """Return lower bounds of epsilon and of the Gaussian mu, each wrong with probability `risk`.
 
     A threshold is chosen on one half of the runs and tested on the other, where one-sided
     Clopper-Pearson bounds of both error rates hold together with probability 1 - risk.
@@ -169,7 +169,7 @@ def _tested(
 def _rates(
     zero: Array, one: Array, thresholds: Array, flip: bool, risk: float
 ) -> tuple[Array, Array]:
-    """Lower bounds of the true positive rates, upper bounds of the false positive rates."""
+    """Return lower bounds of true positive rates and upper bounds of false positive rates."""
     if flip:  # the test for the other data
         zero, one, thresholds = -one, -zero, -thresholds
     # One call for all thresholds: its own checks take longer than its answers.

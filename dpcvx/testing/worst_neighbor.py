@@ -170,7 +170,7 @@ def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> 
 def _other_records(
     sensitivity: Sensitivity, data: Sequence[Data], k: int, rows: list[int], alike: bool = False
 ) -> list[Data]:
-    """Records with the parts in private k replaced by opposite ones, or added, or removed.
+    """Return records with the parts in private k replaced by opposite ones, added, or removed.
 
     `alike`: replaced by one record, opposite to the sum of all.
     """

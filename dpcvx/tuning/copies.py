@@ -108,7 +108,7 @@ class Copies:
         self._made: dict[tuple[int, float], Copy] = {}
 
     def __call__(self, k: int, times: float = 1.0) -> Copy:
-        """Copy k, with so many times the assumed error; the same whenever it is asked for."""
+        """Return copy k, with so many times the assumed error, the same in every call."""
         place = (k % COUNT, times)
         if place not in self._made:
             self._made[place] = self._copy(*place)
@@ -167,7 +167,7 @@ class Copies:
         return Copy(proxy, judge, judge.start - judge.base, guess)
 
     def _drawn(self, k: int, attempt: int, times: float) -> Iterator[tuple[Private | str, Sealed]]:
-        """Values of a copy: the same draws for all multiples of the error."""
+        """Return the values of a copy, from the same draws for all multiples of the error."""
         for index, (name, agent) in enumerate(self._problem.named.items()):
             known = self._expected.get(name, ())
             source = source_for(_STREAM, (index, k, attempt))
@@ -192,7 +192,7 @@ def _resampled(spec: PrivateSpec) -> bool:
 
 
 def _rows(count: int, times: float, stream: Randomness) -> NDArray[np.intp]:
-    """Records of a copy, with replacement: of fewer ones for a larger error, or only a part."""
+    """Return a copy's records, drawn with replacement, from fewer records for a larger error."""
     order, place, kept = uniform(3 * count, stream).reshape(3, count)
     pool = np.argsort(order)[: max(1, round(count / max(1.0, times) ** 2))]
     rows = pool[np.minimum((place * pool.size).astype(np.intp), pool.size - 1)]

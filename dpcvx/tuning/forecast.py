@@ -234,7 +234,7 @@ def _forecast(
 
 
 def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str, Sealed] | None:
-    """Public values for all private objects; None if one has none."""
+    """Return public values for all private objects; None if an object has none."""
     found: dict[Private | str, Sealed] = {}
     for terms, agent in zip(plan.agents, plan.problem.agents, strict=True):
         specs = agent.specs(terms.name)

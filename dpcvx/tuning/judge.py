@@ -30,7 +30,7 @@ _NEGLIGIBLE = 1e-6
 
 @contextmanager
 def values_kept(problem: Declaration) -> Iterator[None]:
-    """Puts the values of variables and dual variables back, however what is inside ends."""
+    """Restore the values of variables and dual variables at the end, also after errors."""
     duals = [dual for constraint in problem.constraints for dual in constraint.dual_variables]
     before = [(leaf, leaf.value) for leaf in (*problem.variables(), *duals)]
     try:
@@ -97,7 +97,7 @@ class Judge:
         self.start = self.value(self._initial) if kept else math.inf
 
     def __call__(self, solution: Solution) -> float:
-        """The value of an answer; infinite if it is none."""
+        """Return the value of a solution; infinite if it is not finite."""
         return self.value(_common(solution))
 
     def value(self, common: Solution | None) -> float:
@@ -183,7 +183,7 @@ class Judge:
 
 
 def _compiled(problem: Declaration) -> Program:
-    """Sets, starts, and constraints with private data as far as these can be kept with margins."""
+    """Return the compiled problem, with margins for constraints with private data if possible."""
     for as_written in (None, AsWritten(margins=True, penalty=None)):
         with suppress(ModelError, PrivacyError):
             return compile_problem(problem, as_written=as_written)

@@ -221,7 +221,7 @@ class Ranking(Generic[P]):
         return [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}", *kept]
 
     def _ranked(self) -> list[tuple[float, Candidate[P] | str]]:
-        """Candidates and what needs no plan, by their gaps."""
+        """Return candidates and baselines without a plan, sorted by their gaps."""
         start = "initial point: no data at all" if math.isfinite(self.start) else BREAKING
         rows: list[tuple[float, Candidate[P] | str]] = [(self.start, start)]
         if not math.isnan(self.noiseless):  # else no time was left for that run
@@ -269,7 +269,7 @@ class Ranking(Generic[P]):
 def searching(
     problem: Declaration, planned: Planner[P], request: SearchRequest
 ) -> Iterator[Search[P]]:
-    """A search with a line of progress; values of variables are as they were when it ends.
+    """Provide a search with a line of progress; restore the values of variables at the end.
 
     Warns where nothing can be told apart.
     """

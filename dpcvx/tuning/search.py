@@ -181,7 +181,7 @@ class Search(Generic[P]):
         return PlanTrial("default", self._default)
 
     def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[PlanTrial[P]]:
-        """Settings that do best, varied from the best of these ways; best first.
+        """Return the best trials, varied from the best of these configurations; best first.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class Search(Generic[P]):
     def _begun(
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
     ) -> list[PlanTrial[P]]:
-        """Settings that end their first run; ways without one are left out, for want of time."""
+        """Return trials that end their first run; skip configurations without any."""
         found = self._tried(settings, until)
         for way in ways:
             if way.name not in {entry.name for entry in found}:

@@ -113,7 +113,7 @@ class Setting:
         return replace(self, step=0, penalty=0, falling=None)
 
     def neighbors(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
-        """Settings that differ in one thing, or in a step and a penalty that go together.
+        """Return settings that differ in one parameter, or in a step and its penalty together.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Setting:
 
 
 def rough(way: Way, clips: bool) -> Iterator[Setting]:
-    """Settings of a way that are far apart, with steps left open; those of few rounds first.
+    """Yield a configuration's settings that are far apart, few rounds first, steps left open.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def scaled(algorithm: A, setting: Setting) -> A:
 
 
 def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
-    """Steps of this length, or falling ones that are as long on the whole."""
+    """Return constant steps of this length, or decreasing ones with the same mean."""
     if not setting.falling:
         return steps.Constant(typical)
     return steps.Sqrt(typical * math.sqrt(setting.rounds) / 2)
@@ -267,7 +267,7 @@ def lengthened(
 
 
 def _scaled(value: object, factor: float) -> object | None:
-    """Return a number or a rule with another level; None where there is none."""
+    """Return a number or a rule, scaled by a factor; None for other values."""
     if isinstance(value, float):
         return value * factor
     if isinstance(value, steps.Constant) and value.step is not None:
@@ -280,14 +280,14 @@ def _scaled(value: object, factor: float) -> object | None:
 
 
 def _typical(value: object, rounds: int) -> float | None:
-    """Return the number behind a step or a penalty, or the mean of so many steps that fall."""
+    """Return a step's or penalty's number, or the mean of so many steps that decrease."""
     if isinstance(value, steps.Sqrt):
         return 2 * value.first / math.sqrt(rounds)
     return level(value)
 
 
 def level(value: object) -> float | None:
-    """Return the number behind a step or a penalty, for tables."""
+    """Return a step's or penalty's number, for tables; None if it has none."""
     if isinstance(value, steps.Constant):
         return value.step
     if isinstance(value, steps.Sqrt):

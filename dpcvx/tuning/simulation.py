@@ -97,7 +97,7 @@ class Simulation:
         seed: int,
         pause: Callable[[], None],
     ) -> list[Values]:
-        """Values of the objective at the ends of runs, by reported iterate.
+        """Return the objective's values at the ends of runs, by returned iterate.
 
         Parameters
         ----------
@@ -350,7 +350,7 @@ class _Search:
         return lengthened(plain, chosen.plan.algorithm, whole.plan.algorithm)
 
     def _around(self, setting: Setting) -> Iterator[Setting]:
-        """Neighbors, and their steps' neighbors, which need no plan of their own."""
+        """Yield neighbors, and neighbors of their steps, which need no plan of their own."""
         plans = setting.neighbors(clips=self._clips, decays=False, varied=())
         for one in (setting, *plans):
             for k in (0.0, -_HALF, _HALF):

@@ -114,7 +114,7 @@ class Processes:
             worker.end()
 
     def _answers(self) -> list[Any]:
-        """Every agent's answer to the last call."""
+        """Return every agent's answer to the last call."""
         answers: list[tuple[range, bytes]] = []
         gone: list[_Worker] = []
         waiting = {worker.line: worker for worker in self._workers}
