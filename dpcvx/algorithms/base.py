@@ -194,7 +194,7 @@ class SecretSums:
     limit : float
         Largest magnitude of an entry of what an agent sends, but for its noise.
     resolution : float or None
-        Grid of the rounded entries, which are its multiples; None for the plan to choose.
+        Spacing of the grid that entries are rounded to; None for the plan to choose.
     """
 
     colluders: int
