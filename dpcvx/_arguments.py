@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def as_python_number(value: T) -> T:
-    """A number as Python's own; a dataclass with such numbers in its fields, at any depth.
+    """Return a number as Python's own; a dataclass with such numbers in its fields, at any depth.
 
     Numpy's narrow scalars round and overflow in everything that is computed with them,
     sensitivities and charges among it, although they compare as equal to what was meant.
@@ -86,7 +86,7 @@ def show(value: object) -> str:
 
 
 def _shape(value: object) -> tuple[int, ...] | None:
-    """The shape of an array or a cvxpy expression."""
+    """Return the shape of an array or a cvxpy expression."""
     try:
         shape = value.shape  # pyright: ignore[reportAttributeAccessIssue]
         return tuple(int(n) for n in shape) if isinstance(shape, tuple) else None
@@ -118,7 +118,7 @@ def countable(value: object, least: int) -> bool:
 
 
 def listed(value: object) -> tuple[Any, ...] | None:
-    """The elements of a list or its like; None of anything else, texts among it."""
+    """Return the elements of a list or its like; None of anything else, texts among it."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         return None
     try:
@@ -128,7 +128,7 @@ def listed(value: object) -> tuple[Any, ...] | None:
 
 
 def pairs(value: object) -> tuple[tuple[Any, Any], ...] | None:
-    """The keys and values of a mapping; None of anything else."""
+    """Return the keys and values of a mapping; None of anything else."""
     if not isinstance(value, Mapping):
         return None
     try:

@@ -114,7 +114,7 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
 
 def shows_itself(figure: Drawn) -> Drawn:
-    """The figure, which now has a picture of itself for notebooks.
+    """Return the figure, which now has a picture of itself for notebooks.
 
     A figure made by pyplot gets it from pyplot. These are made without, so that they appear where
     they are the last value of a cell, or are displayed, and nowhere else.

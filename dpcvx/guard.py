@@ -123,7 +123,7 @@ def warn_caller(text: str, kind: type[Warning]) -> None:
 
 
 def failed(what: str, kind: str) -> DataError:
-    """The error in place of one whose text may quote private data."""
+    """Return the error in place of one whose text may quote private data."""
     return DataError(
         f"{what} raised {kind}; its message is withheld because it may quote the data. Call the "
         "function by itself to see it."
@@ -196,7 +196,7 @@ _AGAIN = (
 def _of_one_import(
     error: DpcvxError, thing: Callable[..., Any], given: Iterable[object]
 ) -> BaseException:
-    """The error without frames, or what explains it if the package was imported again."""
+    """Return the error without frames, or what explains it if the package was imported again."""
     again = isinstance(error, (ModelError, PrivacyError)) and _imported_again(thing, given)
     return ModelError(_AGAIN) if again else _bare(error)
 
@@ -238,7 +238,7 @@ def _is_old(kind: type) -> bool:
 
 
 def _inner(given: Iterable[Any], own: bool) -> Iterable[Any]:
-    """Arguments, and what is in lists and mappings of them."""
+    """Yield the arguments, and the elements of lists and mappings of them."""
     for place, one in enumerate(given):
         if own and place == 0:  # of the same import as its method
             continue
@@ -253,7 +253,7 @@ def _inner(given: Iterable[Any], own: bool) -> Iterable[Any]:
 def _unknown(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: Iterable[str]
 ) -> TypeError | None:
-    """The refusal of arguments by names that are none."""
+    """Return the refusal of arguments by names that are none."""
     name = next((one for one in given if one not in takes), None)
     if name is None or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return None
@@ -274,7 +274,7 @@ def _places(takes: Mapping[str, inspect.Parameter]) -> float:
 def _surplus(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: int
 ) -> TypeError:
-    """The refusal of more positional arguments than are taken."""
+    """Return the refusal of more positional arguments than are taken."""
     what = thing.__qualname__.removesuffix(".__init__")
     first = [name for name, p in takes.items() if p.kind is _PLACE and name != "self"]
     named = [name for name, p in takes.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -296,7 +296,7 @@ VERSION = "made by version"
 
 
 def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]:
-    """The state in a pickle, without the version that made it; warns if that is another one.
+    """Return the state in a pickle, without the version that made it; warns if that is another one.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]
 
 
 def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that a class does not have, with what to write instead.
+    """Return the error for an attribute that a class does not have, with what to write instead.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> Att
 
 
 def discreet(function: C) -> C:
-    """A function that computes on raw data in the open, such as a test of privacy."""
+    """Return a function that computes on raw data in the open, such as a test of privacy."""
 
     def refusal(kind: str) -> PrivacyError:
         return PrivacyError(
@@ -359,7 +359,7 @@ def discreet(function: C) -> C:
 
 
 def _bare(error: BaseException) -> BaseException:
-    """The error without frames and without what it came from."""
+    """Return the error without frames and without what it came from."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 

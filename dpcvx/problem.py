@@ -732,13 +732,13 @@ def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
 
 
 def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | None = None) -> Plan:
-    """A plan for a user who waits for it."""
+    """Return a plan for a user who waits for it."""
     with busy_line(f"planning {plural(len(problem.agents), 'agent')}", verbose):
         return planned(problem, request)
 
 
 def planned(problem: Declaration, request: Request, known: Compiled | None = None) -> Plan:
-    """A plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for what is known before."""
+    """Return a plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for what is known before."""
     try:
         return proposal.planned(Plan, problem, request, known)
     except (ArithmeticError, np.linalg.LinAlgError) as error:

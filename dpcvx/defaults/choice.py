@@ -153,7 +153,7 @@ def _filled(request: Selection) -> Selection:
 def _method(
     problem: Declaration, request: Selection, noisy: bool, known: Study | None
 ) -> tuple[Selection, Study | None]:
-    """The method, and when the data leave."""
+    """Return the request with the method, and with the time of the release."""
     try:
         known = known or study(problem)
     except PrivacyError:

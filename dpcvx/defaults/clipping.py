@@ -70,7 +70,7 @@ class _Clip(NamedTuple):
 
 
 def with_clips(known: Study, distance: float) -> ClippedProblem | None:
-    """The problem with contributions of records clipped; None where no clip is worth it.
+    """Return the problem with contributions of records clipped; None where no clip is worth it.
 
     Agents that have clips, or asserted sensitivities, keep them.
 
@@ -204,7 +204,7 @@ def _clipped(
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
-    """The part of a set around the start."""
+    """Return the part of a set around the start."""
     start = local.start
     reach = distance + float(np.linalg.norm(start))
     return Extent(

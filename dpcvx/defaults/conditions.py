@@ -82,7 +82,7 @@ def _change(known: Sensitivity | None, p: int, start: Array, distance: float) ->
 
 
 def _whole(agents: Agents) -> tuple[float, ...]:
-    """The slopes of agents, as if none were clipped whose losses are squares."""
+    """Return the slopes of agents, as if none were clipped whose losses are squares."""
     if not any(_square(agent) for agent in agents):
         return ()
 

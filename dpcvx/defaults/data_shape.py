@@ -168,7 +168,7 @@ def data_shape(
 
 
 def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], float]) -> Array:
-    """The data next to rows of their own, as loud as costs least."""
+    """Return the data next to rows of their own, as loud as costs least."""
     own = np.diag(1 / units)
     every = np.concatenate([np.zeros((0, units.size)), *rows])
     heights = np.abs(every * units).max(axis=1)
@@ -294,6 +294,6 @@ def _shorter(R: Array, W: Array, changes: Array) -> Array:
 
 
 def _root(X: Array) -> Array:
-    """The symmetric root of a positive semidefinite matrix."""
+    """Return the symmetric root of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh((X + X.T) / 2)
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

@@ -172,7 +172,7 @@ def of_steps(
     left: float | None = None,
     jumps: bool = False,
 ) -> str:
-    """The noise in steps beside the largest change that the data can make to gradients.
+    """Return the noise in steps beside the largest change that the data can make to gradients.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
 
 
 def _spread(agent: AgentPlan) -> float:
-    """Standard deviation of the noise on one component of what leaves once."""
+    """Return the standard deviation of the noise on one component of what leaves once."""
     noise, released = agent.noise, agent.publication
     if noise is None or released is None:
         return 0.0

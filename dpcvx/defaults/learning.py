@@ -66,7 +66,7 @@ def asked_scale(request: Selection) -> LearnScale | None:
 
 
 def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
-    """The request and the problem for a scale that is learned; None where it is not.
+    """Return the request and the problem for a scale that is learned; None where it is not.
 
     By default it is not where noise is louder than a scale, where slopes jump, and where users
     give a clip, a step or a level of noise. Agents get clips for it.
@@ -150,7 +150,7 @@ def _quiet(study: Study, request: Selection, scale: LearnScale) -> tuple[LearnSc
 
 
 def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
-    """The problem with clips that reach as far as declared bounds; or an obstacle."""
+    """Return the problem with clips that reach as far as declared bounds; or an obstacle."""
     agents, learning = study.program.agents, len(scale.parts)
     obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
     if not obstacle and request.rounds is not None and request.rounds <= learning:

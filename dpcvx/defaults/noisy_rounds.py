@@ -75,7 +75,7 @@ class NoisyRounds:
         return _BIAS <= self.share() < math.inf
 
     def forecast(self) -> str:
-        """The noise beside the data, and the gap that it may leave, as text."""
+        """Return the noise beside the data, and the gap that it may leave, as text."""
         if not any(slope > 0 for slope in self.known.slope):
             return ""
         steps = self.algorithm.requirements.releases * self.rounds
@@ -137,7 +137,7 @@ def _runs_away(agent: AgentPlan) -> bool:
 
 
 def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
-    """The fewest rounds that are predicted to end nearly as well as any."""
+    """Return the fewest rounds that are predicted to end nearly as well as any."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
     nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY

@@ -41,7 +41,7 @@ _WHY = (
 
 
 def regularization(agents: Agents, epsilon: float, distance: float) -> float:
-    """The weight with the least predicted error.
+    """Return the weight with the least predicted error.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def predicted(
     pull: float = 1.0,
     outputs: Sequence[Output] = ("last", "tail", "average", "weighted"),
 ) -> Prediction:
-    """The step size of noisy gradient descent that is predicted to end best.
+    """Return the step size of noisy gradient descent that is predicted to end best.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def chosen_step(
     exact: bool = True,
     falls: bool = False,
 ) -> Chosen:
-    """The step size of a gradient method, from what is public.
+    """Return the step size of a gradient method, from what is public.
 
     Without noise it is 1 / L with the smoothness constant L, or falls like ``1 / sqrt(t)`` from
     what leads across the set at the largest slope. With noise it is `predicted`; where slopes jump,
@@ -230,7 +230,7 @@ def require_scale(program: Program, scene: Landscape) -> None:
 
 
 def _unbounded(local: LocalProgram) -> list[str]:
-    """Names of the variables that the agent's set does not bound on both sides."""
+    """Return the names of the variables that the agent's set does not bound on both sides."""
     extent = local.projector().extent()
     width = extent.upper - extent.lower
     places = [(p.name, width[p.offset : p.offset + p.entries.size]) for p in local.layout.pieces]
@@ -238,7 +238,7 @@ def _unbounded(local: LocalProgram) -> list[str]:
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:
-    """The largest step size to try: 1 / L, or where slopes jump, by the way across the set.
+    """Return the largest step size to try: 1 / L, or where slopes jump, by the way across the set.
 
     A single noisy step cannot swing ever farther, as several can: it may be as long as the largest
     of the curvatures that are taken as typical allows. None where nothing is known of either.
@@ -256,7 +256,7 @@ def longest(scene: Landscape, rounds: int) -> float | None:
 def constant_step(
     scene: Landscape, rounds: int, largest: float, asked: Output | None
 ) -> tuple[float, Output | None]:
-    """The step size and what to report, for methods with one number for a step."""
+    """Return the step size and what to report, for methods with one number for a step."""
     # Where a set is one point, steps lead nowhere, however long they are.
     if not scene.noisy or not 0 < scene.distance < math.inf:
         return largest, asked
@@ -293,7 +293,7 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
 
 
 def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pull: float) -> float:
-    """The gap that noise leaves of a quadratic of the worst curvature that is possible."""
+    """Return the gap that noise leaves of a quadratic of the worst curvature that is possible."""
     found = 0.0
     for block in scene.blocks:
         eta = step * (pull if block.holders > 1 else 1.0)

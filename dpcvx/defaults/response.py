@@ -187,7 +187,7 @@ def _limited(variances: Array, widths: Array) -> Array:
 
 
 def _left(variances: Array) -> Array:
-    """The part of its cost that noise keeps along forces of 1, by what it does to these."""
+    """Return the part of its cost that noise keeps along forces of 1, by what it does to these."""
     with np.errstate(divide="ignore"):
         r = np.minimum(1 / np.sqrt(np.maximum(variances, 0.0)), _FAR)
     part = 2 * ((1 - r * r) * norm.sf(r) + r * norm.pdf(r))

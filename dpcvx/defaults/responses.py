@@ -85,7 +85,7 @@ def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
 
 
 def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
-    """Rows of these components alone."""
+    """Return the rows of these components alone."""
     own, entries = sp.csr_array(rows[:, place]), np.diff(rows.indptr)
     return own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
 
@@ -93,7 +93,7 @@ def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
 def published(
     agents: Agents, around: Sequence[Response], stakes: Mapping[int, Sequence[Stake]] | None = None
 ) -> Agents:
-    """The agents with what each releases once, in place of its data.
+    """Return the agents with what each releases once, in place of its data.
 
     Parameters
     ----------

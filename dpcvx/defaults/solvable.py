@@ -182,7 +182,7 @@ def _or_steps(program: Program) -> str:
 
 
 def _slope(sensitivity: Sensitivity) -> Array:
-    """A generic linear term that noise on the data adds to the local objective."""
+    """Return a generic linear term that noise on the data adds to the local objective."""
     total = np.zeros(sensitivity.extent.lower.size)
     for J in sensitivity.jacobians:
         # Columns of one length, so that none is too small to be seen next to the others.

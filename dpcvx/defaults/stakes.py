@@ -96,7 +96,7 @@ def at_stand_ins(
 
 
 def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
-    """Public values of the same kind as the private objects, by agent."""
+    """Return the public values of the same kind as the private objects, by agent."""
     return {
         name: [
             None if private.proxy is None else private.spec.kept(as_array(private.proxy))

@@ -78,7 +78,7 @@ def publication(
     whole: bool = False,
     stakes: Sequence[Stake] = (),
 ) -> Statistic | None:
-    """The statistic to release once, with noise scaled to its lp sensitivity.
+    """Return the statistic to release once, with noise scaled to its lp sensitivity.
 
     For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
     noise to the problem, whichever is expected to cost least; for least squares on records, their
@@ -234,7 +234,7 @@ def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.cs
 
 
 def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
-    """A statistic that shapes the noise, if single entries change.
+    """Return a statistic that shapes the noise, if single entries change.
 
     For balls in l2, no shape is better than the data.
 

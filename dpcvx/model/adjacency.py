@@ -232,7 +232,7 @@ class Rows:
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
-        """Largest lp norm among rows of so many entries whose own norm is one."""
+        """Return the largest lp norm among rows of so many entries whose own norm is one."""
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
@@ -277,7 +277,7 @@ class Rows:
         return peak, np.where(norms > 0, norms, 1.0)
 
     def limited(self, rows: Data, people: Codes) -> Data:
-        """Rows with all beyond the first so many of each person set to zero.
+        """Return the rows with all beyond the first so many of each person set to zero.
 
         Which these are follows from the places of that person's rows alone: no change of another
         person's data moves the choice.
@@ -320,7 +320,7 @@ class Rows:
 
     @property
     def row(self) -> str:
-        """Return the bound of a row as text."""
+        """Return a bound of a row as text."""
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
@@ -373,7 +373,7 @@ class ByPerson:
 
 
 def parts_of(held: object) -> tuple[object, object]:
-    """Values, and identifiers or None."""
+    """Return the values, and identifiers or None."""
     return (held._values, held._people) if isinstance(held, ByPerson) else (held, None)
 
 

@@ -319,7 +319,7 @@ def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None
 
 
 def _square(node: Any) -> int:
-    """The side of an expression or a constraint that is square; 0 of all others."""
+    """Return the side of an expression or a constraint that is square; 0 of all others."""
     sides = node.shape[-2:]
     return int(sides[0]) if len(sides) == 2 and sides[0] == sides[1] else 0
 
@@ -361,7 +361,7 @@ def _check_variable(variable: cp.Variable, label: str) -> None:
 
 
 def private_in(tree: Tree) -> tuple[Private, ...]:
-    """The private objects in an objective or a constraint."""
+    """Return the private objects in an objective or a constraint."""
     return tuple(p for p in tree.parameters() if isinstance(p, Private))
 
 
@@ -410,7 +410,7 @@ def not_dcp(agent: Agent) -> str:
 
 
 def leaves_of(tree: Tree) -> list[Any]:
-    """Constants and parameters of an objective or a constraint."""
+    """Return the constants and parameters of an objective or a constraint."""
     return [*tree.constants(), *tree.parameters()]
 
 

@@ -123,7 +123,7 @@ def public_copy(tree: Any, parameters: Sequence[cp.Parameter]) -> Any:
 def affine_map(
     expression: cp.Expression, arguments: Sequence[cp.Variable]
 ) -> tuple[sp.csr_array, NDArray[np.float64]]:
-    """Matrix and offset of a parameter-free affine expression of plain variables.
+    """Return the matrix and offset of a parameter-free affine expression of plain variables.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def _held(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Solver data on the columns that an agent holds, in its order."""
+    """Return the solver data on the columns that an agent holds, in its order."""
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
     N = A.shape[1]
     P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
@@ -291,7 +291,7 @@ def _held(
 
 
 def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float64]) -> ConeData:
-    """The program with equalities of the agent's vector.
+    """Return the program with equalities of the agent's vector.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ class _Posed:
 def _problem_data(
     objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
 ) -> tuple[dict[str, Any], NDArray[np.intp]]:
-    """Solver data and, for every entry of `variables` in order, its column.
+    """Return the solver data and, for every entry of `variables` in order, its column.
 
     The objective gets the sum of all entries on top, so that no column can be dropped.
     """

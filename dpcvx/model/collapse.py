@@ -150,7 +150,7 @@ class _Builder:
         return Combination(expr.shape, None, (), h)
 
     def _sparse_product(self, expr: Any) -> Combination | None:
-        """A product with a sparse constant, which stays sparse; None for all others."""
+        """Return a product with a sparse constant, which stays sparse; None for all others."""
         known = rule_of(expr)
         if known is None or known[0].product != "matrix":
             return None
@@ -244,7 +244,7 @@ class _Alike:
         self._places: dict[tuple[bytes, ...], int] = {}
 
     def place(self, atom: Atom, new: int) -> int:
-        """The place of an atom with equal arguments; a new one if there is none."""
+        """Return the place of an atom with equal arguments; a new one if there is none."""
         if self._first is None:  # without digests: data of records have millions of entries
             self._first = atom, new
             return new

@@ -42,7 +42,7 @@ class Coupling:
     slack: sp.csr_array
 
     def violation(self, values: Array) -> float:
-        """Largest violation of what was written, whatever the slacks are.
+        """Return the largest violation of what was written, whatever the slacks are.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class Coupling:
         return float(np.max(np.where(relaxed, gap, np.abs(gap)), initial=0.0))
 
     def of(self, layout: Layout) -> sp.csr_array:
-        """Columns of one agent's vector, shape (m, n)."""
+        """Return the columns of one agent's vector, shape (m, n)."""
         return self._picked(self.matrix, layout)
 
     def slacks_of(self, layout: Layout) -> NDArray[np.intp]:
@@ -79,7 +79,7 @@ class Coupling:
 def coupling_of(
     constraints: Sequence[cp.Constraint], slacks: Sequence[cp.Variable] = ()
 ) -> Coupling | None:
-    """Matrices of cvxpy equalities; None if there is no equality.
+    """Return the matrices of cvxpy equalities; None if there is no equality.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
 
 
 def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array, Array]:
-    """Rows ``rows y = c`` without those that follow from the others.
+    """Return the rows ``rows y = c`` without those that follow from the others.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ def curvature(form: NormalForm) -> Curvature | None:
 
 @derived_once
 def record_smoothness(form: NormalForm) -> float | None:
-    """A Lipschitz constant of the gradient's change by the change of one record, or None.
+    """Return a Lipschitz constant of the gradient's change by the change of one record, or None.
 
     Second derivatives of convex losses lie between 0 and their largest, before the change and
     after it, so that these differ by no more; others may have opposite signs.
@@ -136,7 +136,7 @@ def _bent(form: NormalForm) -> list[_Bent]:
 
 @derived_once
 def _wide(form: NormalForm) -> list[_Bent]:
-    """The squares of a form that are not formed."""
+    """Return the squares of a form that are not formed."""
     return [_wide_square(form, term) for term in quadratic(form).wide]
 
 
@@ -176,7 +176,7 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
 
 
 def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
-    """The largest of the negative and of the positive second derivatives in x of each."""
+    """Return the largest of the negative and of the positive second derivatives in x of each."""
     found = []
     for bent in parts:
         if bent.size is None:
@@ -237,7 +237,7 @@ def _peak(form: NormalForm, term: Term) -> float | None:
 
 
 def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
-    """Bound of the spectral norm of u's derivative in x, for all admissible data.
+    """Return a bound of the spectral norm of u's derivative in x, for all admissible data.
 
     With `single`, of the entries that read one record.
     """
@@ -257,7 +257,7 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 
 def _of_record(form: NormalForm, u: Combination) -> float:
-    """Bound of the spectral norm of the rows of u.F that one record has."""
+    """Return a bound of the spectral norm of the rows of u.F that one record has."""
     assert u.F is not None
     squares = np.asarray(csr(u.F).power(2).sum(axis=1)).ravel()
     counts = {form.private[k].shape[0] for j, _ in u.terms for k in form.reach(form.atoms[j])[1]}
@@ -295,7 +295,7 @@ def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None
 
 
 def _below(M: Matrix) -> float:
-    """Bound of the spectral norm without a product: exact for selections."""
+    """Return a bound of the spectral norm without a product: exact for selections."""
     if isinstance(M, Identity):
         return 1.0
     size = np.abs(csr(M))

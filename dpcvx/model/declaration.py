@@ -131,7 +131,7 @@ class Declaration:
         return dict(zip(self.names, self.agents, strict=True))
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
-        """Number of agents that hold each entry, by cvxpy id of the variable."""
+        """Return the number of agents that hold each entry, by cvxpy id of the variable."""
         count: dict[int, NDArray[np.intp]] = {}
         for agent in self.agents:
             for piece in agent.layout.pieces:
@@ -415,7 +415,7 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
 
 
 def show_values(value: Values) -> str:
-    """A number, or the shape of an array."""
+    """Return a number, or the shape of an array."""
     array = np.asarray(value) if not sp.issparse(value) else value
     return f"{array.item()!r}" if array.shape == () else f"an array of shape {array.shape}"
 
@@ -449,7 +449,7 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
 def matching(
     problem: Declaration, data: Mapping[Private | str, T], argument: str = "data"
 ) -> list[tuple[Private, T]]:
-    """The private objects that a mapping by object or name is about.
+    """Return the private objects that a mapping by object or name is about.
 
     Parameters
     ----------

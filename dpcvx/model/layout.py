@@ -76,7 +76,7 @@ class Layout:
         return np.concatenate(found)
 
     def labels(self) -> list[str]:
-        """Readable name of every component, such as ``tie[0]``."""
+        """Return the readable name of every component, such as ``tie[0]``."""
         names: list[str] = []
         for piece in self.pieces:
             if piece.shape == ():

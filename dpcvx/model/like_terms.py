@@ -82,7 +82,7 @@ def _uses(form: NormalForm) -> dict[int, int]:
 
 
 def _multiplied_out(form: NormalForm) -> NormalForm:
-    """A form with ``X @ w`` in place of ``cp.sum(cp.multiply(X, w), axis=1)``."""
+    """Return a form with ``X @ w`` in place of ``cp.sum(cp.multiply(X, w), axis=1)``."""
     uses, atoms = _uses(form), list(form.atoms)
 
     def moved(u: Combination) -> Combination:
@@ -132,7 +132,7 @@ def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom
 
 
 def _beside(form: NormalForm) -> NormalForm:
-    """A form with one product in place of those of columns of the same records.
+    """Return a form with one product in place of those of columns of the same records.
 
     ``X1 @ u + X2 @ v`` is ``[X1, X2] @ [u, v]``.
     """
@@ -168,7 +168,7 @@ def _beside(form: NormalForm) -> NormalForm:
 
 
 def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
-    """An atom as a product of one private matrix and an affine function of x, or None."""
+    """Return an atom as a product of one private matrix and an affine function of x, or None."""
     if atom.rule.product is None:
         return None
     left, right = atom.args
@@ -186,7 +186,7 @@ def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
 
 
 def _one_variable(u: Combination) -> Combination | None:
-    """The entry of x that all entries of a combination are; None for others."""
+    """Return the entry of x that all entries of a combination are; None for others."""
     if u.F is None or has_entries(u.h):
         return None
     F = csr(u.F)
@@ -225,7 +225,7 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
 
 
 def _used(form: NormalForm) -> NormalForm:
-    """A form without the atoms that nothing reads."""
+    """Return a form without the atoms that nothing reads."""
     read, reached = {j for j, _ in form.root.terms}, set[int]()
     for j in range(len(form.atoms) - 1, -1, -1):
         if j in read:
@@ -257,7 +257,7 @@ class _Gathering:
         self._outer = {j for j, _ in form.root.terms} - inner
 
     def form(self) -> NormalForm:
-        """The form with stacked atoms."""
+        """Return the form with stacked atoms."""
         for level in self._levels():
             groups: dict[Hashable, list[_Part]] = {}
             atoms = {
@@ -299,7 +299,7 @@ class _Gathering:
         return bool(u.G) or any(self._private[j] for j, _ in u.terms)
 
     def _moved(self, u: Combination) -> Combination:
-        """A combination of the atoms as they are now."""
+        """Return a combination of the atoms as they are now."""
         if not u.terms:
             return u
         entries: dict[int, list[tuple[Index, Index, Array]]] = {}
@@ -328,7 +328,7 @@ class _Gathering:
         return replace(u, terms=terms)
 
     def _part(self, j: int, atom: Atom) -> _Part | None:
-        """An atom as rows that may be stacked; None if it stays by itself."""
+        """Return an atom as rows that may be stacked; None if it stays by itself."""
         if not any(map(self._holds_data, atom.args)):
             return None
         rule = atom.rule
@@ -411,7 +411,7 @@ def _in_order(where: Index) -> bool:
 
 
 def _rows_of(u: Combination, size: int | None = None) -> _Rows:
-    """Entries as rows; a number is repeated."""
+    """Return the entries as rows; a number is repeated."""
     return _Rows(u, u.h.size if size is None else size, 1)
 
 
@@ -422,7 +422,7 @@ def _read(u: Combination) -> Hashable:
 
 
 def _turned(u: Combination) -> Combination:
-    """The transpose of a matrix; a vector as it is."""
+    """Return the transpose of a matrix; a vector as it is."""
     if len(u.shape) < 2:
         return u
     order = np.arange(u.h.size).reshape(u.shape, order="F").ravel()
@@ -476,7 +476,7 @@ def _apart(parts: Sequence[_Part]) -> bool:
 
 
 def _order(parts: Sequence[_Part]) -> Index:
-    """The place of each row: in the order of the entries that rows read first."""
+    """Return the place of each row: in the order of the entries that rows read first."""
     keys: list[Index] = []
     for part in parts:
         read = next(rows for rows in part.stacked if _sources(rows.u))
@@ -491,7 +491,7 @@ def _order(parts: Sequence[_Part]) -> Index:
 
 
 def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
-    """Combinations with the rows of one upon those of the other, in their places."""
+    """Return the combinations with the rows of one upon those of the other, in their places."""
     count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
     sizes: dict[Hashable, int] = {}

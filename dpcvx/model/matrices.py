@@ -114,7 +114,7 @@ def as_array(M: Any) -> Array:
 
 
 def compact(M: Any) -> Matrix:
-    """A matrix as array or CSR, whichever multiplies faster; an identity stays one."""
+    """Return a matrix as array or CSR, whichever multiplies faster; an identity stays one."""
     if isinstance(M, Identity):
         return M
     if not sp.issparse(M):
@@ -141,7 +141,7 @@ def without_zeros(M: Any) -> sp.csr_array:
 
 
 def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
-    """Entries of a matrix whose rows are multiplied by numbers, in their order.
+    """Return the entries of a matrix whose rows are multiplied by numbers, in their order.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def has_entries(h: Array) -> bool:
 
 
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
-    """Diagonal matrix; a single value is repeated `size` times."""
+    """Return the diagonal matrix; a single value is repeated `size` times."""
     return sp.csr_array(sp.diags_array(np.broadcast_to(values, size or values.size)))
 
 
@@ -271,12 +271,12 @@ def round_down(lowest: float, highest: float) -> float:
 
 
 def spectral_norm(H: sp.csr_array) -> float:
-    """The largest absolute eigenvalue; of large blocks an upper bound."""
+    """Return the largest absolute eigenvalue; of large blocks an upper bound."""
     return float(np.abs(eigenvalues(H, gershgorin)).max(initial=0.0))
 
 
 def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
-    """Bound of the spectral norm of a matrix, attained for all but large ones.
+    """Return a bound of the spectral norm of a matrix, attained for all but large ones.
 
     F'F is not formed for large ones: its norm is at most the largest row sum of |F|'|F|, which two
     products with vectors give.
@@ -381,13 +381,13 @@ def lowest(H: sp.csr_array) -> Array:
 
 
 def least_by_rows(H: sp.csr_array) -> Array:
-    """The diagonal of a matrix below H: what is positive semidefinite is the difference."""
+    """Return the diagonal of a matrix below H: what is positive semidefinite is the difference."""
     diagonal = H.diagonal()
     return diagonal + np.abs(diagonal) - np.abs(H).sum(axis=1)
 
 
 def gershgorin(H: sp.csr_array) -> Array:
-    """An upper bound of the norm at any size."""
+    """Return an upper bound of the norm at any size."""
     return np.abs(H).sum(axis=1).max(keepdims=True)
 
 

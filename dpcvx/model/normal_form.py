@@ -163,7 +163,7 @@ class Clip:
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
     def scaled(self, lengths: Array, rows: Array) -> Array:
-        """Cotangents of single rows, scaled down as far as needed.
+        """Return the cotangents of single rows, scaled down as far as needed.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Clip:
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
 
     def share(self, lengths: Array, steep: Array) -> Array:
-        """The bound over what each record contributes: above 1 where it stays as it is.
+        """Return the bound over what each record contributes: above 1 where it stays as it is.
 
         Parameters
         ----------
@@ -272,14 +272,14 @@ class NormalForm:
         return Evaluator(self, data, clips, limited=limited)
 
     def at_zero(self) -> Evaluator:
-        """The public function f(.; 0)."""
+        """Return the public function f(.; 0)."""
         return derived_once(NormalForm._at_zero)(self)
 
     def _at_zero(self) -> Evaluator:
         return self.bind([zeros(spec.size) for spec in self.private])
 
     def at_labels(self, sign: float) -> Evaluator | None:
-        """The public function of records that fill their bounds alike; None with other data.
+        """Return the public function of records that fill their bounds alike; None with other data.
 
         Data that are multiplied with matrices, as features are, are zero: they are large, and do
         not matter at an initial point of 0.
@@ -343,7 +343,7 @@ class NormalForm:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def digest(self) -> bytes:
-        """A hash that tells objectives apart, whatever their data."""
+        """Return a hash that tells objectives apart, whatever their data."""
         found = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
         for atom in self.atoms:
             found.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
@@ -371,7 +371,7 @@ class NormalForm:
 
 
 def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], T]:
-    """A function of a form alone, evaluated once for all forms that differ in names only."""
+    """Return a function of a form alone, evaluated once for all forms that differ in names only."""
 
     @functools.wraps(function)
     def found(form: NormalForm) -> T:
@@ -444,7 +444,7 @@ class Evaluator(BehindTheDoor):
         return out, [None if g is None else folded(g) for g in cotangents]
 
     def inserted(self) -> NormalForm:
-        """The objective of one agent with the data as constants: as private as these."""
+        """Return the objective of one agent with the data as constants: as private as these."""
         if self._lead:
             raise package_fault(
                 "Data of several agents cannot stand in one objective as constants."
@@ -457,7 +457,7 @@ class Evaluator(BehindTheDoor):
         return NormalForm(self._form.n, (), tuple(atoms), root)
 
     def value(self, x: Array) -> Any:
-        """Values f(x; d).
+        """Return the values f(x; d).
 
         Parameters
         ----------
@@ -633,7 +633,7 @@ class AtomStep(BehindTheDoor):
     def of(
         cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit
     ) -> AtomStep:
-        """An atom with data."""
+        """Return the step of an atom with data."""
         rule = atom.rule.fitted(atom.data, [u.shape for u in atom.args], atom.shape)
         pairs = zip(atom.args, rule.layouts, strict=True)
         return cls(j, rule, [Argument.of(u, data, limit, layout) for u, layout in pairs])
@@ -828,7 +828,7 @@ class Argument(BehindTheDoor):
 
 
 def digest_of(u: Combination) -> bytes:
-    """A digest that equal combinations share."""
+    """Return a digest that equal combinations share."""
     digest = hashlib.sha256(repr((u.shape, [k for k, _ in u.G], [j for j, _ in u.terms])).encode())
     matrices = [M for M in (u.F, *(G for _, G in u.G), *(M for _, M in u.terms)) if M is not None]
     for M in matrices:

@@ -362,7 +362,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
 
 def _limits(bounds: object, label: str) -> tuple[float, float] | None:
-    """The declared bounds as two numbers."""
+    """Return the declared bounds as two numbers."""
     if bounds is None:
         return None
     pair = real_array(bounds)
@@ -408,7 +408,7 @@ def source_of(
     name: str | None = None,
     asked: str = "plan.run(data={private: array})",
 ) -> Sealed:
-    """A function that fetches the private values; nothing is read yet.
+    """Return a function that fetches the private values; nothing is read yet.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ def source_of(
 
 
 def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed]:
-    """A mapping of private objects or their names to data, with the data sealed.
+    """Return a mapping of private objects or their names to data, with the data sealed.
 
     Called first thing, so that no frame of the package holds the data themselves.
 

@@ -93,7 +93,7 @@ class PrivateConstraint:
         return self.slopes[chosen], self.offsets[rows].toarray().ravel()
 
     def entries(self, rows: Index) -> Index:
-        """The entries of the data that occur in some rows."""
+        """Return the entries of the data that occur in some rows."""
         D = self.offsets.shape[1]
         met = abs(self.offsets[rows]).sum(axis=0) > 0
         slope, _ = self.moved(rows)
@@ -170,7 +170,7 @@ def private_constraint(
 
 
 def _stand_in(private: Private) -> cp.Parameter:
-    """A public parameter of the same kind, as far as convexity rules look at it."""
+    """Return a public parameter of the same kind, as far as convexity rules look at it."""
     kept = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
     symmetric = private.spec.symmetric
     return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **kept)
@@ -223,7 +223,7 @@ def _parts(
 
 
 def equality(what: str, name: str) -> PrivacyError:
-    """The refusal of an equality with private data."""
+    """Return the refusal of an equality with private data."""
     return PrivacyError(
         f"{what} is an equality with private '{name}'. What is decided from noisy data cannot meet "
         "it exactly for the true data. Write constraints='released' in problem.plan(...), so that "
@@ -303,14 +303,14 @@ class Tightened:
         return self.missable.stop + len(self._bending_cones())
 
     def at(self, d: Array) -> ConeData:
-        """The program for data as they left."""
+        """Return the program for data as they left."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
             b[self.constraint.parts[number].first] -= margin
         return self._assembled(A, b)
 
     def directions(self) -> ConeData | None:
-        """A program whose recession directions are those of every released data.
+        """Return a program whose recession directions are those of every released data.
 
         None where private data multiply variables: what is unbounded depends on the data then.
         """
@@ -382,7 +382,7 @@ class Tightened:
 
 
 def _columns(first: int, count: int, width: int) -> sp.csr_array:
-    """The matrix that picks some columns."""
+    """Return the matrix that picks some columns."""
     entries = np.ones(count), (np.arange(count), first + np.arange(count))
     return sp.csr_array(entries, shape=(count, width))
 

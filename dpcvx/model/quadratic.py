@@ -56,12 +56,12 @@ class Bilinear:
 
 
 def terms(form: NormalForm) -> list[Term]:
-    """Atoms of the root with their weights."""
+    """Return the atoms of the root with their weights."""
     return [Term(form.atoms[j], np.ravel(as_array(M))) for j, M in form.root.terms]
 
 
 def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
-    """The term as a bilinear form of affine arguments with a data-free matrix, or None."""
+    """Return the term as a bilinear form of affine arguments with a data-free matrix, or None."""
     atom = term.atom
     if not atom.rule.is_bilinear(atom.data):  # before arguments are expanded
         return None
@@ -102,7 +102,7 @@ class Quadratic:
 
 @derived_once
 def quadratic(form: NormalForm) -> Quadratic:
-    """The terms in x, sorted."""
+    """Return the terms in x, sorted."""
     shape = (form.n, form.n)
     H, least = sp.csr_array(shape), np.zeros(form.n)
     wide: list[Term] = []
@@ -186,7 +186,7 @@ def _differences(gradient: Callable[[Array], Array], x: Array, steps: Array) -> 
 
 
 def curved(form: NormalForm) -> list[int]:
-    """Terms of the root whose second derivatives in x depend on private data, or may."""
+    """Return the terms of the root whose second derivatives in x depend on private data, or may."""
     return [
         k
         for k, term in enumerate(terms(form))
@@ -214,7 +214,7 @@ def is_quadratic_given_data(form: NormalForm) -> bool:
 
 
 def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
-    """The second derivatives that data add to those of the objective at zero data, (n, n).
+    """Return the second derivatives that data add to those of the objective at zero data, (n, n).
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def affine_view(form: NormalForm, combination: Combination) -> Combination | Non
 
 
 def _expand(form: NormalForm, atom: Atom) -> Combination | None:
-    """A product with one constant side as an affine combination."""
+    """Return a product with one constant side as an affine combination."""
     if atom.rule.product != "matrix" or not any(a.constant for a in atom.args):
         return None
     left, right = (affine_view(form, a) for a in atom.args)

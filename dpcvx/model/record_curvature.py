@@ -79,7 +79,7 @@ class RecordCurvature(BehindTheDoor):
         return int(np.count_nonzero(self._sizes > limit))
 
     def cut(self, limit: float) -> tuple[float, float]:
-        """Sums over the records, each scaled down to a trace of at most the limit.
+        """Return the sums over the records, each scaled down to a trace of at most the limit.
 
         If two such sums differ in one record, each result differs by at most the limit: traces lie
         between 0 and the limit, and eigenvalues of a sum move by no more than the norm of the

@@ -129,7 +129,7 @@ class RecordRows:
         return csr(moving[0][0])
 
     def entries(self, rows: Index, size: int) -> Index:
-        """Positions of the rows' entries in an array that lies column by column.
+        """Return the positions of the rows' entries in an array that lies column by column.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ def _has_rows(spec: PrivateSpec, count: int) -> bool:
 
 
 def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
-    """Arguments of an atom, and whether they are cut into rows.
+    """Return the arguments of an atom, and whether they are cut into rows.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
 
 
 def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
-    """Atoms that an atom reads, and how; None if it does not read row by row."""
+    """Return the atoms that an atom reads, and how; None if it does not read row by row."""
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None
     found: list[tuple[int, Mode]] = []

@@ -88,7 +88,7 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
 
 
 def _unscaled(atom: Atom, make: Make) -> Combination | None:
-    """A product whose factors are not multiplied by one number each."""
+    """Return a product whose factors are not multiplied by one number each."""
     factor, args = 1.0, list(atom.args)
     for k, u in enumerate(args):
         number = _factor(u)
@@ -129,7 +129,7 @@ def _factor(u: Combination) -> float:
 
 
 def _entries(atom: Atom, make: Make) -> Combination | None:
-    """A product entry by entry with the data first."""
+    """Return a product entry by entry with the data first."""
     first, other = atom.args
     if is_data(other) and not is_data(first):
         return make(atom.rule, atom.data, (other, first), atom.shape)
@@ -137,7 +137,7 @@ def _entries(atom: Atom, make: Make) -> Combination | None:
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """A product of matrices without what scales rows, and without public columns."""
+    """Return a product of matrices without what scales rows, and without public columns."""
     left, right = atom.args
     inner = right.shape[0]
     rows = left.h.size // inner
@@ -196,7 +196,7 @@ def _column(u: Combination, rows: int, columns: int) -> Combination | None:
 def _diagonal(
     left: Combination, right: Combination, rows: int
 ) -> tuple[Rule, Combination, None] | None:
-    """The diagonal of a private matrix without other entries."""
+    """Return the diagonal of a private matrix without other entries."""
     if not is_data(left) or rows < 2 or left.shape != (rows, rows):
         return None
     if any(isinstance(G, Identity) for _, G in left.G):
@@ -213,7 +213,7 @@ def _diagonal(
 
 
 def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
-    """The product of private columns and variables, and what is affine next to it."""
+    """Return the product of private columns and variables, and what is affine next to it."""
     left, right = atom.args
     if right.F is None or right.G or right.terms:
         return None
@@ -263,7 +263,7 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
 
 
 def _few(atom: Atom, make: Make) -> Combination | None:
-    """A reduction of one or two entries, entry by entry."""
+    """Return a reduction of one or two entries, entry by entry."""
     (u,), size = atom.args, int(np.prod(atom.shape))
     count = u.h.size // size if size else 0
     axis = atom.data[-2]

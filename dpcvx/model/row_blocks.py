@@ -40,7 +40,7 @@ _FEWEST_ROWS, _LONGEST = 4096, _BLOCK // 16
 def bound_objective(
     form: NormalForm, data: Sequence[Data | SparseMatrices], clips: Sequence[Clip], *, limited: bool
 ) -> Evaluator:
-    """An objective with its data, whose gradients read many dense records block by block.
+    """Return an objective with its data, whose gradients read many dense records block by block.
 
     Blocks are the same on every machine, and added up in their order. Objectives that are no sums
     over records, sparse data and few records are read as a whole.
@@ -100,7 +100,7 @@ def _is_wide(u: Combination, count: int) -> bool:
 
 
 def _by_row(rows: RecordRows) -> dict[int, Mode]:
-    """Atoms that are evaluated block by block."""
+    """Return the atoms that are evaluated block by block."""
     return {j: mode for j, mode in sorted(rows.modes.items()) if mode != "whole"}
 
 
@@ -171,7 +171,7 @@ class _Block:
 
 
 def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Limit) -> Order:
-    """The order of evaluation that reads rows block by block."""
+    """Return the order of evaluation that reads rows block by block."""
     form, modes = rows.form, _by_row(rows)
     rest = [step for step in whole.steps if step.j not in modes]
     # What all rows meet, such as w in X @ w, is computed once, as the value of a further atom.
@@ -195,7 +195,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
 
 
 def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
-    """Cotangents of the block's atoms, before others are known."""
+    """Return the cotangents of the block's atoms, before others are known."""
     found: list[tuple[int, Array | None]] = []
     for j, mode in _by_row(block.rows).items():
         g = whole.weights[j]
@@ -210,7 +210,7 @@ def _steps(
     clips: Sequence[Clip],
     limit: Limit,
 ) -> list[AtomStep]:
-    """The atoms that are evaluated block by block, with their rows of the block."""
+    """Return the atoms that are evaluated block by block, with their rows of the block."""
     count, steps = block.own.stop - block.own.start, dict[int, AtomStep]()
     for j, mode in _by_row(block.rows).items():
         atom = block.rows.form.atoms[j]

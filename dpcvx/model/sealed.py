@@ -114,7 +114,7 @@ def read_only(data: Data) -> Data:
 
 
 def sparse_parts(data: sp.csr_array) -> tuple[NDArray[Any], ...]:
-    """The arrays that a sparse matrix consists of."""
+    """Return the arrays that a sparse matrix consists of."""
     return data.data, data.indices, data.indptr
 
 
@@ -203,7 +203,7 @@ def mark(source: Sealed, key: bytes) -> bytes:
 
 
 def marked(source: Sealed) -> bytes:
-    """The digest of the values as they were last read; see `mark`."""
+    """Return the digest of the values as they were last read; see `mark`."""
     return source._mark
 
 
@@ -273,7 +273,7 @@ def _referred(held: object) -> Callable[[], object] | None:
 
 
 def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
-    """The values of a source, or themselves, flat and as they were declared, and whose rows.
+    """Return the values of a source, or themselves, flat and as they were declared, and whose rows.
 
     Identifiers are None where the declaration needs none.
     """
@@ -391,7 +391,7 @@ def real_data(values: object) -> Data | None:
 
 
 def real_array(values: object) -> NDArray[np.float64] | None:
-    """A float copy of array-like values, or None if they are not real numbers."""
+    """Return a float copy of array-like values, or None if they are not real numbers."""
     try:
         raw = np.asanyarray(values)
         if np.ma.is_masked(raw):

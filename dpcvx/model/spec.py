@@ -52,7 +52,7 @@ class PrivateSpec:
         return n * (n + 1) // 2 if self.symmetric else math.prod(self.shape)
 
     def unfolded(self) -> sp.csr_array | Identity:
-        """The matrix that makes the data, column by column, of the entries that are kept.
+        """Return the matrix that makes the data, column by column, of the entries that are kept.
 
         A symmetric matrix is stored as its upper triangle, in units that make the adjacency's norm
         of the whole difference that of the stored entries.
@@ -75,7 +75,7 @@ class PrivateSpec:
         return replaced and self.sign is not None
 
     def row_reach(self, p: int) -> float:
-        """Largest lp norm of a row's change.
+        """Return the largest lp norm of a row's change.
 
         The positive and the negative part of a difference of two rows of one sign have no entry in
         common, and neither is longer than a row. It is largest if each has half of the entries.
@@ -88,7 +88,7 @@ class PrivateSpec:
         return adjacency.max_norm * float(np.linalg.norm(parts, p))
 
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The entries that are kept, column by column, in the declared shape."""
+        """Return the entries that are kept, column by column, in the declared shape."""
         return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
 
     def kept(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -283,7 +283,7 @@ class PrivateSpec:
 
 
 def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The closest array whose rows, or which as a vector, are nonnegative and sum to 1."""
+    """Return the closest array whose rows, or which as a vector, are nonnegative and sum to 1."""
     rows = np.atleast_2d(array)
     falling = -np.sort(-rows, axis=1)
     level = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
@@ -334,7 +334,7 @@ class Asserted:
         check_fields(self, "dp.Asserted", PrivacyError, l2=POSITIVE, l1=optional(POSITIVE))
 
     def bound(self, p: int, scale: NDArray[np.float64]) -> float:
-        """Bound of the weighted change in lp."""
+        """Return a bound of the weighted change in lp."""
         peak = float(scale.max())
         l1 = math.sqrt(scale.size) * self.l2 if self.l1 is None else self.l1
         return peak * (self.l2 if p == 2 else l1)

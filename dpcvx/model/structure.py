@@ -32,7 +32,7 @@ class Opaque(Exception):
 
 
 def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
-    """A digest that things share if they are made of equal parts.
+    """Return a digest that things share if they are made of equal parts.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class _Walk:
         return _hashed(_kind(node), shape, *map(self.digest, (list(node.args), list(held))))
 
     def _shape(self, shape: tuple[int, ...]) -> bytes:
-        """The digest of a shape; most nodes have one of a few."""
+        """Return the digest of a shape; most nodes have one of a few."""
         if shape not in self._shapes:
             self._shapes[shape] = self.digest(shape)
         return self._shapes[shape]

@@ -47,13 +47,13 @@ class View:
         self.shape, self._reversed = shape, shape[::-1]
 
     def __call__(self, v: Array) -> Array:
-        """The array of shape (..., *shape) whose entries lie column by column in v."""
+        """Return the array of shape (..., *shape) whose entries lie column by column in v."""
         if v.ndim == 1:
             return v.reshape(self._reversed).T
         return _reversed(v.reshape(*v.shape[:-1], *self._reversed), len(self.shape))
 
     def flat(self, a: Array) -> Array:
-        """The entries of an array of shape (..., *shape), column by column."""
+        """Return the entries of an array of shape (..., *shape), column by column."""
         axes = len(self.shape)
         if a.ndim == axes:
             return a.T.reshape(-1)
@@ -61,7 +61,7 @@ class View:
 
 
 def _reversed(a: Array, axes: int) -> Array:
-    """The array with its last axes in reverse order."""
+    """Return the array with its last axes in reverse order."""
     if axes == 2:
         return a.swapaxes(-1, -2)
     lead = a.ndim - axes
@@ -69,7 +69,7 @@ def _reversed(a: Array, axes: int) -> Array:
 
 
 def flat(v: Array) -> Array:
-    """The layout of rules that take flat arrays: the array itself."""
+    """Return the layout of rules that take flat arrays: the array itself."""
     return v
 
 
@@ -202,7 +202,7 @@ class SparseMatrices(BehindTheDoor):
         return self._sparse.size, *self._shape
 
     def swapaxes(self, first: int, second: int) -> SparseMatrices:
-        """The transposes of all matrices: the last two axes change places."""
+        """Return the transposes of all matrices: the last two axes change places."""
         if {first, second} != {-1, -2}:
             raise package_fault("Only the last two axes of sparse matrices change places.")
         dense = self._dense.swapaxes(-1, -2)

@@ -111,7 +111,7 @@ class AgentPlan:
         return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
 
     def account(self) -> Account:
-        """A fresh one, with the agent's budget."""
+        """Return a fresh account with the agent's budget."""
         budget = None
         if self.price is not None and self.budget is not None:
             budget = Budget(self.budget, self.price.delta, self.loss)

@@ -151,7 +151,7 @@ def _entries(count: int, which: str) -> str:
 
 
 def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """The agent's noise, and the sensitivity that it is calibrated to."""
+    """Return the agent's noise, and the sensitivity that it is calibrated to."""
     entry = entries.get(agent.name)
     if agent.sensitivity is None or entry is None:
         return "no private data"
@@ -174,7 +174,7 @@ def own_rows(problem: Declaration) -> list[str]:
 
 
 def _delta_rows(plan: Terms) -> list[str]:
-    """A remark where delta is not small beside one over the number of an agent's records."""
+    """Return a remark where delta is not small beside one over the number of an agent's records."""
     records = [
         (spec.shape[0], spec.name)
         for agent in plan.agents
@@ -220,7 +220,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """The bound of each private object, and the sensitivity of what is released of them."""
+    """Return a bound of each private object, and the sensitivity of what is released of them."""
     if agent.sensitivity is None:
         return "no private data"
     entry = entries[agent.name]
@@ -273,7 +273,7 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
 
 
 def row(label: str, text: str) -> str:
-    """A labeled paragraph; lines below the first are indented."""
+    """Return a labeled paragraph; lines below the first are indented."""
     return paragraph(f"{label:<{LABEL}}", text, WIDTH)
 
 
@@ -375,7 +375,7 @@ def _one_bounded_by(found: Sensitivity, k: int) -> str:
 
 
 def figures(sensitivity: Sensitivity) -> str:
-    """The bounds for each private object, in words."""
+    """Return the bounds for each private object, in words."""
     if sensitivity.asserted is not None:
         return f"claimed: {sensitivity.asserted}"
     lines = []

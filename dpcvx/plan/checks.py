@@ -135,7 +135,7 @@ def _adds_noise(mechanism: Mechanisms) -> bool:
 
 
 def _number(value: object) -> str:
-    """A number as a user writes it, a mapping as the sign of one."""
+    """Return a number as a user writes it, a mapping as the sign of one."""
     return "{...}" if isinstance(value, Mapping) else show(value)
 
 
@@ -198,7 +198,7 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
 
 
 def _coupled_methods(problem: Declaration) -> str:
-    """The methods that take the coupling of a problem, and what they take besides."""
+    """Return the methods that take the coupling of a problem, and what they take besides."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
     found = ["dp.OneShot(), where data enter by linear terms or leave once"]

@@ -244,7 +244,7 @@ def with_derived(
 
 
 def begun_with(plan: P, numbers: Array) -> P | None:
-    """The plan with numbers that were written down before, or None if they are not its own.
+    """Return the plan with numbers that were written down before, or None if they are not its own.
 
     Parameters
     ----------

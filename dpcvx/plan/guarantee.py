@@ -323,12 +323,12 @@ def _one_of(kinds: Sequence[Change]) -> str:
 
 
 def no_guarantee(reason: str) -> Guarantee:
-    """The statement that there is none."""
+    """Return the statement that there is none."""
     return Guarantee(
         "none", math.inf, 0.0, math.inf, reason, "none", OBSERVER, "none", (), (), (), None
     )
 
 
 def _row(label: str, text: str) -> str:
-    """A labeled paragraph, or a point of a list; lines below the first are indented."""
+    """Return a labeled paragraph, or a point of a list; lines below the first are indented."""
     return paragraph(f"{label:<{_LABEL}}", text, _WIDTH)

@@ -120,7 +120,7 @@ def constants(
 def priced(
     agents: Sequence[AgentPlan], last: LastIterate, delta: float
 ) -> tuple[tuple[AgentPlan, ...], Amplification]:
-    """The agents with what a run costs them, and how that came about."""
+    """Return the agents with what a run costs them, and how that came about."""
     multiplier = next(agent.noise.multiplier for agent in agents if agent.noise is not None)
     stated = last.stated(multiplier, delta)
     losses = stated.losses
@@ -181,7 +181,7 @@ def guaranteed(
 def run_entries(
     agents: Sequence[AgentPlan], last: LastIterate, rounds: int, asserted: bool
 ) -> dict[str, Entry]:
-    """The one ledger entry of a run, by agent that loses something."""
+    """Return the one ledger entry of a run, by agent that loses something."""
     size = max(agent.program.n for agent in agents if agent.program.form.private)
     found = {}
     for agent in agents:

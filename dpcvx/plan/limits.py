@@ -80,7 +80,7 @@ def first_limit(problem: Declaration) -> str | None:
 
 
 def _first_equality(problem: Declaration) -> PrivacyError | None:
-    """The refusal of the first equality with private data; None if there is none."""
+    """Return the refusal of the first equality with private data; None if there is none."""
     for name, agent in problem.named.items():
         for position, constraint in agent.limits:
             if isinstance(constraint, (Equality, Zero)):
@@ -244,7 +244,7 @@ def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
 
 
 def margin_rows(program: Program) -> list[str]:
-    """The margins of every constraint, in words."""
+    """Return the margins of every constraint, in words."""
     rows = [_margins(kept) for kept in program.kept[:_LISTED]]
     more = len(program.kept) - len(rows)
     return [*rows, f"... and {more} more"] if more else rows
@@ -318,7 +318,7 @@ class Spread:
     rounding: float
 
     def components(self, entries: Index) -> Index:
-        """The components of Y that move some entries of the data."""
+        """Return the components of Y that move some entries of the data."""
         return np.flatnonzero(np.diff(sp.csc_array(self.matrix[entries]).indptr) > 0)
 
     def only(self, components: Index) -> sp.csr_array:
@@ -331,7 +331,7 @@ class Spread:
 
 
 def spread_of(publication: Publication, noise: Calibrated) -> Spread:
-    """The noise of a release of the data themselves.
+    """Return the noise of a release of the data themselves.
 
     Parameters
     ----------

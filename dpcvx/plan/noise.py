@@ -232,7 +232,7 @@ def budgeted(agents: Agents, requested: Noises) -> Agents:
 
 
 def _budget(agent: str, asked: Declared | None, price: Price) -> float:
-    """The epsilon that an agent's ledger may hold after the plan."""
+    """Return the epsilon that an agent's ledger may hold after the plan."""
     if asked is None or asked.epsilon is None:
         return price.epsilon
     fixed = asked.mechanism.per_step() is not None

@@ -162,7 +162,7 @@ def asked_of(
 def by_name(
     problem: Declaration, argument: str, given: T | Mapping[Agent | str, T]
 ) -> T | Mapping[str, T]:
-    """A mapping with names of agents in place of agents.
+    """Return a mapping with names of agents in place of agents.
 
     Parameters
     ----------

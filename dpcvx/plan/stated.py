@@ -75,7 +75,7 @@ OWN_GROUPED = (
 def make_guarantee(
     agents: Sequence[AgentPlan], *, releases: int, once: bool, groups: Sequence[tuple[str, ...]]
 ) -> Guarantee:
-    """The guarantee of a plan with noise.
+    """Return the guarantee of a plan with noise.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class Terms:
 
     @frameless
     def guarantee_for(self, *, seeded: bool, counted: bool = False) -> Guarantee:
-        """The guarantee of a run.
+        """Return the guarantee of a run.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Terms:
 
     @frameless
     def releases(self, rounds: int) -> int:
-        """Number of releases of an agent in so many rounds."""
+        """Return the number of releases of an agent in so many rounds."""
         check_argument("", "rounds", rounds, count(0))
         return releases_of(self.algorithm, self.release, int(rounds), self.program)
 
@@ -189,5 +189,5 @@ def require_plan(value: object, caller: str) -> None:
 def releases_of(
     algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
 ) -> int:
-    """Number of releases of an agent in so many rounds, at most."""
+    """Return the number of releases of an agent in so many rounds, at most."""
     return 1 if release == "once" else algorithm.releases(rounds, program)

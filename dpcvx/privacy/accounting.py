@@ -101,7 +101,7 @@ class Composition:
         return Composition(times * self.mu2, laplace, self.exposed, times * self.stated)
 
     def joined(self, other: Composition) -> Composition:
-        """The releases of both."""
+        """Return the releases of both."""
         joined = replace(
             self,
             mu2=self.mu2 + other.mu2,
@@ -137,7 +137,7 @@ class Composition:
         return self.mu2 + float(counts @ laplace_mu(losses) ** 2)
 
     def price(self, delta: float) -> Price:
-        """The smallest epsilon this package can prove at `delta`.
+        """Return the smallest epsilon this package can prove at `delta`.
 
         The releases are those of a plan, whose multipliers do not depend on what it released; see
         `adaptive` for runs that are planned one after the other.
@@ -184,7 +184,7 @@ class Composition:
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _with_losses(self, delta: float) -> Price:
-        """The price by the losses' distribution, or by a bound of it."""
+        """Return the price by the losses' distribution, or by a bound of it."""
         many = sum(count for _, count in self.laplace) > _MANY or len(self.laplace) > _DIFFERENT
         if many or self._width > _WIDEST:
             epsilon = gaussian_epsilon(math.sqrt(self.mu2_bound), delta)

@@ -258,7 +258,7 @@ class Account:
         return low
 
     def continued(self, fresh: Account) -> Account:
-        """An account that goes on from here under a new budget; this one stays as it is.
+        """Return an account that goes on from here under a new budget; this one stays as it is.
 
         Parameters
         ----------
@@ -335,7 +335,7 @@ class Account:
         starting: bool = False,
         rounds: tuple[int, int] | None = None,
     ) -> BudgetError:
-        """The error for `count` further releases that the budget does not cover.
+        """Return the error for `count` further releases that the budget does not cover.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ class Account:
         return whole if math.isfinite(whole) else None
 
     def _left(self, calibrated: Calibrated, rounds: int) -> str:
-        """Arguments of a plan with this noise for so many rounds."""
+        """Return the arguments of a plan with this noise for so many rounds."""
         assert self.budget is not None
         noise = calibrated.as_written
         if not noise:

@@ -118,7 +118,7 @@ def covers(
 
 
 def _left(total: Composition, delta: float) -> float:
-    """The delta that stated pairs leave; rounding of their sum is forgiven."""
+    """Return the delta that stated pairs leave; rounding of their sum is forgiven."""
     left = delta - math.fsum(d for _, d in total.stated)
     return 0.0 if abs(left) <= 1e-12 * delta else left
 

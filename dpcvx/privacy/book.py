@@ -77,7 +77,7 @@ class Accounts(Mapping[str, Account]):
 
     @frameless
     def get(self, key: str, default: Any = None) -> Any:
-        """The account of an agent, or `default` if the ledger has none.
+        """Return the account of an agent, or `default` if the ledger has none.
 
         Raises
         ------

@@ -77,7 +77,7 @@ class _Span:
     steps: int = 0
 
     def place(self, i: int) -> tuple[int, int]:
-        """Round and step of entry i."""
+        """Return the round and step of entry i."""
         if self.steps == 0:
             return self.first.round, self.first.step + i
         rounds, step = divmod(self.first.step - 1 + i, self.steps)

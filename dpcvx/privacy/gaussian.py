@@ -33,7 +33,7 @@ _STEP = 1e-14
 
 
 def log_delta(epsilon: float, mu: ArrayLike) -> Array:
-    """Upper bound of the logarithm of the delta that goes with an epsilon.
+    """Return an upper bound of the logarithm of the delta that goes with an epsilon.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def log_delta(epsilon: float, mu: ArrayLike) -> Array:
 
 
 def gaussian_delta(epsilon: float, mu: ArrayLike) -> Array:
-    """Upper bound of the delta that goes with an epsilon; see `log_delta`."""
+    """Return an upper bound of the delta that goes with an epsilon; see `log_delta`."""
     return np.exp(log_delta(epsilon, mu)) * (1 + _UNIT)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon that goes with a delta, within 1e-11, and never below it.
+    """Return the smallest epsilon that goes with a delta, within 1e-11, and never below it.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def laplace_mu(epsilon: ArrayLike) -> Array:
-    r"""The smallest mu of a Gaussian mechanism that hides no more than Laplace noise.
+    r"""Return the smallest mu of a Gaussian mechanism that hides no more than Laplace noise.
 
     For a release of pure epsilon, :math:`\mu = 2 \Phi^{-1}(1 - e^{-\epsilon / 2} / 2)`. With F the
     distribution function of a Laplace variable of scale one, a test of level :math:`1 - F(s)` of
@@ -148,11 +148,11 @@ def _mills(s: Array) -> Array:
 
 
 def _slope(s: Array) -> Array:
-    """Minus the derivative of the Mills ratio, 1 - s R(s), for s >= 0."""
+    """Return minus the derivative of the Mills ratio, 1 - s R(s), for s >= 0."""
     # The second is a bound for all s, and exact where the first loses its digits.
     return np.minimum(np.maximum(1 - s * _mills(s), 0.0) + 4e-16, 1 / (1 + s**2))
 
 
 def _third(s: Array) -> Array:
-    """Minus the third derivative of the Mills ratio, for s >= 0."""
+    """Return minus the third derivative of the Mills ratio, for s >= 0."""
     return (2 + s**2) - (s**3 + 3 * s) * _mills(s)

@@ -140,7 +140,7 @@ class LastIterate:
             )
 
     def loss(self, multiplier: float) -> Profile | Mixture | Sampled:
-        """The loss of the users with noise of a multiplier of `level`."""
+        """Return the loss of the users with noise of a multiplier of `level`."""
         sigma, users = multiplier * self.level, len(self.users)
         block, change = self.block, self.sensitivity
         if self.order == "permutation":
@@ -152,11 +152,11 @@ class LastIterate:
         return profile(block, change, sigma, users=users, iterations=self.rounds)
 
     def price(self, multiplier: float, delta: float) -> Price:
-        """Epsilon of the user who loses most."""
+        """Return the epsilon of the user who loses most."""
         return self.loss(multiplier).price(delta)
 
     def multiplier(self, epsilon: float, delta: float) -> float:
-        """The smallest multiplier that keeps every user within a budget."""
+        """Return the smallest multiplier that keeps every user within a budget."""
         high = 1.0
         while self.price(high, delta).epsilon > epsilon:
             high *= 4
@@ -247,12 +247,12 @@ class Profile:
         return int(np.argmax(self.rho))
 
     def price(self, delta: float, user: int | None = None) -> Price:
-        """Smallest provable epsilon for a user, by default the one who loses most."""
+        """Return the smallest provable epsilon for a user, by default the one who loses most."""
         i = self.worst if user is None else user
         return _gaussian_price(float(self.rho[i]), delta, amplified=self.rho[i] < self.local[i])
 
     def epsilons(self, delta: float) -> Array:
-        """Epsilon by position."""
+        """Return the epsilon by position."""
         values, where = np.unique(self.rho, return_inverse=True)
         return np.array([_gaussian_price(float(rho), delta).epsilon for rho in values])[where]
 
@@ -260,7 +260,7 @@ class Profile:
 def profile(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Profile:
-    """Bounds by position for users who take turns, ``0, 1, ..., users - 1, 0, 1, ...``.
+    """Return the bounds by position for users who take turns, ``0, 1, ..., users - 1, 0, 1, ...``.
 
     Parameters
     ----------
@@ -310,13 +310,13 @@ class Mixture:
     how: str
 
     def delta(self, epsilon: float) -> float:
-        """The delta that goes with an epsilon: the mean of the Gaussian profiles."""
+        """Return the delta that goes with an epsilon: the mean of the Gaussian profiles."""
         some = self.rho > 0
         deltas = gaussian_delta(epsilon, np.sqrt(2 * self.rho[some]))
         return min(1.0, float(self.weight[some] @ deltas) * UP)
 
     def price(self, delta: float) -> Price:
-        """Smallest provable epsilon at `delta`."""
+        """Return the smallest provable epsilon at `delta`."""
         check_delta(delta)
         name = f"mean of Gaussian profiles ({self.how})"
         worst = _gaussian_price(float(self.rho.max()), delta)
@@ -374,7 +374,7 @@ class Sampled:
     users: int
 
     def renyi(self, alphas: Sequence[float]) -> Array:
-        """Bounds of the Renyi divergence at some orders. Quadratic in the iterations."""
+        """Return bounds of the Renyi divergence at some orders. Quadratic in the iterations."""
         for alpha in alphas:
             _check_order(alpha)
         order = np.asarray(alphas, float)
@@ -393,7 +393,7 @@ class Sampled:
         return np.where(np.isnan(bound), np.inf, bound) * (1 + 1e-9)
 
     def price(self, delta: float) -> Price:
-        """Smallest epsilon at `delta` over a grid of orders."""
+        """Return the smallest epsilon at `delta` over a grid of orders."""
         check_delta(delta)
         name = "Renyi divergence (random sampling)"
         if self.rho.max() == 0:
@@ -407,7 +407,7 @@ class Sampled:
 def sampled(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int
 ) -> Sampled:
-    """Every user's loss if each iteration draws its user uniformly, with replacement.
+    """Return every user's loss if each iteration draws its user uniformly, with replacement.
 
     Arguments as in `profile`.
     """

@@ -28,7 +28,7 @@ class Ledger(Accounts):
     @staticmethod
     @frameless
     def load(path: str | Path) -> Ledger:
-        """The ledger that runs with ``ledger=path`` keep in a file.
+        """Return the ledger that runs with ``ledger=path`` keep in a file.
 
         Raises
         ------

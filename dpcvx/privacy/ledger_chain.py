@@ -64,7 +64,7 @@ def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
 
 
 def linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Hash and text of the line that follows one with this hash."""
+    """Return the hash and text of the line that follows one with this hash."""
     body = _text(line)
     following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
     return following, _text({**line, "link": following}).encode() + b"\n"
@@ -129,7 +129,7 @@ def _text(line: Mapping[str, Any]) -> str:
 
 
 def _followed(link: str, text: bytes) -> dict[str, Any] | None:
-    """A line with its hash, if it follows one with the hash `link`."""
+    """Return a line with its hash, if it follows one with the hash `link`."""
     try:
         line = json.loads(text)
         following, again = linked(link, {k: v for k, v in line.items() if k != "link"})

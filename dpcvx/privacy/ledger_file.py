@@ -306,7 +306,7 @@ class Journal:
                 self._append(*lines)
 
     def end(self, status: str, rounds: int) -> str:
-        """The run is over.
+        """Write that the run is over.
 
         Returns
         -------
@@ -387,7 +387,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _opened(place: str, mode: int) -> FileIO:
-    """The file, which is created for writing."""
+    """Return the file, which is created for writing."""
     while True:
         try:
             number = os.open(place, mode | getattr(os, "O_NONBLOCK", 0))
@@ -482,13 +482,13 @@ def _short(path: Path) -> str:
 
 
 def load(path: str | Path) -> Accounts:
-    """The accounts in a ledger file, none in a new one; see `Ledger.load`."""
+    """Return the accounts in a ledger file, none in a new one; see `Ledger.load`."""
     found = past_of(path).ledger
     return Accounts(()) if found is None else found
 
 
 def finished(path: str | Path, fingerprint: str) -> Finished:
-    """The last run of a plan that ended.
+    """Return the last run of a plan that ended.
 
     Raises
     ------

@@ -55,7 +55,7 @@ def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
 
 
 def values_line(agents: Sequence[str], place: tuple[int, int], values: bytes) -> dict[str, Any]:
-    """A value of each of these agents is about to leave.
+    """Return the line before the release of a value of each of these agents.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _decoded(text: str) -> Array:
 
 
 def end_line(status: str, rounds: int) -> dict[str, Any]:
-    """The run is over."""
+    """Return the line for the end of a run."""
     return {"end": status, "rounds": rounds}
 
 
@@ -300,7 +300,7 @@ class Notes:
 def _sorted(
     told: list[tuple[list[str], bytes]], size: int, rank: Callable[[str], int]
 ) -> tuple[list[str], bytes]:
-    """Names in their order, and the numbers of each."""
+    """Return the names in their order, and the numbers of each."""
     width = 8 * size
     each = [
         (name, numbers[k * width : (k + 1) * width])

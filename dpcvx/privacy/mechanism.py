@@ -156,7 +156,7 @@ class Laplace:
         return composition.with_laplace(multiplier, count)
 
     def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
-        """Laplace noise of scale `scale`, rounded to integers; a row per stream."""
+        """Return Laplace noise of scale `scale`, rounded to integers; a row per stream."""
         return laplace_rows(scale, size, streams)
 
     def __str__(self) -> str:
@@ -251,7 +251,7 @@ class Calibrated:
         )
 
     def _times(self, t: int, weight: float) -> float:
-        """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
+        """Return the multiplier after t rounds: in one place, so that plans and ledgers agree."""
         scale = self.multiplier * (self.mechanism.decay**t * weight)
         return scale * self.first[t] if t < len(self.first) else scale
 

@@ -71,14 +71,14 @@ class Grid:
     scale: float
 
     def rounded(self, values: Array) -> Array:
-        """The nearest points of the grid."""
+        """Return the nearest points of the grid."""
         return np.asarray(self.width * on_grid(values, self), dtype=np.float64)
 
 
 def grid_for(
     sensitivity: float, size: int, norm: int, multiplier: float, floor: float = 0.0
 ) -> Grid:
-    """Grid that rounds a vector of a given sensitivity; depends on public numbers only.
+    """Return the grid that rounds a vector of a given sensitivity; depends on public numbers only.
 
     Parameters
     ----------

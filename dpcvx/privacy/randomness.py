@@ -20,7 +20,7 @@ class Randomness(Protocol):
     """A stream of random 64-bit words."""
 
     def words(self, size: int) -> Words:
-        """The next independent uniform words."""
+        """Return the next independent uniform words."""
         ...
 
 
@@ -28,11 +28,11 @@ class Streams(Protocol):
     """A stream of random 64-bit words for each of several agents."""
 
     def __len__(self) -> int:
-        """Number of streams."""
+        """Return the number of streams."""
         ...
 
     def words(self, size: int) -> Words:
-        """The next words of all, shape (streams, size)."""
+        """Return the next words of all, shape (streams, size)."""
         ...
 
     def one(self, i: int) -> Randomness:
@@ -48,7 +48,7 @@ class Source(Protocol):
     """Source of the noise of an agent."""
 
     def at(self, round: int, step: int) -> Randomness:
-        """The stream of one release."""
+        """Return the stream of one release."""
         ...
 
 
@@ -56,7 +56,7 @@ class Sources(Protocol):
     """Sources of the noise of several agents."""
 
     def at(self, round: int, step: int) -> Streams:
-        """The streams of one release of each."""
+        """Return the streams of one release of each."""
         ...
 
 
@@ -68,7 +68,7 @@ class Secure:
         return self
 
     def words(self, size: int) -> Words:
-        """The next independent uniform words."""
+        """Return the next independent uniform words."""
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
@@ -87,7 +87,7 @@ class Seeded:
     key: tuple[int, ...]
 
     def at(self, round: int, step: int) -> Stream:
-        """The stream of one release, whatever was drawn before."""
+        """Return the stream of one release, whatever was drawn before."""
         key = (*self.key, round, step)
         return Stream(np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=key)))
 
@@ -99,7 +99,7 @@ class Stream:
         self._bits = bits
 
     def words(self, size: int) -> Words:
-        """The next independent uniform words."""
+        """Return the next independent uniform words."""
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
 
 
@@ -114,7 +114,7 @@ class Alone:
         return 1
 
     def words(self, size: int) -> Words:
-        """The next words, shape (1, size)."""
+        """Return the next words, shape (1, size)."""
         return self.stream.words(size)[np.newaxis]
 
     def one(self, i: int) -> Randomness:
@@ -137,11 +137,11 @@ class SecureStreams:
         return self
 
     def __len__(self) -> int:
-        """Number of streams."""
+        """Return the number of streams."""
         return self.count
 
     def words(self, size: int) -> Words:
-        """The next words of all, in one call."""
+        """Return the next words of all, in one call."""
         return Secure().words(self.count * size).reshape(self.count, size)
 
     def one(self, i: int) -> Secure:
@@ -166,7 +166,7 @@ class SeededTogether:
         self._entropy = np.array([_entropy(one) for one in sources], dtype=np.uint32)
 
     def at(self, round: int, step: int) -> SeededStreams:
-        """The streams of one release of each."""
+        """Return the streams of one release of each."""
         place = np.array([*_digits(round), *_digits(step)], dtype=np.uint32)
         rows = np.broadcast_to(place, (len(self._entropy), place.size))
         return SeededStreams(_philox_keys(np.hstack([self._entropy, rows])))
@@ -185,11 +185,11 @@ class SeededStreams:
         self._single: dict[int, Stream] = {}
 
     def __len__(self) -> int:
-        """Number of streams."""
+        """Return the number of streams."""
         return len(self._keys)
 
     def words(self, size: int) -> Words:
-        """The next words of all."""
+        """Return the next words of all."""
         out = np.empty((len(self), size), dtype=np.uint64)
         # To give one generator another state takes a fifth of the time that it takes to make one.
         bits, skipped = np.random.Philox(key=0), self._drawn
@@ -278,7 +278,7 @@ class PublicCoins:
         self._source = source
 
     def below(self, limit: int) -> int:
-        """A uniform integer from 0 to ``limit - 1``."""
+        """Return a uniform integer from 0 to ``limit - 1``."""
         # Words beyond the last whole multiple are drawn again.
         end = (2**64 // limit) * limit
         while True:
@@ -287,7 +287,7 @@ class PublicCoins:
                 return word % limit
 
     def shuffled(self, size: int) -> list[int]:
-        """A uniform permutation of ``0, ..., size - 1``."""
+        """Return a uniform permutation of ``0, ..., size - 1``."""
         order = list(range(size))
         for i in range(size - 1, 0, -1):
             j = self.below(i + 1)
@@ -301,7 +301,7 @@ def uniform(size: int, source: Randomness | Streams) -> Array:
 
 
 def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
-    """The default source without a seed, reproducible streams with one."""
+    """Return the default source without a seed, reproducible streams with one."""
     return Secure() if seed is None else Seeded(seed, key)
 
 

@@ -118,7 +118,7 @@ class Encoding:
         return round(Fraction(limit) / resolution)
 
     def encode(self, values: ArrayLike) -> Words:
-        """Values as integers modulo 2**64, in units of the resolution.
+        """Return the values as integers modulo 2**64, in units of the resolution.
 
         Returns
         -------
@@ -201,7 +201,7 @@ class Residues:
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
     def decode(self, total: Words) -> Array:
-        """The values behind sums of words.
+        """Return the values behind sums of words.
 
         Raises
         ------
@@ -253,7 +253,7 @@ def split(encoded: Words, parties: int, source: Randomness | None = None) -> Wor
 
 
 def combine(shares: Sequence[Words] | Words) -> Words:
-    """The sum of shares modulo 2**64, an array of their common shape."""
+    """Return the sum of shares modulo 2**64, an array of their common shape."""
     stacked = np.stack([_words(share, "A share") for share in shares])
     return np.asarray(np.add.reduce(stacked, axis=0, dtype=np.uint64))
 
@@ -331,7 +331,7 @@ class SecretSum:
     def shares(
         self, sender: str, values: ArrayLike, source: Randomness | None = None
     ) -> tuple[Share, ...]:
-        """The shares of one agent's values, one per agent; it keeps its own.
+        """Return the shares of one agent's values, one per agent; it keeps its own.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class SecretSum:
         )
 
     def total(self, partials: Sequence[Partial]) -> Array:
-        """The sum of the values of all agents, from everyone's broadcast.
+        """Return the sum of the values of all agents, from everyone's broadcast.
 
         Returns
         -------
@@ -398,7 +398,7 @@ class SecretSum:
     def _complete(
         self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str
     ) -> list[Words]:
-        """The words of exactly one message per agent, in the order of the agents."""
+        """Return the words of exactly one message per agent, in the order of the agents."""
         found: dict[str, Words] = {}
         for message in messages:
             self._member(message.sender, f"sender of a {kind}")

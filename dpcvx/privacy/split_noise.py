@@ -105,7 +105,7 @@ class SplitNoise:
         return self.scale * math.sqrt(self.parties - self.max_colluders)
 
     def alone(self, multiplier: float) -> float:
-        """The multiplier against all others together, where it is this against c of them."""
+        """Return the multiplier against all others together, where it is this against c of them."""
         return multiplier / math.sqrt(self.parties - self.max_colluders)
 
     def times(self, factor: float) -> SplitNoise:
@@ -193,7 +193,7 @@ def coalition(colluders: int) -> str:
 
 
 def departure(parties: int, scale: float) -> mpmath.mpf:
-    """The lemma's tau, for so many agents that add noise of this scale in units of the grid.
+    """Return the lemma's tau, for so many agents that add noise of this scale in units of the grid.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ _POINTS = 2**15
 
 
 def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
-    """A bound t of ``P(weights'Y > t) <= alpha``, at least 0.
+    """Return a bound t of ``P(weights'Y > t) <= alpha``, at least 0.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
 
 
 def length_quantile(norm: int, size: int, alpha: float) -> float:
-    """A bound r of ``P(|Y|_2 > r) <= alpha``; see `sum_quantile` for the arguments.
+    """Return a bound r of ``P(|Y|_2 > r) <= alpha``; see `sum_quantile` for the arguments.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
 
 
 def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
-    r"""A bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
+    r"""Return a bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
 
     The smallest of these: the largest singular value times `length_quantile`; row by row, the
     root of the sum of squares of what each exceeds, in either direction, with its share of alpha;
@@ -171,7 +171,7 @@ def _zero(excess: Callable[[float], float], most: float) -> float:
 
 
 def _chernoff(weights: Array, alpha: float) -> float:
-    r"""The least of :math:`(\log(1 / \alpha) - \sum_i \log(1 - s^2 w_i^2)) / s`, nearly."""
+    r"""Return the least of :math:`(\log(1 / \alpha) - \sum_i \log(1 - s^2 w_i^2)) / s`, nearly."""
     s = np.linspace(1e-3, 1 - 1e-6, 2000) / weights.max()
     log = np.zeros(s.size)
     for weight in weights:
@@ -193,7 +193,7 @@ def _laplace_length(size: int, alpha: float) -> float:
 
 
 def _summed_squares(size: int, alpha: float, end: float) -> float:
-    """A bound that the sum of squares exceeds with at most the probability, or `end`."""
+    """Return a bound that the sum of squares exceeds with at most the probability, or `end`."""
     edges = np.sqrt(np.linspace(0.0, end, _POINTS + 1))
     # Of a square in (edge k - 1, edge k], which counts as the edge k.
     single = np.concatenate([[0.0], np.exp(-edges[:-1]) - np.exp(-edges[1:])])
@@ -212,7 +212,7 @@ def _summed_squares(size: int, alpha: float, end: float) -> float:
 
 
 def _added(one: Array, other: Array) -> Array:
-    """The law of a sum of two independent numbers on the grid, as far as the grid goes."""
+    """Return the law of a sum of two independent numbers on the grid, as far as the grid goes."""
     length = 2 * one.size
     return np.maximum(irfft(rfft(one, length) * rfft(other, length), length)[: one.size], 0.0)
 
@@ -241,12 +241,12 @@ class Truncation:
     delta: float
 
     def steps(self, grid: Grid) -> int:
-        """Largest entry of the noise in units of the grid."""
+        """Return the largest entry of the noise in units of the grid."""
         return math.ceil(self.reach * (grid.scale / grid.width))
 
 
 def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float) -> Truncation:
-    """The lowest limit that takes a release from one delta to another.
+    """Return the lowest limit that takes a release from one delta to another.
 
     Parameters
     ----------

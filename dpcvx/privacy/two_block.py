@@ -165,7 +165,7 @@ class TwoBlock:
         mu: float = 0.0,
         mu_g: float = 0.0,
     ) -> TwoBlock:
-        """The constants with the singular values of the matrices, rounded to the safe side.
+        """Return the constants with the singular values of the matrices, rounded to the safe side.
 
         Parameters
         ----------
@@ -357,7 +357,7 @@ def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.
 
 
 def least(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
-    """The smallest of the `bounds`, shape (K,). Arguments as there."""
+    """Return the smallest of the `bounds`, shape (K,). Arguments as there."""
     return bounds(block, sensitivity, sigma, after).min(axis=0)
 
 

@@ -175,7 +175,7 @@ class Sensitivity:
         return "derived" if self.asserted is None else "asserted"
 
     def bound(self, p: int, scale: Array | None = None, x: Array | None = None) -> Bound:
-        """Bound of ``||scale * (g - g')||_p`` over neighbors.
+        """Return a bound of ``||scale * (g - g')||_p`` over neighbors.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class Sensitivity:
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
-        """The lowest known bound at the point x, which is public; parameters as of `bound`.
+        """Return the lowest known bound at the point x, which is public; parameters as of `bound`.
 
         It is the lower one of two bounds: over the agent's set, if x did not leave it, and, if
         records are read, over a ball around 0 that contains x, since most losses are steeper
@@ -213,7 +213,7 @@ class Sensitivity:
         return value if value < math.inf else self.bound(p, scale, x).value
 
     def alike(self, p: int, points: Array) -> NDArray[np.intp]:
-        """Labels of points: those with one label have one `near`, without a scale.
+        """Return the labels of points: those with one label have one `near`, without a scale.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class Sensitivity:
         return np.unique(places, return_inverse=True)[1]
 
     def within(self, p: int, radius: float) -> float:
-        """The bound over all points of the agent's set whose l2 norm is at most a radius.
+        """Return the bound over all points of the agent's set whose l2 norm is at most a radius.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class Sensitivity:
             )
 
     def mapped(self, K: Array, p: int) -> float:
-        """Bound of ``||K (g - g')||_p`` over neighbors, at every point.
+        """Return a bound of ``||K (g - g')||_p`` over neighbors, at every point.
 
         Parameters
         ----------
@@ -334,7 +334,7 @@ class Sensitivity:
         return self.moved([sp.csr_array(K @ J.toarray()) for J in self.jacobians], p)
 
     def moved(self, maps: Sequence[sp.csr_array], p: int) -> float:
-        """Bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbors.
+        """Return a bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbors.
 
         Parameters
         ----------
@@ -365,7 +365,7 @@ class Sensitivity:
         return total
 
     def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[Sparse]:
-        """The constant Jacobians plus those of weights at x, with weighted rows."""
+        """Return the constant Jacobians plus those of weights at x, with weighted rows."""
         jacobians: list[Sparse] = list(self.jacobians)
         if self.weights is not None and x is not None:
             pairs = zip(jacobians, self.weights.jacobians(x), strict=True)
@@ -381,7 +381,7 @@ class Sensitivity:
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
-        """Return the bound of one change of records, or of one person's, by kind."""
+        """Return a bound of one change of records, or of one person's, by kind."""
         total: dict[str, Array] = {}
         parts: dict[str, list[Sparse]] = {}
         several = self._several
@@ -461,7 +461,7 @@ class Sensitivity:
         scale: Array | None = None,
         where: Extent | None = None,
     ) -> float:
-        """The largest of `record_change` over all records; parameters as there."""
+        """Return the largest of `record_change` over all records; parameters as there."""
         if self.clips:
             return largest_of(self.record_change(task, p, scale, where))
         removed = self.adjacency_of(task).relation != "replace_one"
@@ -471,7 +471,7 @@ class Sensitivity:
             return math.inf
 
     def largest_contribution(self, task: Contributions) -> float:
-        """The largest l2 norm of what one record adds to the gradient, clips apart."""
+        """Return the largest l2 norm of what one record adds to the gradient, clips apart."""
         try:
             return task.largest(2, self.extent)
         except Unbounded:
@@ -485,7 +485,7 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """A contribution is scaled down: to its clip, and it is never more than it was."""
+        """Return a bound of each record's change, with contributions clipped."""
         peak = 1.0 if scale is None else float(scale.max())
         spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
         clip = self.clips[self.records.index(task)]
@@ -522,7 +522,7 @@ def _with_rows(J: Sparse, scale: Array) -> Sparse:
 
 
 def _rungs(points: Array) -> Array:
-    """The radii of the balls of the ladder for points; infinite where there is none."""
+    """Return the radii of the balls of the ladder for points; infinite where there is none."""
     peaks = np.abs(points).max(axis=1, initial=0.0)
     with np.errstate(all="ignore"):  # of points at 0, which are looked at last
         scaled = points / peaks[:, np.newaxis]

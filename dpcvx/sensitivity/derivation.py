@@ -198,7 +198,7 @@ def _sorted(form: NormalForm, owner: str, covered: Sequence[Atom] = ()) -> _Sort
 
 
 def _parts_of(form: NormalForm, label: str) -> tuple[int, ...]:
-    """The private parameters that hold parts of the same records."""
+    """Return the private parameters that hold parts of the same records."""
     return tuple(
         k
         for k, spec in enumerate(form.private)

@@ -62,7 +62,7 @@ class Estimate(Protocol):
         ...
 
     def remaining(self, released: Array) -> Array | float:
-        """Standard deviation that is expected to be left of the noise, over its own."""
+        """Return the standard deviation that is expected to be left of the noise, over its own."""
         ...
 
 
@@ -112,7 +112,7 @@ class EntrywiseMean:
 
 
 def _laplace(away: Array, spread: Array, deviation: float) -> Array:
-    """The posterior mean for a mean of zero."""
+    """Return the posterior mean for a mean of zero."""
     scale = deviation / math.sqrt(2)
     spread = np.minimum(spread, _VAGUE * deviation)
     ratio, place = spread / scale, away / spread
@@ -121,7 +121,7 @@ def _laplace(away: Array, spread: Array, deviation: float) -> Array:
 
 
 def _log_erfcx(x: Array) -> Array:
-    """Logarithm of ``erfcx(x / sqrt(2))``, without overflow."""
+    """Return the logarithm of ``erfcx(x / sqrt(2))``, without overflow."""
     z = x / math.sqrt(2)
     return np.where(
         z > 0, np.log(erfcx(np.maximum(z, 0.0))), np.log(erfc(np.minimum(z, 0.0))) + z * z
@@ -200,7 +200,7 @@ class JamesStein:
 
 
 def pull_of(K: Array, spread: Array, variance: float) -> Array:
-    """A for a statistic K d of independent data, shape (r, r).
+    """Return A for a statistic K d of independent data, shape (r, r).
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def across(back: Array, mean: Array) -> Array:
 
 
 def dimension_of(back: Array, influence: Array | None) -> float:
-    r"""Trace over largest eigenvalue of :math:`\Omega = B' W B`; 0 if it is zero.
+    r"""Return the trace over largest eigenvalue of :math:`\Omega = B' W B`; 0 if it is zero.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def weights_of(back: Array, influence: Array | None) -> Array:
 
 
 def _weighed(back: Array, influence: Array) -> Array:
-    """The smaller of the two matrices that have the eigenvalues of Omega, but for zeros."""
+    """Return the smaller of the two matrices that have the eigenvalues of Omega, but for zeros."""
     if back.shape[1] <= back.shape[0]:
         return back.T @ influence @ back
     values, vectors = np.linalg.eigh(influence)

@@ -30,19 +30,19 @@ class Unbounded(Exception):
 
 
 def shape_of(u: Combination, side: int) -> tuple[int, int]:
-    """Shape of a factor of a matrix product."""
+    """Return the shape of a factor of a matrix product."""
     if len(u.shape) == 2:
         return u.shape[0], u.shape[1]
     return (1, u.h.size) if side == 0 else (u.h.size, 1)
 
 
 def transposition(shape: tuple[int, int]) -> Index:
-    """Positions in a column-major matrix of the entries of its transpose."""
+    """Return the positions in a column-major matrix of the entries of its transpose."""
     return np.arange(shape[0] * shape[1]).reshape(shape, order="F").T.ravel(order="F")
 
 
 def turned(u: Combination, shape: tuple[int, int]) -> Combination:
-    """The transpose of a matrix of this shape."""
+    """Return the transpose of a matrix of this shape."""
     order = transposition(shape)
     return Combination(
         shape[::-1],
@@ -67,7 +67,7 @@ def groups_of(atom: Atom, size: int) -> Index | None:
 
 
 def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
-    """Indices of the atoms of some terms and of all that they are evaluated from."""
+    """Return the indices of the atoms of some terms and of all that they are evaluated from."""
     index = {id(atom): j for j, atom in enumerate(form.atoms)}
     found: set[int] = set()
     left = [index[id(term.atom)] for term in terms]
@@ -111,7 +111,7 @@ def known_signs(g: Range) -> NDArray[np.bool_]:
 
 
 def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
-    """Interval of ``M v`` for v in [lo, hi]."""
+    """Return the interval of ``M v`` for v in [lo, hi]."""
     if isinstance(M, Identity):
         return lo, hi
     if not (lo.any() or hi.any()):
@@ -124,7 +124,7 @@ def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
 
 
 def widened(lo: Array, hi: Array) -> tuple[Array, Array]:
-    """Infinite ends in place of undefined ones."""
+    """Return the interval with infinite ends in place of undefined ones."""
     if np.isnan(lo).any() or np.isnan(hi).any():
         return np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
     return lo, hi
@@ -140,21 +140,21 @@ def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]
 
 
 def bounded_times(a: Array, b: Array | float) -> Array:
-    """A product of bounds; of zero and infinity nothing is known."""
+    """Return a product of bounds; of zero and infinity nothing is known."""
     with np.errstate(all="ignore"):
         out = np.asarray(a * b)
     return np.where(np.isnan(out), np.inf, out)
 
 
 def joined(a: Index, b: Index) -> Index:
-    """The record that both read, `PUBLIC` counting as any."""
+    """Return the record that both read, `PUBLIC` counting as any."""
     out = np.where(a == PUBLIC, b, a)
     clash = (a != PUBLIC) & (b != PUBLIC) & (a != b)
     return np.where(clash, MIXED, out)
 
 
 def owners(M: sp.csr_array, owner: Index) -> Index:
-    """The record that each entry of ``M v`` reads, given those of v."""
+    """Return the record that each entry of ``M v`` reads, given those of v."""
     if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all() and M.data.all():
         return owner[M.indices]
     coo = without_zeros(M).tocoo()
@@ -171,7 +171,7 @@ def owners(M: sp.csr_array, owner: Index) -> Index:
 
 
 def row_owner(owner: NDArray[np.intp]) -> Index:
-    """The record that each row of a matrix reads."""
+    """Return the record that each row of a matrix reads."""
     nobody = np.iinfo(np.intp).max
     low = np.where(owner == PUBLIC, nobody, owner).min(axis=1, initial=nobody)
     high = owner.max(axis=1, initial=PUBLIC)
@@ -179,7 +179,7 @@ def row_owner(owner: NDArray[np.intp]) -> Index:
 
 
 def row_sizes(M: sp.csr_array, p: int) -> Array:
-    """l1 or l2 norms of the rows."""
+    """Return the l1 or l2 norms of the rows."""
     peak = max(M.data.max(initial=0.0), -M.data.min(initial=0.0)) or 1.0
     total = np.zeros(M.shape[0])
     for first in range(0, total.size, _ROWS):  # what is in between stays in the cache
@@ -199,7 +199,7 @@ def selects(M: sp.csr_array) -> bool:
 
 
 def operator_norm(M: sp.csr_array, p: int) -> float:
-    """Bound of ``||M'v||_p / ||v||_p``."""
+    """Return a bound of ``||M'v||_p / ||v||_p``."""
     M = without_zeros(M)
     if M.nnz == 0:
         return 0.0

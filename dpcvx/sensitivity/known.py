@@ -169,7 +169,7 @@ class Objective:
 
 
 def finite_gradient(objective: Evaluator, x: Array) -> Array:
-    """An objective's gradient, with 0 where it is not finite."""
+    """Return an objective's gradient, with 0 where it is not finite."""
     return finite(objective.gradient(x))
 
 
@@ -180,6 +180,6 @@ def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array,
 
 
 def finite(gradients: Array) -> Array:
-    """Gradients of any shape, with 0 where they are not finite."""
+    """Return the gradients of any shape, with 0 where they are not finite."""
     known = np.isfinite(gradients)
     return gradients if known.all() else np.where(known, gradients, 0.0)

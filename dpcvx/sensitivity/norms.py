@@ -142,13 +142,13 @@ def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
 
 
 def _joined(sizes: Array, p: int) -> Array:
-    """lp norms of columns; squares stay inside floating point."""
+    """Return the lp norms of columns; squares stay inside floating point."""
     peak = float(sizes.max(initial=0.0)) or 1.0
     return peak * np.linalg.norm(sizes / peak, p, axis=0)
 
 
 def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
-    r"""The largest ``||J (r' - r)||_p`` over two rows.
+    r"""Return the largest ``||J (r' - r)||_p`` over two rows.
 
     For rows of one sign: entries differ by at most the bound in the largest-entry norm. In l2,
     :math:`\|r' - r\|^2 \le \|r'\|^2 + \|r\|^2`, as the inner product is at least 0. In l1, the
@@ -175,7 +175,7 @@ def _reach(spec: PrivateSpec) -> float:
 
 
 def ball_norm(J: Sparse, norm: str | float, p: int) -> Bound:
-    """The largest ``||J delta||_p`` over the unit ball of `norm`.
+    """Return the largest ``||J delta||_p`` over the unit ball of `norm`.
 
     One entry and l1: the largest column norm (the ball's corners). l2 with p = 2: the largest
     singular value. The other combinations are sign problems, NP-hard in general: they are solved
@@ -218,7 +218,7 @@ def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
 
 
 def _blocks(J: sp.csr_array) -> list[Array]:
-    """Dense blocks of the connected components of the bipartite graph of J."""
+    """Return the dense blocks of the connected components of the bipartite graph of J."""
     m, n = J.shape
     graph = sp.block_array([[sp.csr_array((m, m)), J], [J.T, sp.csr_array((n, n))]])
     _, label = connected_components(graph != 0, directed=False)
@@ -257,7 +257,7 @@ def _signs(count: int) -> Array:
 
 
 def _inf_to_2(J: Array) -> Bound:
-    """Largest ``||J s||_2`` over s with entries in [-1, 1]."""
+    """Return the largest ``||J s||_2`` over s with entries in [-1, 1]."""
     if _aligned(J):
         return Bound(float(np.linalg.norm(np.abs(J).sum(axis=1))), True)
     if J.shape[1] <= _ENUMERATE:
@@ -267,7 +267,7 @@ def _inf_to_2(J: Array) -> Bound:
 
 
 def _inf_to_1(J: Array) -> Bound:
-    """Largest ``||J s||_1`` over s with entries in [-1, 1]."""
+    """Return the largest ``||J s||_1`` over s with entries in [-1, 1]."""
     if _aligned(J):
         return Bound(float(np.abs(J).sum()), True)
     short = J if J.shape[1] <= J.shape[0] else J.T  # ||J s||_1 = max over t of t'J s

@@ -120,7 +120,7 @@ def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
 
 
 def _linear(form: NormalForm, atom: Atom) -> Atom:
-    """The product without the public part of its weights."""
+    """Return the product without the public part of its weights."""
     args = (
         replace(argument, h=zeros(argument.h.size)) if _reach(form, argument)[1] else argument
         for argument in atom.args

@@ -71,7 +71,7 @@ class ContributionSizes:
         return ContributionSizes(columns, self.size + other.size, self.apart + other.apart, signed)
 
     def removed(self, absent: Sequence[ContributionSizes]) -> Array:
-        """Bound of the difference to the parts of a record of zeros."""
+        """Return a bound of the difference to the parts of a record of zeros."""
         met = [other.size for other in absent if (other.columns & self.columns).any()]
         return np.sum([self.size, *met], axis=0)
 
@@ -137,7 +137,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 
 
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
-    """Sum of two cotangents."""
+    """Return the sum of two cotangents."""
     owner = one_record(joined(a.owner, b.owner), atom)
     one, two = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
@@ -148,7 +148,7 @@ def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
 
 
 def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
-    """Bounds of the l1 and l2 norms of g on the entries of each record."""
+    """Return bounds of the l1 and l2 norms of g on the entries of each record."""
     own = owner >= 0
     size = g.size[own]
     one = np.bincount(owner[own], size, count).astype(float)
@@ -160,14 +160,14 @@ def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
-    """The records, if no entry reads several."""
+    """Return the records, if no entry reads several."""
     if (owner == MIXED).any():
         raise Unbounded(atom.written, "reads several records at once")
     return owner
 
 
 def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Range:
-    """Cotangents times factors, entry by entry."""
+    """Return the cotangents times factors, entry by entry."""
     # What an absent record contributes counts in full, also if it could be nothing else.
     constant = (factor.lo == factor.hi) & np.isfinite(factor.lo) & (not absent)
     owner = joined(g.owner, np.where(constant, PUBLIC, factor.owner))
@@ -190,7 +190,7 @@ def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.boo
 
 
 def peaks_of(g: Range, owner: Index, count: int) -> Array:
-    """Largest magnitude among the entries of each record."""
+    """Return the largest magnitude among the entries of each record."""
     peak, own = np.zeros(count), owner >= 0
     np.maximum.at(peak, owner[own], g.size[own])
     return peak

@@ -197,7 +197,7 @@ class Ranges:
         return 0.0 if self.absent else _rows(spec).max_norm
 
     def _reach(self, spec: PrivateSpec, G: sp.csr_array) -> Array:
-        """Largest ``G_e d`` for a nonnegative G and rows of bounded norm."""
+        """Return the largest ``G_e d`` for a nonnegative G and rows of bounded norm."""
         dual = _DUAL[_rows(spec).norm]
         m = spec.shape[0]
         # Within one row of the data by the dual norm, across rows by the triangle inequality.
@@ -308,7 +308,7 @@ class Ranges:
     def _row_norms(
         self, u: Combination, shape: tuple[int, int], one: Array, two: Array
     ) -> tuple[Array, Array]:
-        """Bounds of the l1 and l2 norms of the rows of a matrix without variables.
+        """Return bounds of the l1 and l2 norms of the rows of a matrix without variables.
 
         `one` and `two` are those that follow from the entries alone.
         """
@@ -331,7 +331,7 @@ class Ranges:
         return np.minimum(one, total_one), np.minimum(two, total_two)
 
     def _column_norms(self, u: Combination, shape: tuple[int, int]) -> Array:
-        """Bounds of the l2 norms of the columns of a matrix that is affine in x."""
+        """Return bounds of the l2 norms of the columns of a matrix that is affine in x."""
         if u.F is None or u.terms or u.G:
             return np.full(shape[1], np.inf)
         F, h = csr(u.F), u.h.reshape(shape, order="F")

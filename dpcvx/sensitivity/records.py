@@ -104,7 +104,7 @@ class Lines:
         return Lines(rows, (one, two), signs)
 
     def leading(self, extent: Extent) -> Index:
-        """Records, in ascending order, that cover all others.
+        """Return the records, in ascending order, that cover all others.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Lines:
 
 
 def _summing(ends: Index) -> Callable[[Array], Array]:
-    """Sums of rows that end there, of values that lie row by row."""
+    """Return the sums of rows that end there, of values that lie row by row."""
     starts, one = ends - ends[0], np.ones(1)
     columns = np.zeros(starts[-1], dtype=ends.dtype)
     shape = (ends.size - 1, 1)
@@ -293,13 +293,13 @@ class Contributions:
     def largest(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
     ) -> float:
-        """The largest of `bound` over all records."""
+        """Return the largest of `bound` over all records."""
         return largest_of(self._leading(extent, scale).bound(p, extent, scale, absent=absent))
 
     def largest_change(
         self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
     ) -> float:
-        """The largest of `changed` over all records."""
+        """Return the largest of `changed` over all records."""
         return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
@@ -396,10 +396,10 @@ class Contributions:
 
 
 def largest_of(values: Array) -> float:
-    """The maximum, infinite if one of the values is no number."""
+    """Return the maximum, infinite if one of the values is no number."""
     return math.inf if np.isnan(values).any() else float(np.max(values))
 
 
 def _spread(bounds: Array, kind: Index) -> Array:
-    """Return the bound of every record, which is that of its kind."""
+    """Return a bound of every record, which is that of its kind."""
     return np.broadcast_to(bounds, kind.shape) if bounds.size == 1 else bounds[kind]

@@ -178,7 +178,7 @@ class Publication:
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
 
     def unlimited(self, released: Array) -> Array:
-        """The data as they left, one object after the other, whatever was declared of them.
+        """Return the data as they left, one object after the other, whatever was declared of them.
 
         Its noise has the law that it was drawn from. That of `restore` has not.
         """
@@ -320,7 +320,7 @@ def by_matrix(
 
 
 def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
-    """The slope with its components weighted."""
+    """Return the slope with its components weighted."""
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     scale = np.zeros(J.shape[0])
     scale[used] = weights
@@ -380,7 +380,7 @@ def _apart(matrix: Array) -> bool:
 
 
 def _with_sum(weights: Array, value: float, lower: Array, upper: Array) -> Array:
-    """The entries ``clip(t w, lower, upper)`` whose weighted sum is closest to a value."""
+    """Return the entries ``clip(t w, lower, upper)`` whose weighted sum is closest to a value."""
 
     def entries(t: float) -> Array:
         return np.clip(t * weights, lower, upper)
@@ -422,7 +422,7 @@ def _tells_all(matrix: Array) -> bool:
 
 
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
-    """The data, each object in units of its own sensitivity."""
+    """Return the data, each object in units of its own sensitivity."""
     specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
     own = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
@@ -470,14 +470,14 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
 
 
 def _least_norm(J: sp.csr_array, c: Array) -> Array:
-    """The shortest d with ``J d`` closest to c."""
+    """Return the shortest d with ``J d`` closest to c."""
     if J.shape[0] * J.shape[1] <= DENSE:
         return np.linalg.lstsq(J.toarray(), c)[0]
     return np.asarray(sla.lsqr(J, c, atol=1e-14, btol=1e-14, iter_lim=20 * min(J.shape))[0])
 
 
 def reach_of(spec: PrivateSpec, p: int) -> float:
-    """Largest lp norm of a change of the data."""
+    """Return the largest lp norm of a change of the data."""
     adjacency = spec.adjacency
     if isinstance(adjacency, Rows):
         return spec.row_reach(p)

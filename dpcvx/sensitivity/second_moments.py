@@ -50,7 +50,7 @@ class Moments:
         return self.order * (self.order + 1) // 2
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """The upper triangle of V'V with off-diagonal entries times sqrt(2): norms are kept.
+        """Return the upper triangle of V'V with off-diagonal entries times sqrt(2): norms are kept.
 
         V stacks the parts side by side, each in units of its own bound, so that its rows have
         norm at most one.
@@ -88,7 +88,7 @@ class Moments:
 
 
 def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
-    """The moments through which an objective reads its records, or None if it reads more.
+    """Return the moments through which an objective reads its records, or None if it reads more.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def _moved(private: Sequence[PrivateSpec]) -> float:
 
 
 def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
-    """Bounds of the l2 norms of the rows of each part."""
+    """Return bounds of the l2 norms of the rows of each part."""
     found: list[float] = []
     for spec in private:
         assert isinstance(spec.adjacency, Rows)
@@ -135,7 +135,7 @@ def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
 
 
 def triangle(V: Array) -> Array:
-    """The upper triangle of V'V with off-diagonal entries times sqrt(2)."""
+    """Return the upper triangle of V'V with off-diagonal entries times sqrt(2)."""
     i, j = np.triu_indices(V.shape[1])
     return (V.T @ V)[i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
@@ -190,7 +190,7 @@ class Reading:
         return tuple(_width(spec) for spec in self.private)
 
     def quadratic(self, V: Array, units: Sequence[float]) -> tuple[Array, sp.csr_array]:
-        """Slope at 0 and curvature of the objective with rows V in place of all records.
+        """Return the slope at 0 and curvature of the objective with rows V in place of all records.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class Scaled:
         return self.factor * sum((r / unit) ** 2 for r, unit in pairs) * _moved(private)
 
     def statistic(self, data: Array) -> Array:
-        """The term, of the parts one after the other, each column by column."""
+        """Return the term, of the parts one after the other, each column by column."""
         m = data.size // self.order
         parts = np.split(data, np.cumsum([m * width for width in self.widths])[:-1])
         pairs = zip(parts, self.widths, self.units, strict=True)

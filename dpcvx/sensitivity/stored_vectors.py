@@ -108,7 +108,7 @@ class Shift:
     changes: float  # N; infinite if no number of changes leads to zeros
 
     def size(self, effect: Effect, p: int) -> float:
-        """Bound of its lp norm."""
+        """Return a bound of the effect's lp norm."""
         if p == 2:
             return effect.two
         root = math.sqrt(self.n)
@@ -146,7 +146,7 @@ class Shift:
         return K - (whole - kept), rest + turned
 
     def _apart(self, a: At, b: At) -> float:
-        """Bound of the distance of two kept vectors, whatever the data."""
+        """Return a bound of the distance of two kept vectors, whatever the data."""
         reach = a.effect.two + b.effect.two
         public = float(np.linalg.norm(a.public - b.public))
         size = float(np.linalg.norm(a.public) + np.linalg.norm(b.public))
@@ -262,11 +262,11 @@ class StoredVectors:
         self._gradients.pop(name, None)
 
     def vector(self, name: str) -> Array:
-        """A stored vector, shape (n,)."""
+        """Return a stored vector, shape (n,)."""
         return self._vectors[name].copy()
 
     def gradient(self, name: str) -> Array:
-        """The gradient at a stored vector, shape (n,)."""
+        """Return the gradient at a stored vector, shape (n,)."""
         if name not in self._gradients:
             self._gradients[name] = self._exact(self._vectors[name])
         return self._gradients[name].copy()

@@ -139,7 +139,7 @@ class ActiveSet:
     def _asked(
         self, weights: _Weighted, slopes: Array, tolerance: float
     ) -> tuple[Array, Array] | None:
-        """The scaled minimizer and its multipliers."""
+        """Return the scaled minimizer and its multipliers."""
         model = weights.model
         model.settings = {"primal_tol": tolerance}
         # A solver that is told the kinds of its rows forgets which of them were active.

@@ -111,7 +111,7 @@ def connected(data: ConeData, n: int) -> ConeData:
 
 
 def empty_set(owner: str) -> UnsolvableError:
-    """The error for a constraint set without points."""
+    """Return the error for a constraint set without points."""
     return UnsolvableError(
         f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
         "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
@@ -152,7 +152,7 @@ def _without_epigraphs(data: ConeData) -> ConeData:
 
 
 def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
-    """The kind of every cone, and where its rows begin, with the end of the last."""
+    """Return the kind of every cone, and where its rows begin, with the end of the last."""
     # Of hundreds of thousands of bounds no list is made.
     others = replace(cones, zero=0, nonneg=0).blocks()
     single = np.repeat(["zero", "nonneg"], [cones.zero, cones.nonneg])
@@ -162,7 +162,7 @@ def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
 
 
 def _runs(starts: Index, cones: list[int]) -> Index:
-    """The rows of these cones, one cone after the other."""
+    """Return the rows of these cones, one cone after the other."""
     first, sizes = starts[:-1][cones], np.diff(starts)[cones]
     before = np.cumsum(sizes) - sizes
     return np.repeat(first - before, sizes) + np.arange(sizes.sum())
@@ -227,7 +227,7 @@ def _intervals(
 
 
 def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None = None) -> ConeData:
-    """The constraints on some columns, without an objective.
+    """Return the constraints on some columns, without an objective.
 
     Kept are the cones with a row among `rows` (those that touch the columns if omitted).
     """
@@ -282,13 +282,13 @@ class Block:
         return self.columns[self.columns >= self.n]
 
     def row(self, i: int) -> tuple[Index, Array, float]:
-        """Columns, coefficients of s and constant of s in row i."""
+        """Return the columns, coefficients of s and constant of s in row i."""
         span = slice(self.matrix.indptr[i], self.matrix.indptr[i + 1])
         return self.matrix.indices[span], -self.matrix.data[span], float(self.offset[i])
 
 
 def closed_form_of(block: Block) -> tuple[str, ClosedForm] | None:
-    """The kind of a block, and its projection; None if it has no closed form."""
+    """Return the kind of a block, and its projection; None if it has no closed form."""
     return _simplex(block) or _ball(block) or _affine(block)
 
 
@@ -364,7 +364,7 @@ def _ball(block: Block) -> tuple[str, ClosedForm] | None:
 
 
 def _auxiliary_limit(block: Block, rows: list[int]) -> float | None:
-    """Upper bound of the only auxiliary column from the one-row cones of the block."""
+    """Return an upper bound of the only auxiliary column from the one-row cones of the block."""
     if block.auxiliary.size != 1 or len(rows) != 1:
         return None
     columns, coefficients, constant = block.row(rows[0])

@@ -63,7 +63,7 @@ class Simplex:
         return not self.equality or bool(self.b <= most.sum() + over)
 
     def bounds(self) -> tuple[Array, Array]:
-        """The smallest box around the set: what the others leave to each component."""
+        """Return the smallest box around the set: what the others leave to each component."""
         least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
         most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
         lower, upper = self.lower.copy(), self.upper.copy()
@@ -208,7 +208,7 @@ def _lost(a: Array, x: Array) -> Array:
 
 
 def _upper_half(a: Array) -> Array:
-    """The first 26 bits of every number."""
+    """Return the first 26 bits of every number."""
     c = 134217729.0 * a
     return c - (c - a)
 

@@ -34,7 +34,7 @@ class ConeTest:
         self._psd = _triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> float | None:
-        """The largest violation of a slack."""
+        """Return the largest violation of a slack."""
         if not self._simple:
             return None
         worst = largest(np.abs(s[: self._zero]))
@@ -62,7 +62,7 @@ class ConeProjection:
         self._psd = _triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> Array:
-        """The nearest point of the cones."""
+        """Return the nearest point of the cones."""
         out = np.maximum(s, 0.0)  # of the inequalities; the rest follows
         if self._soc.size:
             out[self._nonneg : self._last] = self._second_order(s[self._nonneg : self._last])
@@ -93,7 +93,7 @@ class _Triangle(NamedTuple):
     order: int
 
     def matrix(self, s: Array) -> Array:
-        """The symmetric matrix of a slack."""
+        """Return the symmetric matrix of a slack."""
         matrix = np.empty((self.order, self.order))
         matrix[self.i, self.j] = matrix[self.j, self.i] = self.scale * s[self.rows]
         return matrix

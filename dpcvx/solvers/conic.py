@@ -108,7 +108,7 @@ class _Instance(NamedTuple):
     curvature: float
 
     def answer(self, found: ActiveSetAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
-        """The answer in x that a solution of the scaled program stands for."""
+        """Return the answer in x that a solution of the scaled program stands for."""
         n, y = self.center.size, found.y if self.far == 1.0 else self.far * found.y
         error = math.sqrt(2 * found.gap * self.curvature) * self.far
         return ConicAnswer(self.center + y[:n], outcome, error, y[n:])
@@ -285,7 +285,7 @@ class ConicProgram:
         return attempt(solved)
 
     def _updated(self, near: _Instance) -> ActiveSetAnswer:
-        """The standing solver's answer, told what has changed."""
+        """Return the standing solver's answer, told what has changed."""
         changed = {"b": near.b}
         if near.q is not self._sent[1]:
             changed["q"] = near.q
@@ -400,7 +400,7 @@ class ConicProgram:
         return lower, upper
 
     def violation(self, x: Array) -> float | None:
-        """Largest violation of a cone at x, or None where auxiliary columns hide it.
+        """Return the largest violation of a cone at x, or None where auxiliary columns hide it.
 
         Auxiliary columns that the equalities determine, such as the triangle of a symmetric
         matrix, hide nothing.
@@ -458,7 +458,7 @@ _EMPTY = np.zeros(0, dtype=np.intp)
 
 
 def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:
-    """The program without distant bounds of single components of x, and their rows.
+    """Return the program without distant bounds of single components of x, and their rows.
 
     None if there are none, or nothing else.
     """

@@ -37,7 +37,7 @@ def interior_point(
     certain: float = LIKELY,
     refined: bool = True,
 ) -> Any:
-    """A solver of ``minimize 1/2 y'P y`` over the constraints of `data`, open to updates.
+    """Return a solver of ``minimize 1/2 y'P y`` over the constraints of `data`, open to updates.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def interior_point(
 
 
 def cones_of(cones: Cones) -> list[Any]:
-    """The cones as Clarabel names them."""
+    """Return the cones as Clarabel names them."""
     rows: list[Any] = []
     if cones.zero:
         rows.append(clarabel.ZeroConeT(cones.zero))

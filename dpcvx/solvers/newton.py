@@ -49,12 +49,12 @@ class Kernel(Protocol):
         ...
 
     def project(self, v: Array) -> Point | None:
-        """The projection of a point; None if none is certified."""
+        """Return the projection of a point; None if none is certified."""
         ...
 
 
 def best_kernel() -> str:
-    """The name of the kernel that new plans take: numba where it can be imported."""
+    """Return the name of the kernel that new plans take: numba where it can be imported."""
     try:
         _compiled()
     except ImportError:  # not installed, or not for this version of numpy

@@ -649,7 +649,7 @@ class CompiledKernel:
         return _weigh(*self._state)
 
     def project(self, v: Array) -> Point | None:
-        """The projection of a point, shape (n,); None if none is certified.
+        """Return the projection of a point, shape (n,); None if none is certified.
 
         It depends on the weights and v alone.
         """

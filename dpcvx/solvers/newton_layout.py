@@ -236,7 +236,7 @@ def _starts(sizes: Index) -> Index:
 
 
 def _factored(pattern: sp.csc_array) -> tuple[Index, Index, Index]:
-    """An order of few new entries, and the columns of the factor of a symmetric pattern."""
+    """Return an order of few new entries, and the columns of the factor of a symmetric pattern."""
     p = pattern.shape[0]
     M = sp.csc_array(pattern, copy=True)
     M.data[:] = 1.0
@@ -369,7 +369,7 @@ class Rules(NamedTuple):
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
 
     def shared(self, budget: int) -> tuple[int, int]:
-        """Steps of the first stage out of so many, and of the second."""
+        """Return the steps of the first stage out of so many, and of the second."""
         budget = min(budget, self.most)
         steps = min(self.steps, budget)
         return steps, budget - steps if budget - steps >= self.least else 0

@@ -91,7 +91,7 @@ class PlainKernel:
         return self._factor is not None
 
     def project(self, v: Array) -> Point | None:
-        """The projection of a point, shape (n,); None if none is certified.
+        """Return the projection of a point, shape (n,); None if none is certified.
 
         It depends on the weights and v alone.
         """
@@ -258,7 +258,7 @@ class PlainKernel:
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
 
     def _bent(self, at: _Tried, sigma: Array) -> Array:
-        """Entries of the second derivative of an augmented Lagrangian."""
+        """Return the entries of the second derivative of an augmented Lagrangian."""
         a, b, of_pair = self._a, self._b, self._of_pair
         inside = at.length <= at.head
         middle = ~inside & (at.length > -at.head)
@@ -294,7 +294,7 @@ class PlainKernel:
         return np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
 
     def _hessian(self, J: Array, weights: Array, curved: Array, divisor: Array) -> Array:
-        """Entries of ``H + sum_i weights_i J_i J_i' + curved_i phi_i''``."""
+        """Return the entries of ``H + sum_i weights_i J_i J_i' + curved_i phi_i''``."""
         a, b, of_pair = self._a, self._b, self._of_pair
         values = (J * weights[of_pair])[a] * J[b]
         if curved.any():
@@ -365,7 +365,7 @@ def _begin(sizes: Index) -> Index:
 
 
 def _both(layout: NewtonLayout, widths: Index) -> tuple[Index, Index]:
-    """Both pairs of every product."""
+    """Return both pairs of every product."""
     a, b = np.empty((2, layout.slots.size), dtype=np.intp)
     for width in np.unique(widths):
         these = np.flatnonzero(widths == width)

@@ -85,7 +85,7 @@ def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
 
 
 def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows of cones with free components; of cones without a simple test, all rows."""
+    """Return the rows of cones with free components; of cones without a simple test, all rows."""
     pattern = abs(sp.csr_array(data.A)) @ free.astype(float) > 0
     cones, kept = data.cones, pattern.copy()
     first = cones.zero + cones.nonneg

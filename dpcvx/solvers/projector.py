@@ -64,7 +64,7 @@ class Extent:
     balls: tuple[tuple[Index, float], ...] = ()
 
     def norm2(self, columns: Index) -> float:
-        """Largest l2 norm of these components."""
+        """Return the largest l2 norm of these components."""
         size = np.maximum(np.abs(self.lower[columns]), np.abs(self.upper[columns]))
         inside = [r for own, r in self.balls if np.isin(columns, own).all()]
         return min([float(np.linalg.norm(size)), *inside])
@@ -83,7 +83,7 @@ class Extent:
 
     @staticmethod
     def at(x: Array) -> Extent:
-        """A single point."""
+        """Return the extent of a single point."""
         return Extent(x, x)
 
 
@@ -200,7 +200,7 @@ class Projector:
         return max(found)
 
     def _slope_at(self, v: Array, reach: float) -> float:
-        """The size of a slope of r at the point of W closest to v; 0 if none is found."""
+        """Return the size of a slope of r at the point of W closest to v; 0 if none is found."""
         ones, weight = np.ones(self.n), 1.0
         inside = self(v, ones).x
         for _ in range(_TRIALS if inside is not None else 0):
@@ -252,7 +252,7 @@ class Projector:
         return self._splitting.rounding(D[own], anchor[own], reach)
 
     def _closed(self, v: Array, D: Array) -> Array:
-        """Blocks with closed forms projected, others left as they are."""
+        """Return the blocks with closed forms projected, others left as they are."""
         x = v.copy() if self._box is None else self._box(v, D)
         for own, closed_form in self._blocks:
             for row, point in zip(np.atleast_2d(x), np.atleast_2d(v), strict=True):
@@ -260,7 +260,7 @@ class Projector:
         return x
 
     def nearest(self, v: Array) -> Array:
-        """The point of W closest to v, shape (n,), where all blocks have closed forms."""
+        """Return the point of W closest to v, shape (n,), where all blocks have closed forms."""
         x = self(v, np.ones_like(v)).x
         if not self.closed_form or x is None:
             raise package_fault("The nearest point has no closed form on this set.")
@@ -279,7 +279,7 @@ class Projector:
         return [*self._blocks, *everywhere]
 
     def extent(self) -> Extent:
-        """A box, and balls, that contain W; of cones by two solves for each component."""
+        """Return a box, and balls, that contain W; of cones by two solves for each component."""
         known = self.known_extent()
         if self._conic is not None:
             known.lower[self._conic_own], known.upper[self._conic_own] = self._conic.extent()

@@ -108,7 +108,7 @@ class Splitting:
         self._weights, self._kept = b"", None
 
     def __call__(self, v: Array, D: Array, anchor: Array) -> Array:
-        """A point near the projection of v.
+        """Return a point near the projection of v.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Splitting:
         return steps.mean(v, self._start(steps, anchor)) / steps.root
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
-        """Bound of what rounding errors add to an answer, in the D-norm.
+        """Return a bound of what rounding errors add to an answer, in the D-norm.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Splitting:
         return sigma if n == N else steps.end(anchor, sigma)
 
     def _steps(self, D: Array) -> _Steps:
-        """The iteration for weights D; kept for the last ones."""
+        """Return the iteration for weights D; kept for the last ones."""
         if self._kept is None or self._weights != D.tobytes():
             self._weights, self._kept = D.tobytes(), _steps(self._data, self._onto, D)
         return self._kept
@@ -166,13 +166,13 @@ class _Steps:
     onto: ConeProjection  # onto the cones of all rows but equalities
 
     def mean(self, v: Array, sigma: Array) -> Array:
-        """Mean of the last steps for v from sigma, in coordinates of weight one."""
+        """Return the mean of the last steps for v from sigma, in coordinates of weight one."""
         total = np.zeros(self.root.size)
         self._run(v, sigma, total)
         return total / (_STEPS - _SKIPPED)
 
     def end(self, v: Array, sigma: Array) -> Array:
-        """The last sigma."""
+        """Return the last sigma."""
         return self._run(v, sigma, np.zeros(self.root.size))
 
     def _run(self, v: Array, sigma: Array, total: Array) -> Array:
@@ -227,7 +227,7 @@ def _solutions(F: Array, f: Array) -> tuple[Array, Array]:
 
 
 def _inverse_root(squares: Array) -> Array:
-    """Factors that bring lengths halfway to one; 1 for rows and columns of zeros."""
+    """Return the factors that bring lengths halfway to one; 1 for rows and columns of zeros."""
     return np.where(squares > 0, squares, 1.0) ** -0.25
 
 

@@ -36,7 +36,7 @@ class Contraction:
     norm2: float
 
     def __call__(self, v: Array) -> Array:
-        """The image of v."""
+        """Return the image of v."""
         return self.apply(v)
 
 
@@ -117,7 +117,7 @@ class Minimization:
     def __call__(
         self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]
     ) -> Array:
-        """The end of the search that begins at v, shape (n,)."""
+        """Return the end of the search that begins at v, shape (n,)."""
         x = project(v)
         for _ in range(self.steps):
             x = project(x - (gradient(x) + self.D * (x - v)) / (self.L + self.D))
@@ -157,7 +157,7 @@ class CertifiedSearch:
     def __call__(
         self, gradient: Callable[[Array], Array], b: Array, residual: float
     ) -> Array | None:
-        """The first point with a residual of at most that norm; None if there is none.
+        """Return the first point with a residual of at most that norm; None if there is none.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class ProximalStep:
     anchor: Array  # shape (n,); A public point of W, near which the step is expected
 
     def __call__(self, g: Array) -> Projection:
-        """The step for gradient g, shape (n,)."""
+        """Return the step for gradient g, shape (n,)."""
         return self.projector(self.center - g / self.D, self.D, 1.0)
 
     def within(self, g: Array, reach: float) -> Projection:
@@ -238,5 +238,5 @@ class ProximalStep:
         )
 
     def rounding(self, reach: float) -> float:
-        """Bound of what rounding adds to conic answers of `steady`, in the D-norm."""
+        """Return a bound of what rounding adds to conic answers of `steady`, in the D-norm."""
         return self.projector.rounding(self.D, self.anchor, reach)

@@ -53,19 +53,19 @@ _MADE_OF_OTHERS = ("norm", "pos", "square", "sum_squares")
 
 
 def class_rule(atom: cp.Expression) -> Rule | None:
-    """Rule of the class of a cvxpy atom, or None if there is none."""
+    """Return the rule of the class of a cvxpy atom, or None if there is none."""
     return _BY_CLASS.get(type(atom).__name__)
 
 
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
-    """Rule of a cvxpy atom and its static data, or None if there is none."""
+    """Return the rule of a cvxpy atom and its static data, or None if there is none."""
     rule = class_rule(atom)
     data = None if rule is None else rule.read(atom)
     return None if rule is None or data is None else (rule, data)
 
 
 def rule_named(name: str) -> Rule:
-    """Rule by its name."""
+    """Return the rule by its name."""
     return RULES[name]
 
 
@@ -78,6 +78,6 @@ def written(atom: cp.Expression) -> str:
 
 
 def supported() -> list[str]:
-    """Names of the atoms that have a rule."""
+    """Return the names of the atoms that have a rule."""
     names = {*RULES, *_MADE_OF_OTHERS} - {"matmul", "pnorm"}
     return [*sorted(names), "@", "every affine atom"]

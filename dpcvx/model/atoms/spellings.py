@@ -290,7 +290,7 @@ def reshaped(expr: Any) -> cp.Expression | None:
 
 
 def _moves(expr: Any) -> list[Matrix]:
-    """Selections (number 0 stands for a zero)."""
+    """Return the selections (number 0 stands for a zero)."""
     starts = np.cumsum([1, *(a.size for a in expr.args[:-1])])
     pairs = list(zip(starts, expr.args, strict=True))
     numbers = [np.arange(start, start + a.size).reshape(a.shape, order="F") for start, a in pairs]

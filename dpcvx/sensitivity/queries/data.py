@@ -48,7 +48,7 @@ class MomentsTerm(Query):
         return part, f"scale {at_least(part)} per entry of the second moments, in units of the sum"
 
     def size(self, n: int) -> int:
-        """The triangle, whatever the agent's vector is."""
+        """Return the size of the triangle, for any size of the agent's vector."""
         return self.scaled.size
 
     def bound(self, known: Known) -> float:
@@ -57,7 +57,7 @@ class MomentsTerm(Query):
         return self.scaled.moved(known.facts.form.private)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The term; zeros where there are no records."""
+        """Return the term; zeros where there are no records."""
         return self.scaled.statistic(objective.data())
 
 
@@ -91,7 +91,7 @@ class DataCurvature(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Entries of the triangle."""
+        """Return the number of entries of the triangle."""
         return n * (n + 1) // 2
 
     def bound(self, known: Known) -> float:
@@ -128,7 +128,7 @@ class ReleasedData(Query):
         return Gradient.noise(facts, norm, times, scale)
 
     def size(self, n: int) -> int:
-        """Entries of the data."""
+        """Return the number of entries of the data."""
         return self.count
 
     def bound(self, known: Known) -> float:

@@ -51,7 +51,7 @@ class Gradient(Query):
         return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
     def bound(self, known: Known) -> float:
-        """The gradient's sensitivity, times the norm of the map."""
+        """Return the gradient's sensitivity, times the norm of the map."""
         return _mapped_bound(known.gradient_bound(self.x), self.through, known)
 
     def matters(self, known: Known) -> bool:
@@ -184,7 +184,7 @@ class Step(Query):
         return out
 
     def end(self, g: Array) -> Array:
-        """The new point for gradient g, shape (n,), as if all components moved."""
+        """Return the new point for gradient g, shape (n,), as if all components moved."""
         return self.center - self.step * _mapped(g, self.through)
 
     def size(self, n: int) -> int:
@@ -192,7 +192,7 @@ class Step(Query):
         return n if self.only is None else self.only.size
 
     def bound(self, known: Known) -> float:
-        """The step size times the sensitivity of what moves."""
+        """Return the step size times the sensitivity of what moves."""
         if self.through is not None:
             return self.step * _mapped_bound(known.gradient_bound(self.x), self.through, known)
         return self.step * known.gradient_bound(self.x, scale=self.moving)
@@ -221,12 +221,12 @@ class Step(Query):
         return _labels(self.x, known)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The components that move."""
+        """Return the components that move."""
         x = self.end(objective.gradient(self.x))
         return x if self.only is None else x[self.only]
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
-        """The whole point."""
+        """Return the whole point."""
         if self.only is None:
             return left
         x = self.center.copy()
@@ -273,7 +273,7 @@ class GradientStep(Query):
         return self._gradient.matters(known)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The mapped gradient."""
+        """Return the mapped gradient."""
         return self._gradient.evaluate(objective)
 
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
@@ -281,7 +281,7 @@ class GradientStep(Query):
         return self.center - self.step * self._gradient.finish(left, public)
 
     def hidden(self) -> Query:
-        """The point as a whole."""
+        """Return the point as a whole."""
         return Step(self.x, self.center, self.step, through=self.through)
 
 

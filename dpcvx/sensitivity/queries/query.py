@@ -150,7 +150,7 @@ class Query(abc.ABC):
         return None
 
     def scale(self, known: Known | None) -> Array | None:
-        """Public weights of the answer's components, for the noise; None for ones."""
+        """Return the public weights of the answer's components, for the noise; None for ones."""
         return None
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ def rounding_floors(points: Array) -> Array:
 
 
 def gradient_level(facts: Facts, norm: int) -> float:
-    """The gradient's sensitivity at all points of the agent's set."""
+    """Return the gradient's sensitivity at all points of the agent's set."""
     return 0.0 if facts.sensitivity is None else facts.sensitivity.bound(norm).value
 
 

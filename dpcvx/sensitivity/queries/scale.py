@@ -116,7 +116,7 @@ class CurvatureSums(OfRecords):
         return math.sqrt(2) * self.unit * known.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Both, over the limit."""
+        """Return both sums, divided by the limit."""
         return self.unit * (np.array(objective.bends(self.x).cut(self.limit)) / self.limit)
 
 
@@ -134,11 +134,11 @@ class LearnedGradient(OfRecords):
     released = "gradient and count"
 
     def size(self, n: int) -> int:
-        """The gradient, and the count."""
+        """Return the size of the gradient and the count together."""
         return n + 1
 
     def bound(self, known: Known) -> float:
-        """Both together, as sides of a rectangle."""
+        """Return the bound of both together, as sides of a rectangle."""
         if not known.sensitivity.records:
             return 0.0
         count = self.weight * known.sensitivity.moved_records
@@ -151,6 +151,6 @@ class LearnedGradient(OfRecords):
         return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The gradient of the objective over the multiple, clipped as ever."""
+        """Return the gradient of the objective over the multiple, clipped as ever."""
         g, exceeding = objective.clipped(self.x, 1 / self.multiple)
         return np.append(g, self.weight * exceeding)

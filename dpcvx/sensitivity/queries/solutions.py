@@ -126,7 +126,7 @@ class PerturbedMinimizer(Query):
         return known.spread(self.search.center.size) * 2 * term.distance
 
     def evaluate(self, objective: Objective) -> Array:
-        """The exact minimizer, up to rounding, where no noise is asked for."""
+        """Return the exact minimizer, up to rounding, where no noise is asked for."""
         return self.minimizer(objective.gradient, np.zeros(self.search.center.size), None)
 
     def minimizer(
@@ -290,7 +290,7 @@ class LocalSolution(Query):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """The stated sensitivity, and what it needs of solvers."""
+        """Return the stated sensitivity, and what it needs of solvers."""
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
     def bound(self, known: Known) -> float:
@@ -319,7 +319,7 @@ class LocalSolution(Query):
         return max(rounding_floor(p if root is None else root * p) for p in points)
 
     def scale(self, known: Known | None) -> Array | None:
-        """The geometry of the step; ones where the user claims a sensitivity."""
+        """Return the geometry of the step; ones where the user claims a sensitivity."""
         claimed = known is not None and known.facts.claimed is not None
         return None if claimed else self._root
 

@@ -52,7 +52,7 @@ class _OfStored(Query):
 
     @classmethod
     def claims(cls, facts: Facts) -> tuple[str, ...]:
-        """The smoothness, unless it is derived."""
+        """Return the smoothness, unless it is derived."""
         return (BENT,) if facts.smoothness is not None and facts.smoothness.asserted else ()
 
 
@@ -100,7 +100,7 @@ class StoredGradient(_OfStored):
     released = "gradient at that point"
 
     def bound(self, known: Known) -> float:
-        """The gradient's own change, and what follows from that of the vector."""
+        """Return the gradient's own change, and what follows from that of the vector."""
         return _effects(known).gradient_reach(self.name, known.norm) if known.change > 0 else 0.0
 
     def floor(self, known: Known) -> float:
@@ -108,7 +108,7 @@ class StoredGradient(_OfStored):
         return ROUNDING * _effects(known).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
-        """The gradient there."""
+        """Return the gradient there."""
         return objective.stored.gradient(self.name)
 
 
