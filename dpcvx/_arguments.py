@@ -44,7 +44,7 @@ def as_python_number(value: T) -> T:
 
 
 def store_python_numbers(declared: object, *names: str) -> None:
-    """`as_python_number` for fields of a frozen dataclass that is being made."""
+    """Apply `as_python_number` to fields of a frozen dataclass that is being made."""
     for name in names:
         object.__setattr__(declared, name, as_python_number(getattr(declared, name)))
 
@@ -191,12 +191,12 @@ def optional(kind: Kind) -> Kind:
 
 
 def integer(least: int) -> Kind:
-    """Integers of at least this."""
+    """Return the kind of integers of at least this."""
     return Kind(lambda value: is_int(value, least), f"an int of at least {least}")
 
 
 def count(least: int = 1) -> Kind:
-    """Integers that one could count up to."""
+    """Return the kind of integers that count something."""
     words = f"an int of at least {least} and at most {COUNTED:.0e}"
     return Kind(lambda value: countable(value, least), words)
 

@@ -63,7 +63,7 @@ _ROUNDING = 1e-12
 def choose(
     problem: Declaration, request: Selection, known: Study | None = None
 ) -> tuple[Selection, Study | None]:
-    """Choose what a request leaves open: method, release, rounds and kind of noise.
+    """Choose everything that a request leaves open: method, release, rounds and kind of noise.
 
     A method that is named runs as its paper has it, with Gaussian noise in each step: next to it
     only the noise of ``release="once"`` is chosen. Reads no private data.
@@ -195,7 +195,7 @@ def _one_gradient(request: Selection) -> Selection:
 
 
 def _proved_convex(program: Program) -> list[str]:
-    """Agents whose second derivatives have no negative eigenvalue, for all admissible data."""
+    """Return agents whose second derivatives have no negative eigenvalue, for all data."""
     found = [(local, curvature(local.form)) for local in program.agents if local.rest is None]
     return [
         local.name
@@ -207,7 +207,7 @@ def _proved_convex(program: Program) -> list[str]:
 def _without_noise(
     problem: Declaration, given: Selection, request: Selection, known: Study | None
 ) -> Selection:
-    """Say so where noise would bring another method: it is not the noise alone that differs."""
+    """Return the request with a remark if the plan with noise would take another method."""
     if known is None:  # with noise there is no plan
         return request
     noisy, _ = _method(problem, given, True, known)
@@ -222,7 +222,7 @@ def _without_noise(
 
 
 def _check_weights(known: Study) -> None:
-    """Say how private weights of functions leave once, where no step size can be derived."""
+    """Refuse private weights of functions without a step size, and name the one-time release."""
     for local in known.program.agents:
         found = known.sensitivities[local.name]
         if found is None or found.weights is None:
@@ -247,7 +247,7 @@ def _summable(program: Program) -> bool:
 def _drowned(
     problem: Declaration, known: Study, given: Selection, request: Selection
 ) -> tuple[Selection, Study] | None:
-    """Steps along clipped gradients, where second moments that leave once have too much noise.
+    """Return steps along clipped gradients if one-time second moments have too much noise.
 
     None where they have not, where nothing is known of it, or where the user chose.
     """

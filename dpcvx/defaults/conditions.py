@@ -124,7 +124,7 @@ def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
 
 
 def _spread(agent: AgentPlan, distance: float) -> float:
-    """Standard deviation of the noise in one entry of a gradient, so near the start, in round 1."""
+    """Return the standard deviation of noise in a gradient's entry near the start, in round 1."""
     if agent.noise is None:
         return 0.0
     norm, start = agent.noise.mechanism.norm, agent.program.start

@@ -251,7 +251,7 @@ def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) 
 
 
 def _optimal(W: Array, changes: Array) -> Array:
-    """X; both in the same coordinates."""
+    """Return X in the coordinates of its arguments."""
     root = _root(W)
     weights = np.ones(changes.shape[1])
     for _ in range(_ROUNDS):

@@ -306,7 +306,7 @@ def _bounded(local: LocalProgram, extent: Extent) -> Array:
 
 
 def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
-    """Squared distances in the shared and in the agents' own variables."""
+    """Return squared distances in the shared and in the agents' own variables."""
     nearest = np.full(program.size, np.inf)
     own = 0.0
     for local, spread in zip(program.agents, spreads, strict=True):

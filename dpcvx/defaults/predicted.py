@@ -274,7 +274,7 @@ def chosen_penalty(scene: Landscape) -> float:
 
 
 def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:
-    r"""By :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, about what bounds the gap.
+    r"""Predict by :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, about a bound.
 
     With D the distance and G the slope. Both terms are equal then: half is of noise and kicks.
     Slopes that jump kick as hard near the answer as far from it; those of many records together

@@ -89,7 +89,7 @@ class Response:
         return float(np.sum(bend[known] * self.widths[known] ** 2)) / 12
 
     def gap(self, covariance: sp.csr_array) -> float:
-        """E for noise in the agent's slope.
+        """Return E for noise in the agent's slope.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Response:
         return float(np.sum(felt[~flat] / values[~flat])) / 2
 
     def influence(self, covariance: sp.csr_array) -> Array | None:
-        """W for noise of about this covariance, of the agent's components, shape (n, n).
+        """Return W, of shape (n, n), of the agent's components, for about this covariance.
 
         None for problems that are looked at component by component. Directions without curvature
         and without end count as if they had no influence: `gap` tells that noise pulls along them.
@@ -161,7 +161,7 @@ class Response:
         return P @ turned, stiff
 
     def cost(self, slope: Array) -> float:
-        """E for a slope of the agent that is known and ignored, as if it were one draw of noise.
+        """Return E for a known, ignored slope of the agent, taken as one draw of noise.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ def _left(variances: Array) -> Array:
 
 
 def _modes(H: Array, A: Array, free: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """P of shape (N, k) and values with ``W = P diag(1 / values) P'``, on the free components."""
+    """Return P of shape (N, k) and values: ``W = P diag(1 / values) P'`` on free components."""
     H, A = H[np.ix_(free, free)], A[:, free]
     bend = H.diagonal()
     # Units in which the diagonal is one; where nothing bends, those of the equalities.

@@ -175,7 +175,7 @@ def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
 
 
 def _or_steps(program: Program) -> str:
-    """Another method, where it takes the problem."""
+    """Return a text on another method, if that takes the problem."""
     if program.coupling is not None:
         return ""
     return ", or use dp.LinearizedADMM(step=...), whose steps always have a minimizer"
@@ -249,7 +249,7 @@ def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
 
 
 def _directions(data: ConeData, held: sp.csr_array) -> ConeData:
-    """Directions (x, auxiliary) without curvature that keep the constraints for ever.
+    """Return directions (x, auxiliary) without curvature that keep the constraints for ever.
 
     Cut off at |x| <= 1; `held`, of shape (k, N), are rows that are to stay 0.
     """

@@ -329,7 +329,7 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
 
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
-    """Variances of both, component by component, in units of their geometric mean."""
+    """Return sums of both variances, by component in units of their geometric mean."""
     one, two = data.diagonal(), slope.diagonal()
     felt = (one > 0) & (two > 0)
     ratios = np.sqrt(one[felt] / two[felt])

@@ -440,7 +440,7 @@ def _turned(u: Combination) -> Combination:
 
 
 def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
-    """Row, column of the matrix that the combination is, column of M, and value of the entries."""
+    """Return row, column in the combination's matrix, column of M, and value of the entries."""
     part = csr(M).tocoo()
     filled = part.data != 0
     position, columns, values = part.row[filled], part.col[filled], part.data[filled]

@@ -177,7 +177,7 @@ def _stand_in(private: Private) -> cp.Parameter:
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
-    """Zero data, then one entry after the other, with the sign that the entry may have."""
+    """Return zero data, then each entry alone with a sign that it may have, and these signs."""
     specs = [p.spec for p in used]
     steps = [_sign(spec) for spec in specs for _ in range(spec.size)]
 

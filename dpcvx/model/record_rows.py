@@ -172,7 +172,7 @@ class RecordRows:
         return sp.csr_array((found.data, columns, found.indptr), shape=shape)
 
     def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
-        """Public numbers that records meet, one per record; None if they have no such pattern.
+        """Yield public numbers that records meet, one per record; None without such a pattern.
 
         With those that variables come by, if `lines`.
         """

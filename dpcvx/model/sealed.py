@@ -124,7 +124,7 @@ def seal(value: object) -> Sealed:
 
 
 def checked_now(source: Sealed, spec: PrivateSpec) -> Sealed:
-    """Sealed data that are checked; what fetches them stays as it is, and is not called."""
+    """Return sealed data, checked; a source that fetches them is not called."""
     ready = source._checked is not None or source.fetches
     return source if ready else Sealed(source, spec)
 

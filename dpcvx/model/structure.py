@@ -142,7 +142,7 @@ def _kind(value: Any) -> str:
 
 
 def _array(value: Any) -> bytes:
-    """Numbers as floats, and indices as integers of one size, whatever they came as.
+    """Return the digest of numbers as floats, and of indices as integers of one size.
 
     Booleans are no numbers: as indices they say which entries are meant, and not where they are.
     """

@@ -117,7 +117,7 @@ def _choices(plan: Terms) -> list[str]:
 
 
 def _problem_rows(plan: Terms) -> list[str]:
-    """Sizes, and what is released of each agent."""
+    """Return lines on sizes, and on the releases of each agent."""
     program = plan.program
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
     local = sum(a.n - a.shared.size for a in program.agents)
@@ -423,6 +423,6 @@ def _norm_in_words(adjacency: Within) -> str:
 
 
 def _once(names: Iterable[str], word: str = "and") -> str:
-    """Each once, as in ``a, b and c``; empty where there are none."""
+    """Return the names, each once, as in ``a, b and c``; empty if there are none."""
     found = list(dict.fromkeys(names))
     return together(found, word) if found else ""

@@ -100,7 +100,7 @@ class Draft:
 def make_terms(
     kind: type[P], problem: Declaration, request: CompleteRequest, known: Compiled | None = None
 ) -> P:
-    """Derive a plan of this kind from a complete request, whoever proposed its numbers.
+    """Derive a plan of this kind from a complete request.
 
     Parameters
     ----------

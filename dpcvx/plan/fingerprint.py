@@ -46,7 +46,7 @@ def fingerprint_of(
     asked: Noises,
     request: CompleteRequest,
 ) -> str:
-    """Hash of the problem, the method, the mechanisms, the rounds, and what is released when.
+    """Return the hash of the problem, method, mechanisms, rounds, and the time of releases.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def named(digest: str, kernel: str) -> str:
 
 
 def _compiled(local: LocalProgram) -> bytes:
-    """Objective and constraints as compiled, where they hold unknown objects."""
+    """Return the digest of objective and constraints as compiled, for unknown objects."""
     sets = [local.constraints, *([] if local.rest is None else [local.rest])]
     limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
     return digest_of((local.form.digest(), sets, limits))
@@ -211,7 +211,7 @@ def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Arra
 def with_derived(
     algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan], numbers: Array
 ) -> tuple[Algorithm[Any, Any], Agents] | None:
-    """Method and agents with numbers that were written down before, or None if they are not theirs.
+    """Return method and agents with recorded numbers; None if these do not fit.
 
     Parameters
     ----------

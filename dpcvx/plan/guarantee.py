@@ -310,7 +310,7 @@ def _merged(kinds: Sequence[Change]) -> list[str]:
 
 
 def _each(change: Change) -> list[Named]:
-    """Names of one of many changes that are alike, as they stand among those of the others."""
+    """Return the names of one of many equal changes, as they stand among the others' names."""
     first, *others = change.names
     parts = len(change.objects) - 1
     held = [one._replace(before="its own of ") for one in others[:parts]]

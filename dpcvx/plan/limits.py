@@ -322,7 +322,7 @@ class Spread:
         return np.flatnonzero(np.diff(sp.csc_array(self.matrix[entries]).indptr) > 0)
 
     def only(self, components: Index) -> sp.csr_array:
-        """N without the columns of all others."""
+        """Return N with only the columns of these components."""
         kept = np.zeros(self.matrix.shape[1])
         kept[components] = 1.0
         found = sp.csr_array(self.matrix @ sp.diags_array(kept))

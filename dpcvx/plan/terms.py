@@ -163,7 +163,7 @@ class Terms:
         return composed(self.agents, self.releases(rounds))
 
     def accounts(self) -> list[Account]:
-        """Fresh accounts with the plan's budget, one per agent."""
+        """Return fresh accounts with the plan's budget, one per agent."""
         return [agent.account() for agent in self.agents]
 
 

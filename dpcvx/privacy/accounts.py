@@ -318,7 +318,7 @@ class Account:
         return _held(self) == _held(other)
 
     def catch_up(self, later: Account) -> None:
-        """Hold what a run that went on from here was charged, and that has no result to say so."""
+        """Take over the charges of a run that continued from here and has no result."""
         self.entries = later.entries.copy()
         self._total, self.budget, self.committed = later._total, later.budget, later.committed
 

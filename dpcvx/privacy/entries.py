@@ -126,7 +126,7 @@ class _Picked:
         return ((self.entries[place], 1) for place in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
-        """Never: others follow by themselves."""
+        """Return None: other entries never extend picked ones."""
 
 
 class Entries(Sequence[Entry]):

@@ -252,7 +252,7 @@ class Journal:
         self._append(run_line(fingerprint, seeded, known, derived))
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Releases of agents that release alike are about to be computed."""
+        """Record the charge of agents with identical releases, before these are computed."""
         with self._turn:
             self._admitting().charge(agents, entry)
             self._settle()
@@ -463,7 +463,7 @@ def _sync_folder(place: str) -> None:
 
 @contextmanager
 def _in_words(path: Path, done: str) -> Iterator[None]:
-    """Errors of the operating system in words, without the folders of the user."""
+    """Raise errors of the operating system as text, without the folders of the user."""
     try:
         yield
     except OSError as error:

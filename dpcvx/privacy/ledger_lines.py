@@ -48,7 +48,7 @@ def run_line(
 
 
 def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
-    """Releases of these agents, who release alike, are about to be computed."""
+    """Return the line before the releases of these agents, which are identical."""
     # Without noise the sensitivity is infinite, which JSON cannot say.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
     return {"charges": list(agents), **vars(entry), "sensitivity": bound}
@@ -225,7 +225,7 @@ class Writer(Protocol):
     """The ledger as agents see it: what they tell it is on disk before anything of it leaves."""
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Releases of agents that release alike are about to be computed."""
+        """Record the charge of agents with identical releases, before these are computed."""
         ...
 
     def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:

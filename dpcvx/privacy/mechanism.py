@@ -90,7 +90,7 @@ class Gaussian:
             )
 
     def per_step(self) -> float | None:
-        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
         if self.release_epsilon is None or self.release_delta is None:
             return self.noise_multiplier
         if self.calibration == "classical":
@@ -108,7 +108,7 @@ class Gaussian:
         return composition.with_gaussian(multiplier, count)
 
     def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
-        """Normal noise of standard deviation `scale`, rounded to integers; a row per stream."""
+        """Return Gaussian noise of deviation `scale`, rounded to integers; a row per stream."""
         return normal_rows(scale, size, streams)
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class Laplace:
         _make_floats(self, "release_epsilon", "noise_multiplier", "decay")
 
     def per_step(self) -> float | None:
-        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
         return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
 
     def for_total(
@@ -293,7 +293,7 @@ class Calibrated:
         return (1.0 if self.mechanism.norm == 2 else 2.0) * scale * scale
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
-        """Grid and noise scale for a value of positive sensitivity in the mechanism's norm.
+        """Return the grid and noise scale for a value of positive sensitivity.
 
         With distributed noise, the sensitivity may be 0: agents with nothing to hide add noise as
         well.

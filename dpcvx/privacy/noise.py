@@ -125,7 +125,7 @@ def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
 
 
 def on_grid(values: Array, grid: Grid) -> Integers:
-    """Values in units of the grid: the nearest integers, clipped far away; 0 for no number."""
+    """Return the nearest integers in units of the grid, clipped far away; 0 for NaN."""
     with np.errstate(all="ignore"):  # a warning would tell something about the values
         nearest = np.rint(values / grid.width)
         if not np.abs(nearest).max(initial=0.0) <= _RANGE:
@@ -208,7 +208,7 @@ class _Tails:
         self._drawn: dict[int, list[tuple[int, int]]] = {}
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
-        """U and V from `words` words each, in the middle of what is left open, and its width."""
+        """Return U and V from `words` words each, as midpoints of intervals, and their width."""
         import mpmath
 
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
@@ -255,7 +255,7 @@ def _signed_log(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
 def _decided(
     scale: float, value: Array, error: Array, tails: _Tails, exact: Sequence[Exact]
 ) -> Integers:
-    """Nearest integers of ``scale * Y``, recomputed where the error leaves more than one.
+    """Return the integers nearest to ``scale * Y``, with more digits if more than one remains.
 
     Parameters
     ----------

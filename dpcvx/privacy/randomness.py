@@ -40,7 +40,7 @@ class Streams(Protocol):
         ...
 
     def among(self, rows: Index) -> Streams:
-        """Some of them, before any has drawn."""
+        """Return some of the streams, before any has drawn."""
         ...
 
 
@@ -209,7 +209,7 @@ class SeededStreams:
         return self._single[i]
 
     def among(self, rows: Index) -> SeededStreams:
-        """Some of them, from their beginning."""
+        """Return some of the streams, from their beginning."""
         return SeededStreams(self._keys[rows])
 
 
@@ -237,7 +237,7 @@ def _entropy(source: Seeded) -> list[int]:
 
 
 def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
-    """``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap around."""
+    """Return ``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap."""
     constants = _powers(_FIRST_A, _TIMES_A)
 
     def hashed(value: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -259,7 +259,7 @@ def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
 
 
 def _powers(first: int, times: int) -> Iterator[np.uint32]:
-    """Each is hashed with twice: the last constant of one value is the first of the next."""
+    """Yield constants, twice each: the last one of a value is the first of the next."""
     while True:
         yield np.uint32(first)
         first = first * times & 0xFFFFFFFF
@@ -296,7 +296,7 @@ class PublicCoins:
 
 
 def uniform(size: int, source: Randomness | Streams) -> Array:
-    """Variables that are uniform between 0 and 1, in floating point; a row of each stream."""
+    """Return variables that are uniform between 0 and 1, as floats; a row for each stream."""
     return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

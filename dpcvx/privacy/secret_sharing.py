@@ -196,7 +196,7 @@ class Residues:
     parties: int
 
     def encode(self, values: ArrayLike) -> Words:
-        """Multiples of the width as words, modulo 2**52."""
+        """Return multiples of the width as words, modulo 2**52."""
         steps = np.asarray(values, dtype=np.float64) / self.width
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
@@ -222,7 +222,7 @@ class Residues:
 
 
 def split(encoded: Words, parties: int, source: Randomness | None = None) -> Words:
-    """Shares that add up to an encoded value modulo 2**64.
+    """Return shares that add up to an encoded value modulo 2**64.
 
     Any `parties` - 1 of them are independent and uniform, whatever the value.
 

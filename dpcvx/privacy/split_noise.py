@@ -109,7 +109,7 @@ class SplitNoise:
         return multiplier / math.sqrt(self.parties - self.max_colluders)
 
     def times(self, factor: float) -> SplitNoise:
-        """Noise that is wider by a factor, on the same grid."""
+        """Return noise that is wider by a factor, on the same grid."""
         return replace(self, scale=self.scale * factor)
 
     def reach(self, limit: float) -> float:

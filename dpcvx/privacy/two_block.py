@@ -317,7 +317,7 @@ def refusal(block: TwoBlock) -> str | None:
 
 
 def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
-    """Loss of one use if every iterate is visible: an exact Gaussian mechanism.
+    """Return the loss of one use if every iterate is visible: an exact Gaussian mechanism.
 
     ``eta^2 Delta^2 / (2 sigma^2)``; if A is square, divided by ``(1 + eta beta s^2)^2`` with s its
     smallest singular value, because the noise enters after the multiplication by the inverse.
@@ -326,7 +326,7 @@ def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
 
 
 def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
-    """Losses of single uses of a user, by every rule.
+    """Return the losses of single uses of a user, by every rule.
 
     Theorems 6.1 and 7.2, the latter corrected, both with sharper constants.
 
@@ -377,14 +377,14 @@ def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
 
 
 def _start(block: TwoBlock, R: float) -> float:
-    """kappa_R: squared norm of the first change, in units of (eta Delta)^2."""
+    """Return kappa_R: the squared norm of the first change, in units of (eta Delta)^2."""
     highest = block.eta * block.beta * block.A_norm**2
     s = min(max(1 - 2 * R, block._low), highest)
     return (R + s) / (1 + s) ** 2
 
 
 def _pair(block: TwoBlock, q: float, R: float) -> float:
-    """c(q, R): squared shift of the two noises of a pair, in units of the squared norm."""
+    """Return c(q, R): the squared shift of a pair's two noises, in units of the squared norm."""
     h, qq = block._h, q * q
     trace = qq / R + (1 + qq) / h
     return trace * (1 + math.sqrt(max(1 - 4 * (qq / R / trace) * (1 / h / trace), 0.0))) / 2

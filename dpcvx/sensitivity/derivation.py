@@ -154,7 +154,7 @@ class _Sorted:
 
 
 def _covered(form: NormalForm, clips: Sequence[Clip]) -> list[Atom]:
-    """Products whose own cotangents are clipped, with all that comes back to them.
+    """Return products whose own cotangents are clipped, with all that comes back to them.
 
     A linear term of such a product, as ``- cp.sum(X @ w)`` beside ``cp.sum(cp.exp(X @ w))``, is a
     part of the contributions that clips shorten.
@@ -211,7 +211,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
-    """Data that stand next to variables and seem not to matter: a model's mistake, or ours."""
+    """Return the error for data that stand next to variables and seem not to matter."""
     return PrivacyError(
         f"Private {_quoted(names)} of agent '{owner}' and variables meet in {', '.join(atoms)}, "
         "yet the derived sensitivity is 0, so the gradient would leave without noise. Remove the "

@@ -47,7 +47,7 @@ class Weights:
     names: tuple[str, ...]
 
     def jacobians(self, x: Array) -> tuple[sp.csr_array, ...]:
-        """J(x), one matrix of shape (n, size) per private parameter."""
+        """Return J(x), one matrix of shape (n, size) per private parameter."""
         form = self.form
         zero = [np.zeros(spec.size) for spec in form.private]
         found = []

@@ -314,7 +314,7 @@ class Pass:
             raise Unbounded(atom.written, "has no rule for records")
 
     def _back_by_entry(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
-        """Through an atom that works entry by entry; False if nothing is known of it."""
+        """Pass cotangents back through an atom that works entry by entry; False if unknown."""
         rule = atom.rule
         if any(a.lo.size != g.lo.size for a in args):
             return False
@@ -339,7 +339,7 @@ class Pass:
         return True
 
     def _reduced_back(self, atom: Atom, g: Range, args: Sequence[Range]) -> bool:
-        """Through a reduction; False if it is none of those that can be followed."""
+        """Pass cotangents back through a reduction; False if no known one."""
         rule, u = atom.rule, args[0]
         groups = groups_of(atom, u.lo.size)
         if groups is None:

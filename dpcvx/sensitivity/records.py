@@ -154,7 +154,7 @@ def _alike(below: Array, above: Array) -> bool:
 
 
 def _graded(size: Array) -> Array:
-    """Between -1 and 1, whatever the numbers."""
+    """Return the sizes scaled to between -1 and 1."""
     largest = max(float(size.max(initial=0.0)), -float(size.min(initial=0.0)))
     if not math.isfinite(largest):
         largest = float(np.max(np.abs(size), initial=0.0, where=np.isfinite(size)))

@@ -158,7 +158,7 @@ def _trials(
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
-    """Zeros but for one made-up record, or so many that are alike."""
+    """Return zeros but for a made-up record, or for several equal ones."""
     assert isinstance(spec.adjacency, Rows)
     own = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
     row = np.sin(1.0 + np.arange(len(own)))

@@ -294,7 +294,7 @@ def has_intercept(sensitivity: Sensitivity) -> bool:
 
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
-    """`intercept`: whether not to mind what is added to every row alike."""
+    """Return whether an atom reads moments alone; `intercept`: but for a term in every row."""
     squares = atom.rule.sums_rows(atom.data) and atom.rule.of_squares(atom.data)
     if not squares or not atom.args[1].constant:
         return False

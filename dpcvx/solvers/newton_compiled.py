@@ -28,7 +28,7 @@ class _Note(event.Listener):
         self._said = False
 
     def on_start(self, event: Any) -> None:
-        """Once, however many functions are compiled."""
+        """Print one note, for any number of compiled functions."""
         if not self._said:
             with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
                 sys.stderr.write(
@@ -43,7 +43,7 @@ class _Note(event.Listener):
 
 
 def _compiled(function: Any) -> Any:
-    """Compiled when first called, kept on disk where there is a place to write to."""
+    """Return the function, compiled at its first call and cached on disk if that is possible."""
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # no such place

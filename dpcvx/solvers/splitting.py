@@ -140,7 +140,7 @@ class Splitting:
         return _ROUNDING * math.sqrt(_STEPS) * STRETCH * size
 
     def _start(self, steps: _Steps, anchor: Array) -> Array:
-        """Public: a fixed point for the anchor, or steps towards one where columns are hidden."""
+        """Return a public start: a fixed point for the anchor, or steps towards one."""
         n, N = self._data.n, self._data.A.shape[1]
         p = np.zeros(N)
         p[:n] = steps.root * anchor

@@ -222,7 +222,7 @@ class ProximalStep:
         return self.projector.steady(self._near(g, reach), self.D, self.anchor)
 
     def _near(self, g: Array, reach: float) -> Array:
-        """Moving a point onto a ball around another is nonexpansive in the D-norm.
+        """Return the step's end moved onto a ball around the anchor, nonexpansive in the D-norm.
 
         So a bound of how far a step moves with g survives, and numbers cannot grow.
         """

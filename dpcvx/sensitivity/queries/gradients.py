@@ -202,7 +202,7 @@ class Step(Query):
         return known.gradient_bound(self.x, scale=self.moving) > 0
 
     def floor(self, known: Known) -> float:
-        """However small the step is next to the point."""
+        """Return the rounding floor, for steps of any size next to the point."""
         return float(self.floors(known))
 
     def floors(self, known: Known) -> Array:

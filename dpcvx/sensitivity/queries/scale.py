@@ -112,7 +112,7 @@ class CurvatureSums(OfRecords):
         return 2
 
     def bound(self, known: Known) -> float:
-        """Each moves by one unit at most, for each record that moves."""
+        """Return the bound: each sum moves by at most one unit per record that moves."""
         return math.sqrt(2) * self.unit * known.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
@@ -145,7 +145,7 @@ class LearnedGradient(OfRecords):
         return math.hypot(known.sensitivity.clipped_change, count)
 
     def floor(self, known: Known) -> float:
-        """However small the clip is next to public terms, which are divided by the multiple."""
+        """Return the rounding floor of the public terms, which are divided by the multiple."""
         with np.errstate(all="ignore"):
             public = finite(known.public_gradient(self.x) / self.multiple)
         return rounding_floor(public)

@@ -55,7 +55,7 @@ class Minimizer(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Points on the way are seen by nobody, so one bound has to hold at all of them."""
+        """Refuse agents without one bound at all points: no observer sees the search."""
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
     def bound(self, known: Known) -> float:
@@ -70,7 +70,7 @@ class Minimizer(Query):
         return min(bound, known.sensitivity.bound(1).value * one)
 
     def floor(self, known: Known) -> float:
-        """Every step of the search rounds."""
+        """Return the rounding floor of all steps of the search."""
         own = known.projector()
         start = own.nearest(self.v)
         slope = self.search.stretch * known.public_gradient(start)
@@ -117,7 +117,7 @@ class PerturbedMinimizer(Query):
                 )
 
     def bound(self, known: Known) -> float:
-        """Twice the distance of what the search finds from the exact minimizer."""
+        """Return twice the largest distance of the search's result from the exact minimizer."""
         if known.change == 0:
             return 0.0
         term = known.linear
@@ -262,7 +262,7 @@ class LocalSolution(Query):
 
     @classmethod
     def check(cls, facts: Facts) -> None:
-        """Steps that are not known to move little with the data are refused."""
+        """Refuse agents whose steps have no proof of moving little with the data."""
         if facts.claimed is not None or not gradient_level(facts, 2) > 0:
             return
         obstacle = facts.projector().obstacle
@@ -313,7 +313,7 @@ class LocalSolution(Query):
         return known.matters(self.x)
 
     def floor(self, known: Known) -> float:
-        """Relative to all points that enter the step."""
+        """Return the rounding floor of all points that enter the step."""
         root, public = self.scale(known), known.public_gradient(self.x) / self.D
         points = (self.center, public, self.anchor, known.projector().centers())
         return max(rounding_floor(p if root is None else root * p) for p in points)

@@ -41,7 +41,7 @@ class _OfStored(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """Follows from what was stored."""
+        """Return a text on the noise, which follows from the stored vectors."""
         M = facts.smoothness
         assert M is not None  # checked
         return math.inf, (
