@@ -25,7 +25,7 @@ from .._arguments import number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.adjacency import Rows
-from ..model.curvature import smoothness
+from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries.solutions import PerturbedMinimizer
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
@@ -164,7 +164,8 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         program, weight = local.program, self.regularization
         bend = smoothness(program.form)
         assert bend is not None and weight is not None  # the plan checked it
-        search = CertifiedSearch(local.projector, bend, weight, program.start)
+        convexity = strong_convexity(program.form)
+        search = CertifiedSearch(local.projector, bend, convexity, weight, program.start)
         return state, oracle.release(PerturbedMinimizer(search))
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:

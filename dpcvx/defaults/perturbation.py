@@ -61,7 +61,7 @@ def regularization(agents: Agents, epsilon: float, distance: float) -> float:
         total = 0.0
         for bound, h in zip(bounds, typical, strict=True):
             term = bound.term(epsilon, weight)
-            if term is None:
+            if term is None or not bound.searchable(weight):
                 return math.inf
             h += bound.convexity
             moved = (weight * _FARTHER * distance) ** 2 + term.variance / len(private)

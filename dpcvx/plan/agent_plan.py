@@ -10,6 +10,7 @@ from typing import Self
 
 import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithms.base import Requirements
 from ..algorithms.program import AsWritten, LocalProgram, Program, compile_problem, once_per_kind
@@ -58,6 +59,11 @@ class AgentPlan:
     def form(self) -> NormalForm:
         """Objective of the agent, without data."""
         return self.program.form
+
+    @property
+    def start(self) -> NDArray[np.float64]:
+        """Public initial point of its variables, shape (n,)."""
+        return self.program.start
 
     @property
     def queries(self) -> tuple[type[Query], ...]:

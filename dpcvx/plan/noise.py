@@ -172,7 +172,15 @@ def _perturbed(agent: AgentPlan, noise: Calibrated, regularization: float) -> Ca
             "none. Leave mechanism= out, or write mechanism='laplace'."
         )
     epsilon = 1 / noise.multiplier
-    term = perturbation_bounds(agent).term(epsilon, regularization)
+    bounds = perturbation_bounds(agent)
+    term = bounds.term(epsilon, regularization)
+    if term is not None and not bounds.searchable(regularization):
+        raise PrivacyError(
+            f"The search for the minimizer of agent '{agent.name}' may not end: its objective may "
+            "bend more than 1e10 times as much in one direction as in another. Write "
+            f"dp.ObjectivePerturbation(regularization=...) with more than {regularization:.6g}, or "
+            "smaller coefficients."
+        )
     if term is None:
         raise PrivacyError(
             f"dp.ObjectivePerturbation(regularization={regularization:.6g}) leaves agent "

@@ -47,11 +47,16 @@ since A' has a rank of at most q, and no eigenvalue above :math:`\beta` record b
 determinants of sums, :math:`\det(I + B + C) \le \det(I + B) \det(I + C)`, take the records apart.
 
 **The released point is not exact.** b is drawn with a known error, and the search for x ends where
-its residual, an element of the subdifferential, has norm at most `residual`. Strong convexity
-bounds how far both are from x: the released point and x are never more than `distance` apart. The
-points of neighbors, with b and T(b), lie within twice that. They leave with Laplace noise scaled to
-it, at the price `covering`, and the two prices add: for each b, outcomes after the noise differ by
-no more than :math:`e^{covering}` between the two points, and the theorem compares the laws of b.
+its residual, an element of the subdifferential, has norm at most `residual`, up to `rounding`.
+Strong convexity bounds how far all three are from x: the released point and x are never more than
+`distance` apart. The points of neighbors, with b and T(b), lie within twice that. They leave with
+Laplace noise scaled to it, at the price `covering`, and the two prices add: for each b, outcomes
+after the noise differ by no more than :math:`e^{covering}` between the two points, and the theorem
+compares the laws of b.
+
+**Rounding errors** are relative to the numbers that are rounded. Data of any size, as
+`dpcvx.Within` allows them, add a vector to the gradient. Its entries are cut off at `limit`, which
+moves neighbors no farther apart.
 
 **The draw of b.** In l2, b/s has the law of :math:`\|Z'\|\, Z` for independent standard normal Z of
 d entries and Z' of d + 1: a normal vector whose variance is chi-square with d + 1 degrees is a
@@ -63,7 +68,7 @@ surely.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -81,6 +86,34 @@ _LARGEST = 2.0**11
 _COVERING = 2.0**-6
 # Residuals at which searches end, relative to the scale of b: far below what b itself does to x.
 _RESIDUAL = 2.0**-26
+# Rounding errors of a gradient are a small part of this, relative to the numbers it is made of.
+_ROUNDING = 2.0**-48
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """Sizes of the numbers in a search for a minimizer, for all admissible data; public.
+
+    Attributes
+    ----------
+    smoothness : float
+        Of the objective, without what a plan adds.
+    slope : float
+        The l2 norm of its gradient at the start, at most.
+    start : float
+        The l2 norm of the start.
+    across : float
+        How far the points of the set are from the start; infinite if it is not bounded.
+    limit : float
+        Data of any size add a vector to the gradient whose entries are cut off at this magnitude;
+        infinite where data are bounded.
+    """
+
+    smoothness: float
+    slope: float
+    start: float
+    across: float
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -103,6 +136,12 @@ class LinearTerm:
         Entries of b.
     epsilon : float
         What the release costs in all, at delta 0.
+    reach : float
+        The l2 norm of typical minimizers, about.
+    rounding : float
+        A bound of the l2 norm of rounding errors of gradients.
+    limit : float
+        See `Magnitudes`.
     """
 
     norm: Literal[1, 2]
@@ -112,6 +151,9 @@ class LinearTerm:
     regularization: float
     size: int
     epsilon: float
+    reach: float
+    rounding: float
+    limit: float = math.inf
 
     @property
     def covering(self) -> float:
@@ -120,8 +162,8 @@ class LinearTerm:
 
     @property
     def residual(self) -> float:
-        """Return the l2 norm of the residual that ends the search."""
-        return _RESIDUAL * self.scale
+        """Return the l2 norm of the residual that ends the search: no less than what rounds."""
+        return max(_RESIDUAL * self.scale, self.rounding)
 
     @property
     def error(self) -> float:
@@ -133,7 +175,7 @@ class LinearTerm:
     @property
     def distance(self) -> float:
         """A bound of the l2 distance of what the search finds from the exact minimizer."""
-        return (self.residual + self.error) / self.convexity
+        return (self.residual + self.rounding + self.error) / self.convexity
 
     @property
     def variance(self) -> float:
@@ -158,6 +200,7 @@ def linear_term(
     price: float,
     convexity: float,
     regularization: float,
+    sizes: Magnitudes,
 ) -> LinearTerm | None:
     """Return the linear term with the least noise that a budget allows; None if it allows none.
 
@@ -172,6 +215,7 @@ def linear_term(
         Of the determinant: q ln(1 + beta / Lambda).
     convexity, regularization : float
         See `LinearTerm`.
+    sizes : Magnitudes
     """
     left = epsilon * (1 - _COVERING) - price
     if not left > 0:
@@ -180,6 +224,11 @@ def linear_term(
     # Expected squares: of a magnitude with Laplace's law 2, of a gamma law of shape d, d (d + 1).
     norm: Literal[1, 2] = 1 if 2 * l1**2 < (size + 1) * l2**2 else 2
     scale = l1 if norm == 1 else l2
-    return LinearTerm(
-        norm, scale, sensitivities[norm - 1], convexity, regularization, size, epsilon
-    )
+    sensitivity = sensitivities[norm - 1]
+    term = LinearTerm(norm, scale, sensitivity, convexity, regularization, size, epsilon, 0.0, 0.0)
+    bend = sizes.smoothness + regularization
+    moved = math.sqrt(term.variance) / convexity
+    reach = sizes.start + min(sizes.across, moved + sizes.slope / bend if bend > 0 else moved)
+    shift = math.sqrt(size) * sizes.limit if sizes.limit < math.inf else 0.0
+    numbers = bend * (reach + min(sizes.across, shift / convexity)) + sizes.slope + shift
+    return replace(term, reach=reach, rounding=_ROUNDING * numbers, limit=sizes.limit)

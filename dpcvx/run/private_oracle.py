@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError
+from ..errors import PrivacyError, package_fault
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
 from ..model.record_curvature import RecordCurvature
@@ -222,6 +222,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         """Return the minimization that a query asks for; `only`: of the objective without data."""
         gradient = (self._public if only else self._private).gradient
         linear = None if known is None or only else known.linear
+        if linear is not None and linear.limit < np.inf:
+            if not self._splits:
+                raise package_fault("Data of any size are cut off where they leave by themselves.")
+            gradient = functools.partial(self._cut, limit=linear.limit)
 
         def minimizer(b: Array) -> Array:
             return query.minimizer(gradient, b[0], linear)[np.newaxis]
@@ -289,6 +293,9 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
     def _sum(self, x: Array) -> Array:
         return self._public_gradient(x) + self._private_part(x)
+
+    def _cut(self, x: Array, limit: float) -> Array:
+        return self._public_gradient(x) + np.clip(self._private_part(x), -limit, limit)
 
     def _private_part(self, x: Array) -> Array:
         # Kept from the first release on, which was charged before.

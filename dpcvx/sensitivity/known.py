@@ -61,6 +61,11 @@ class Facts(Protocol):
         ...
 
     @property
+    def start(self) -> Array:
+        """Public initial point of its variables, shape (n,)."""
+        ...
+
+    @property
     def queries(self) -> tuple[type, ...]:
         """Types of queries that the agent answers; it refuses all others."""
         ...

@@ -255,7 +255,7 @@ FORMATS = {
     b"dpx1": "86107a35cdd9474c7ab46292ee2982ba",
     b"dpx2": "7d1f77b0fcab43b9a97909a7dfa9f6db",
     b"dpx3": "2de14cd6bafb6a568c435cebafca8a2c",
-    b"dpx4": "30a8e6e92a569c893993ac1b7b0cb611",
+    b"dpx4": "3c52993256ee78a616e8a63b0e6115f9",
 }
 UNIONS = (typing.Union, type(int | str))
 

@@ -8,13 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpcvx.privacy.linear_term import LinearTerm, linear_term
+from dpcvx.privacy.linear_term import LinearTerm, Magnitudes, linear_term
 from dpcvx.privacy.noise import laplace_rows, normal_rows
 from dpcvx.privacy.randomness import Alone, Seeded
 
 
 def term(norm, size, scale=3.0):
-    return LinearTerm(norm, scale, 2.0, 1.0, 0.5, size, 1.0)
+    return LinearTerm(norm, scale, 2.0, 1.0, 0.5, size, 1.0, 1.0, 0.0)
+
+
+SIZES = Magnitudes(smoothness=10.0, slope=5.0, start=1.0, across=math.inf)
 
 
 def draws(own, count):
@@ -71,14 +74,30 @@ def test_what_is_drawn_is_as_near_the_ideal_as_stated(norm):
 )
 def test_prices_add_up_to_the_budget(epsilon, l2, ratio, price, convexity, size):
     ratio = min(ratio, math.sqrt(size))
-    made = linear_term(size, epsilon, (ratio * l2, l2), price, convexity, 0.1)
+    made = linear_term(size, epsilon, (ratio * l2, l2), price, convexity, 0.1, SIZES)
     if made is None:
         assert price >= 0.98 * epsilon
         return
     spent = made.sensitivity / made.scale + price + made.covering
     assert spent == pytest.approx(epsilon, rel=1e-12)
     assert made.sensitivity == (ratio * l2 if made.norm == 1 else l2)
-    other = linear_term(size, epsilon, (1e9 * l2, l2), price, convexity, 0.1)
+    other = linear_term(size, epsilon, (1e9 * l2, l2), price, convexity, 0.1, SIZES)
     assert other is not None
     assert made.variance <= other.variance * (1 + 1e-12)  # the quieter of both norms
-    assert made.distance == pytest.approx((made.residual + made.error) / convexity)
+    assert made.distance == pytest.approx((made.residual + made.rounding + made.error) / convexity)
+
+
+def test_searches_end_no_closer_than_gradients_round():
+    """Of large public numbers, rounding is more than what b could tell apart."""
+    small = linear_term(3, 1.0, (2.0, 1.0), 0.1, 1.0, 0.5, SIZES)
+    steep = Magnitudes(smoothness=1e9, slope=5.0, start=1.0, across=math.inf)
+    large = linear_term(3, 1.0, (2.0, 1.0), 0.1, 1.0, 0.5, steep)
+    far = Magnitudes(smoothness=10.0, slope=5.0, start=1e12, across=1.0)
+    away = linear_term(3, 1.0, (2.0, 1.0), 0.1, 1.0, 0.5, far)
+    assert small is not None and large is not None and away is not None
+    assert small.rounding < 1e-3 * small.residual
+    for term, numbers in ((large, 1e9 * large.reach), (away, 10.0 * 1e12)):
+        assert term.residual == term.rounding >= 16 * np.finfo(float).eps * numbers / 2
+        assert term.distance > 2 * term.rounding
+    # In a set, points are no farther apart than it is wide.
+    assert away.reach == pytest.approx(1e12 + 1)

@@ -21,6 +21,10 @@ def private(name, values, most=1.0, label="person", relation="replace_one", **mo
     return dp.Private(values, name=name, adjacency=adjacency)
 
 
+def shift():
+    return dp.Private(np.zeros(2), name="z", adjacency=dp.Within(1.0))
+
+
 def logistic(w, X, y):
     return cp.sum(cp.logistic(-cp.multiply(y, X @ w)))
 
@@ -189,6 +193,16 @@ def test_several_scores_of_a_record_count_where_losses_are_smooth():
         (lambda w, X: cp.sum(cp.pos(1 - X @ w)), lambda w: [], "no bound"),
         (lambda w, X: cp.sum_squares(X @ w), lambda w: [], "nothing bounds"),
         (lambda w, X: cp.sum(cp.logistic(X @ w)), lambda w: [cp.norm1(w) <= 1], "closed form"),
+        (
+            lambda w, X: cp.sum(cp.logistic(X @ w)) + cp.sum_squares(w - shift()),
+            lambda w: [],
+            "nothing bounds how large data with dp.Within are",
+        ),
+        (
+            lambda w, X: cp.sum(cp.logistic(X @ w)) + 1e12 * cp.square(w[0]),
+            lambda w: [],
+            "may not end",
+        ),
     ],
 )
 def test_what_has_no_constants_is_refused(cost, constraints, words):
@@ -198,3 +212,29 @@ def test_what_has_no_constants_is_refused(cost, constraints, words):
     )
     with pytest.raises(dp.PrivacyError, match=words):
         dp.Problem([agent]).plan(dp.ObjectivePerturbation(1.0), epsilon=1.0, delta=0)
+
+
+@pytest.mark.parametrize("near", [0.0, 1e9])
+def test_grids_reach_as_far_as_minimizers(near):
+    """Points far from 0 leave as they are, though the noise on them is small."""
+    w = cp.Variable(1, name="w")
+    X = private("X", np.ones((ROWS, 1)))
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ (w - near)))), [w >= near], name="a")
+    method = dp.ObjectivePerturbation(1.0)
+    problem = dp.Problem([agent], start={w: np.array([near])})
+    plan = problem.plan(method, epsilon=1.0, delta=0)
+    left = np.array([plan.run(seed=k, verbose=False)["w"][0] for k in range(20)]) - near
+    assert (left > -0.1).all() and 0.5 < left.max() < 100
+
+
+@pytest.mark.parametrize("size", [3e5, 1e9, 1e30])
+def test_data_of_any_size_leave_searches_as_exact_as_stated(size):
+    """What one change moves by 2 is cut off at about two million."""
+    w = cp.Variable(2, name="w")
+    z = dp.Private(np.array([size, 1.0]), name="z", adjacency=dp.Within(1.0, norm=2))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(w - z)), name="a")
+    plan = dp.Problem([agent]).plan(dp.ObjectivePerturbation(0.0), epsilon=1.0, delta=0)
+    limit = plan.agents[0].noise.linear.limit
+    assert limit == pytest.approx(2.0**21)
+    w = plan.run(seed=1, verbose=False)["w"]
+    assert np.allclose(w, [min(size, limit / 2), 1.0], atol=20)

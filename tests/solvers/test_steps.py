@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dpcvx.sensitivity.queries.solutions import Minimizer
+from dpcvx.solvers import steps
 from dpcvx.solvers.closed_forms import Ball, Simplex
-from dpcvx.solvers.steps import Minimization, ProximalStep
+from dpcvx.solvers.steps import CertifiedSearch, Minimization, ProximalStep
 from tests import sets
 from tests.steps import Setting, solution
 
@@ -164,3 +165,43 @@ def test_outputs_next_to_large_public_numbers_move_as_charged(kind, far, radius)
         other[0] += radius
         ratios.append(setting.ratio(solution(start, step), d, other))
     assert max(ratios) <= 1
+
+
+def searched(H, g, residual):
+    """The minimizer of a quadratic function without a set, and how many gradients it took."""
+    n, asked = g.size, []
+
+    def gradient(x):
+        asked.append(x)
+        return H @ x
+
+    w = cp.Variable(n, name="w")
+    ends = np.linalg.eigvalsh(H)
+    search = CertifiedSearch(sets.of(w >= -1e9), float(ends[-1]), float(ends[0]), 0.0, np.zeros(n))
+    return search(gradient, g, residual), len(asked)
+
+
+def test_searches_of_features_in_different_units_are_short():
+    """Second derivatives from 1e-9 to 1: without a look at these, steps are 100,000 and more."""
+    rng = np.random.default_rng(0)
+    units = np.logspace(-4.5, 0, 12)
+    A = rng.normal(size=(40, 12)) / 7 * units
+    x, asked = searched(A.T @ A + 1e-12 * np.eye(12), rng.normal(size=12) * units, 1e-14)
+    assert x is not None and asked < 5000
+
+
+def test_searches_end_however_long_they_take():
+    """Where no unit of a variable helps, in a direction between two of them."""
+    n = 40
+    D = np.diff(np.eye(n), axis=0)
+    H, g = D.T @ D + 1e-7 * np.eye(n), np.random.default_rng(1).normal(size=n)
+    fast = steps._FAST
+    try:
+        steps._FAST = 20  # as if it had been too few
+        x, asked = searched(H, g, 1e-9)
+    finally:
+        steps._FAST = fast
+    # Products of numbers near 1e5 are rounded.
+    assert x is not None and np.linalg.norm(H @ x + g) <= 1.1e-9
+    # As many as the root of the condition number, times the digits.
+    assert asked <= 2 * 40 * np.sqrt(4 / 1e-7)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from ..._words import at_least
 from ...errors import PrivacyError, package_fault
+from ...model.adjacency import Rows, Within
 from ...model.curvature import record_smoothness, smoothness, strong_convexity
-from ...privacy.linear_term import LinearTerm, linear_term
+from ...privacy.linear_term import LinearTerm, Magnitudes, linear_term
 from ...solvers.projector import Projector
 from ...solvers.steps import CertifiedSearch, Minimization, ProximalStep
-from ..known import Facts, Known, Objective
+from ..known import ROUNDING, Facts, Known, Objective, finite_gradient
 from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_floor
 
 Array = NDArray[np.float64]
@@ -24,6 +25,10 @@ Array = NDArray[np.float64]
 _ROUNDED = 1e-9
 # Where a search ends without noise, relative to the gradient at its start.
 _EXACT = 1e-11
+# The largest condition number: steps of a search are sure to end after about 100 of its roots.
+_WORST = 1e10
+# Entries of what data of any size add to a gradient, relative to what one change adds.
+_LARGEST = 2.0**20
 
 # An assumption of guarantees that rest on a user's claim.
 STATED_ACCURACY = (
@@ -125,6 +130,10 @@ class PerturbedMinimizer(Query):
             raise package_fault("A minimizer is asked for with another quadratic than planned.")
         return known.spread(self.search.center.size) * 2 * term.distance
 
+    def floor(self, known: Known) -> float:
+        """Let grids of noise reach as far as minimizers do."""
+        return 0.0 if known.linear is None else ROUNDING * known.linear.reach
+
     def evaluate(self, objective: Objective) -> Array:
         """Return the exact minimizer, up to rounding, where no noise is asked for."""
         return self.minimizer(objective.gradient, np.zeros(self.search.center.size), None)
@@ -161,12 +170,19 @@ def obstacle_to_perturbation(facts: Facts) -> str:
         return f"nothing bounds what one change does to its gradient: {known.obstacle}"
     if smoothness(form) is None or record_smoothness(form) is None:
         return "the curvature of its losses has no bound"
+    if not known.splits and _is_open(facts):
+        return "nothing bounds how large data with dp.Within are, and so how exact a minimizer is"
     if not facts.proximal().batched:
         return (
             f"its set, or a penalty, has no closed form ({facts.proximal()}), so that a solver "
             "would have to be trusted"
         )
     return "" if known.clips_keep_convexity(form) and _scores(facts) is not None else _SCORES
+
+
+def _is_open(facts: Facts) -> bool:
+    """Return whether data of any size are admissible."""
+    return any(isinstance(spec.adjacency, Within) for spec in facts.form.private)
 
 
 _SCORES = "its records do not enter by smooth losses of their scores, such as X @ w"
@@ -194,6 +210,18 @@ class PerturbationBounds:
     scores: int  # q, of all records that one change moves
     bend: float  # beta
     convexity: float  # of the objective without these records, and without what a plan adds
+    sizes: Magnitudes
+
+    def searchable(self, regularization: float) -> bool:
+        """Return whether the search for a minimizer surely ends, if after hours.
+
+        Parameters
+        ----------
+        regularization : float
+            Weight of the quadratic that is added to the objective.
+        """
+        convexity = self.convexity + regularization
+        return self.sizes.smoothness + regularization <= _WORST * convexity
 
     def term(self, epsilon: float, regularization: float) -> LinearTerm | None:
         """Return the random linear term at a price; None if the price leaves no room for it.
@@ -209,7 +237,9 @@ class PerturbationBounds:
         if not convexity > 0:
             return None
         price = self.scores * math.log1p(self.bend / convexity)
-        return linear_term(self.size, epsilon, self.sensitivities, price, convexity, regularization)
+        return linear_term(
+            self.size, epsilon, self.sensitivities, price, convexity, regularization, self.sizes
+        )
 
 
 def perturbation_bounds(facts: Facts) -> PerturbationBounds:
@@ -220,7 +250,26 @@ def perturbation_bounds(facts: Facts) -> PerturbationBounds:
     assert scores is not None and bend is not None
     sensitivities = known.bound(1).value, known.bound(2).value
     convexity = strong_convexity(form) * (1 - _ROUNDED)
-    return PerturbationBounds(form.n, sensitivities, scores, bend * (1 + _ROUNDED), convexity)
+    bend *= 1 + _ROUNDED
+    return PerturbationBounds(form.n, sensitivities, scores, bend, convexity, _magnitudes(facts))
+
+
+def _magnitudes(facts: Facts) -> Magnitudes:
+    known, start, form = facts.sensitivity, facts.start, facts.form
+    bend = smoothness(form)
+    assert known is not None and bend is not None
+    rows = {
+        spec.adjacency.label: spec.shape[0]
+        for spec in form.private
+        if isinstance(spec.adjacency, Rows)
+    }
+    # Data are as many changes away from zeros as there are records.
+    public = float(np.linalg.norm(finite_gradient(form.at_zero(), start)))
+    extent = facts.projector().known_extent()
+    across = np.linalg.norm(np.maximum(extent.upper - start, start - extent.lower))
+    slope = public + 2 * known.l2 * sum(rows.values())
+    limit = _LARGEST * known.l2 if _is_open(facts) else math.inf
+    return Magnitudes(bend, slope, float(np.linalg.norm(start)), float(across), limit)
 
 
 @dataclass(frozen=True, eq=False)
