@@ -112,7 +112,7 @@ def named(text: str, names: Sequence[Sequence[Named]]) -> str:
 
 
 def paragraph(label: str, text: str, width: int) -> str:
-    """A text of this width after its label, with lines below the first indented by as much."""
+    """Return a text of this width after its label, with later lines indented as much."""
     return textwrap.fill(
         text,
         width,

@@ -101,7 +101,7 @@ def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
 def data_shape(
     units: Array, stakes: Sequence[Stake], influence: Array, variance: float, p: int
 ) -> Array | None:
-    """A statistic that tells all data, of changes of single entries; None if none is worth it.
+    """Return a statistic that determines all data, for changes of single entries; or None.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ _STEPS = 100
 
 
 def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) -> Array | None:
-    r"""The statistic of least expected cost for changes of single entries; a good one for p = 1.
+    r"""Return the statistic of least expected cost, for changes of single entries; good for p = 1.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def bent(problem: Declaration, program: Program) -> str:
 
 
 def of_releases(agents: Agents, stand_ins: StandIns) -> str:
-    """The noise in what is released once, beside the data or one change of them; may be empty.
+    """Return a text on the one-time release's noise, beside the data or one change; may be empty.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
 
 
 def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentPlan] | None:
-    """The largest ratio of noise to what leaves once, and whose it is; None if none is known.
+    """Return the largest ratio of noise to a one-time release, and its agent; or None.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def of_steps(
 
 
 def _averaged(agents: Agents, known: Conditions, steps: int) -> tuple[float, float]:
-    """The noise in the sum of all agents, averaged over steps; and the most that data can do."""
+    """Return the noise in the sum of all agents, averaged over steps, and the data's reach."""
     sizes = [agent.program.n for agent in agents]
     noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
     return noise, 2 * sum(known.slope)

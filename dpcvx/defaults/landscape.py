@@ -113,7 +113,7 @@ class Landscape:
 
 
 def summed(scene: Landscape, agents: int) -> Landscape:
-    """The lie of the sum of so many agents' objectives, where one agent stands for all in turn."""
+    """Return the landscape of the sum of so many agents' objectives, for one agent in turn."""
     blocks = tuple(
         replace(b, holders=1.0, noise=b.noise * math.sqrt(b.holders) * agents) for b in scene.blocks
     )

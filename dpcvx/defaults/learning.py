@@ -118,7 +118,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
 def _noisy(
     problem: Declaration, study: Study, request: Selection, scale: LearnScale
 ) -> tuple[LearnScale, Study] | str:
-    """The scale with the noise of one release, and the problem with clips; or an obstacle."""
+    """Return the scale with the noise of one release, and the clipped problem; or an obstacle."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -214,7 +214,7 @@ def _is_smooth(form: NormalForm) -> bool:
 
 
 def _reaching(study: Study) -> Study | None:
-    """The problem with clips at what declared bounds allow at the start; None if there is none."""
+    """Return the problem with clips at the declared bounds near the start; None without any."""
 
     def reach(local: LocalProgram) -> float | None:
         sensitivity = study.sensitivities[local.name]

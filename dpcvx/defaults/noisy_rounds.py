@@ -90,7 +90,7 @@ class NoisyRounds:
 
 
 def best_rounds(problem: Declaration, known: Study, request: Selection) -> NoisyRounds | None:
-    """The rounds and the noise that are predicted to end best; None where nothing is predicted.
+    """Return the rounds and the noise that are predicted to end best; None without prediction.
 
     Parameters
     ----------

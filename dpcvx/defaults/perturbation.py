@@ -76,7 +76,7 @@ def regularization(agents: Agents, epsilon: float, distance: float) -> float:
 
 
 def with_perturbation(problem: Declaration, study: Study, request: Selection) -> Selection | None:
-    """The request with objective perturbation; None where it is not possible, or not the default.
+    """Return the request with objective perturbation; None if not possible or not the default.
 
     Parameters
     ----------

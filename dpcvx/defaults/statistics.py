@@ -263,7 +263,7 @@ def _shaped_data(
     variance: Callable[[float], float],
     stakes: Sequence[Stake],
 ) -> Publication | None:
-    """A statistic that tells the data with noise shaped to constraints; None if none is worth it.
+    """Return a statistic of the data with noise shaped to constraints; None if none is worth it.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def _one_by_one(spec: PrivateSpec) -> bool:
 def _statistics(
     sensitivity: Sensitivity, p: int, owner: str, curvature: Array
 ) -> list[Publication]:
-    """The data and the slope, if there is one; nothing if the gradient does not depend on them."""
+    """Return the data and the slope, if there is one; empty if the gradient ignores them."""
     J = without_zeros(sp.hstack(sensitivity.jacobians))
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     if used.size == 0 and sensitivity.weights is None:

@@ -253,7 +253,7 @@ class Rows:
         return long
 
     def enforced(self, rows: Data) -> Data | None:
-        """The rows with norms within the bound; None if one is too long, not to be clipped."""
+        """Return the rows within the bound; None if one is too long and must not be clipped."""
         long = self.too_long(rows)
         if not long.any():
             return rows
@@ -378,7 +378,7 @@ def parts_of(held: object) -> tuple[object, object]:
 
 
 def codes_of(people: object) -> Codes | str:
-    """The number of each row's first row of the same person; what is wrong if there is none."""
+    """Return, for each row, the first row of its person; or a fault in the identifiers."""
     if np.ma.is_masked(people):
         return _MISSING
     held = people if isinstance(people, (list, tuple)) else np.asarray(people)

@@ -209,7 +209,7 @@ def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
 
 
 def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
-    """The cvxpy constraints of an agent's list; `where` it stands and its `label`, for messages."""
+    """Return the constraints of an agent's list; `where` and `label` describe it in messages."""
     single = isinstance(given, (cp.Constraint, str))
     if single or not isinstance(given, Iterable):
         raise ModelError(

@@ -58,7 +58,7 @@ class Cones:
     power_nd: tuple[tuple[float, ...], ...] = ()
 
     def blocks(self) -> list[tuple[str, int]]:
-        """Kind and number of rows of every cone; zero and nonneg rows count one by one."""
+        """Return kind and number of rows of every cone; zero and nonneg rows count singly."""
         rows: list[tuple[str, int]] = [("zero", 1)] * self.zero + [("nonneg", 1)] * self.nonneg
         rows += [("soc", n) for n in self.soc]
         rows += [("psd", n * (n + 1) // 2) for n in self.psd]
@@ -154,7 +154,7 @@ def cone_data(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Cone form of a parameter-free objective (or none) and constraints, on the agent's columns.
+    """Return the cone form of a parameter-free objective, or none, and constraints.
 
     Parameters
     ----------
@@ -423,7 +423,7 @@ class Narrowed:
         self._known: dict[int, Any] = {}
 
     def tree(self, node: Any) -> Any:
-        """An objective, expression or constraint over these variables; what is shared stays so.
+        """Return an objective, expression or constraint over these variables, with shared parts.
 
         The tree has to live as long as this object.
         """

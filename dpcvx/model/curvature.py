@@ -47,7 +47,7 @@ class Curvature:
 
 @derived_once
 def smoothness(form: NormalForm) -> float | None:
-    """A Lipschitz constant L of the gradient in x that holds for all admissible data, or None.
+    """Return a Lipschitz constant L of the gradient in x for all admissible data, or None.
 
     The objective need not be convex: weights may be negative, and the penalties of
     `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. Products with
@@ -228,7 +228,7 @@ def _slopes(atom: Atom, c: Array) -> Array | None:
 
 
 def _peak(form: NormalForm, term: Term) -> float | None:
-    """Largest second derivative of a term in its argument, as a multiple of the identity."""
+    """Return a term's largest second derivative in its argument, as a multiple of the identity."""
     atom, largest, last = term.atom, float(np.max(np.abs(term.weight))), None
     if atom.rule.of_squares(atom.data) and len(atom.args) == 2:
         divisor = affine_view(form, atom.args[1])
@@ -304,7 +304,7 @@ def _below(M: Matrix) -> float:
 
 
 def _largest(form: NormalForm, u: Combination) -> float | None:
-    """Bound of the largest entry of an array that is affine in records; None if there is none."""
+    """Return a bound of the largest entry of an array that is affine in records, or None."""
     if u.terms or u.F is not None:
         return None
     total = float(np.abs(u.h).max(initial=0.0)) if has_entries(u.h) else 0.0
@@ -322,7 +322,7 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
 
 
 def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
-    """Bound of the Frobenius norm of a matrix that is affine in records; None if there is none.
+    """Return a bound of the Frobenius norm of a matrix that is affine in records, or None.
 
     With `single`, of what reads one record.
     """

@@ -159,7 +159,7 @@ class Declaration:
         return [*theirs, *self.coupling]
 
     def parameter_values(self) -> tuple[tuple[cp.Parameter, Values], ...]:
-        """The public parameters of all agents and of the coupling, with copies of their values.
+        """Return the public parameters of agents and coupling, with copies of their values.
 
         Those in ``recourse=`` are not among them: their values are read when an agent decides
         alone.
@@ -387,7 +387,7 @@ def _value(parameter: cp.Parameter) -> Values:
 
 
 def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[str, str, str] | None:
-    """The first parameter whose value is another one by now: its name and both values, in words.
+    """Return the first parameter with a changed value: its name and both values, as text.
 
     Parameters
     ----------

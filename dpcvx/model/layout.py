@@ -121,7 +121,7 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
 
 
 def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
-    """The variable behind nested indexing, transposes and reshapes, and the positions it gives."""
+    """Return the variable behind nested indexing, transposes and reshapes, and its positions."""
     if isinstance(node, cp.Variable):
         if any(node.attributes[a] for a in _JOINT):
             return None

@@ -311,7 +311,7 @@ def is_wide(F: Matrix, work: float = _PRODUCTS) -> bool:
 
 
 def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:
-    """Eigenvalues of a symmetric matrix, block by block; of large blocks what `large` gives."""
+    """Return eigenvalues of a symmetric matrix, by block; for large blocks those of `large`."""
     _, label = connected_components(H, directed=False)
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
@@ -345,7 +345,7 @@ def dense(H: sp.csr_array) -> Array:
 
 
 def lowest(H: sp.csr_array) -> Array:
-    """A lower bound of the smallest eigenvalue; tight where the matrix can be factored in a band.
+    """Return a lower bound of the smallest eigenvalue, tight if a band factorization is possible.
 
     Cholesky factors of ``H - s I`` prove that no eigenvalue is below s. Lanczos iterations would
     give a number above the smallest one, and may need minutes where that is nearly 0.

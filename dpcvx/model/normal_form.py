@@ -206,7 +206,7 @@ def _with_all_digits(share: Array) -> Array:
 
 
 def row_lengths(rows: Data | SparseMatrices) -> Array:
-    """l2 norms of the rows of matrices, shape (..., rows), without under- or overflow of squares.
+    """Return l2 norms of the rows of matrices, shape (..., rows), without overflow of squares.
 
     Parameters
     ----------
@@ -594,7 +594,7 @@ class Clipped(BehindTheDoor):
         return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
-        """The flat cotangent at the clip's place, with each row scaled down as far as needed."""
+        """Return the flat cotangent at the product, with each row scaled down as needed."""
         count = self._lengths.shape[-1]
         columns = g.shape[-1] // count
         if self._clip.turned:  # records are columns, which lie one after the other

@@ -389,7 +389,7 @@ def without_data(private: Private) -> Private:
 
 
 def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
-    """The public part of an agent's private objects; those without a name are called by position.
+    """Return the public specs of an agent's private objects; unnamed ones are named by position.
 
     cvxpy's own number of such an object counts on when the same lines are run again, so a ledger
     that was kept under it could not be gone on with.

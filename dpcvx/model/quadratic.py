@@ -130,7 +130,7 @@ def quadratic(form: NormalForm) -> Quadratic:
 
 @derived_once
 def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
-    """Hessian in x of the quadratic part, formed, and the terms in x that are not quadratic."""
+    """Return the formed Hessian in x of the quadratic part, and the other terms in x."""
     found = quadratic(form)
     H = found.formed
     for term in found.wide:
@@ -237,7 +237,7 @@ def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
 
 
 def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
-    """Derivative of the term's gradient in x with respect to private parameter k, (n, size).
+    """Return the derivative of the term's gradient in x by private parameter k, (n, size).
 
     If it has many entries, it is stored column by column, which are the rows of the term's
     argument.
@@ -280,7 +280,7 @@ def _second(
 
 
 def affine_view(form: NormalForm, combination: Combination) -> Combination | None:
-    """The combination with structured linear products expanded, or None if it is not affine."""
+    """Return the combination with linear products expanded, or None if it is not affine."""
     if combination.affine:
         return combination
     F, G, h = combination.F, dict(combination.G), combination.h.copy()

@@ -47,7 +47,7 @@ class RecordRows:
     modes: Mapping[int, Mode]
 
     def of(self, rows: Index) -> tuple[NormalForm, list[Term], dict[int, int]]:
-        """The terms with some of the records: their form, they themselves, new indices of atoms.
+        """Return the terms with some of the records: form, terms, and new indices of atoms.
 
         Parameters
         ----------

@@ -119,7 +119,7 @@ def sparse_parts(data: sp.csr_array) -> tuple[NDArray[Any], ...]:
 
 
 def seal(value: object) -> Sealed:
-    """Data or a function that fetches them, sealed; what is sealed already stays what it is."""
+    """Return data, or a function that fetches them, sealed; sealed data stay as they are."""
     return value if isinstance(value, Sealed) else Sealed(value)
 
 
@@ -154,12 +154,12 @@ def people_of(source: Sealed) -> Codes | None:
 
 
 def with_people_of(data: Data, source: Sealed) -> object:
-    """Other values for the same people."""
+    """Return other values for the same people."""
     return data if source._people is None else ByPerson(data, source._people)
 
 
 def stand_in(value: object, spec: PrivateSpec) -> Sealed:
-    """Public values in place of private ones, checked; each row is a person's without identifiers.
+    """Return public proxy values, checked; without identifiers, each row is a person's.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def stand_in(value: object, spec: PrivateSpec) -> Sealed:
 
 
 def mark(source: Sealed, key: bytes) -> bytes:
-    """A digest of sealed values, the same for equal values; empty where they were not read yet.
+    """Return a digest of sealed values, equal for equal values; empty before their first reading.
 
     It needs the key, which never leaves the process: without it nobody can try values until one has
     this digest. The values of a function are those that it returns from this call on; `marked` has

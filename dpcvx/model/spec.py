@@ -113,7 +113,7 @@ class PrivateSpec:
         )
 
     def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The closest entries of the declared kind: sign, bounds, 0 and 1, rows that sum to 1.
+        """Return the closest entries of the declared kind: sign, bounds, 0 and 1, simplex.
 
         Or of a positive semidefinite matrix.
         """
@@ -167,7 +167,7 @@ class PrivateSpec:
         raise DataError(f"{what} of private '{self.name}' {fault}")
 
     def limited(self, data: Data, people: Codes | str | None) -> Data:
-        """Checked data with the first rows of each person alone, where the adjacency asks for it.
+        """Return checked data, with only the first rows of each person if the adjacency says so.
 
         Parameters
         ----------

@@ -204,7 +204,7 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
 
 
 def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any]) -> Noises:
-    """The noise that is asked for by agent, as far as it can be refused without compiling."""
+    """Return the requested noise by agent, refused as far as possible without compiling."""
     needs, release = algorithm.requirements, request.release
     assert release is not None
     if needs.convex:

@@ -369,7 +369,7 @@ def tightened(
     price: float | None = None,
     shares: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Tightened, ...]:
-    """The constraints with margins: for the true data, all hold together up to a probability.
+    """Return the constraints with margins: all hold jointly for the true data, up to a probability.
 
     Parameters
     ----------

@@ -293,7 +293,7 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
 def split(
     agents: Agents, secret: SecretSums, moves: dict[str, float], size: int, least: float
 ) -> Agents:
-    """The agents with their parts of the noise; as they are if nothing depends on private data.
+    """Return the agents with their noise parts; unchanged if nothing depends on private data.
 
     Parameters
     ----------

@@ -221,7 +221,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
 
 
 def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[float, str]:
-    """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
+    """Return an agent's noise scale, infinite if it differs between steps, and a text on it."""
     times, n = f"scale {at_least(calibrated.multiplier)} times", agent.program.n
     published = agent.publication
     if published is not None:

@@ -332,7 +332,7 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
 
 
 def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
-    """Total epsilon that Theorem 4.9 of Ryu and Kim claims for so many (epsilon, delta) releases.
+    """Return the total epsilon that Theorem 4.9 of Ryu and Kim claims for so many releases.
 
     ``sqrt(TE ln(1/delta) / ln(1.25/delta)) epsilon``. Not a bound: the proof bounds ln(delta) from
     the wrong side, so that the formula is necessary and not sufficient. At (1, 1e-2) and 100

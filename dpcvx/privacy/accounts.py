@@ -171,7 +171,7 @@ class Account:
 
     @frameless
     def spent(self, delta: float | None = None) -> Price:
-        """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
+        """Return the epsilon of all releases so far, at `delta` (the budget's if omitted)."""
         if delta is not None:
             check_delta(delta)
         return self._price(self._total, self.delta if delta is None else float(delta))
@@ -184,7 +184,7 @@ class Account:
 
     @frameless
     def spent_against_all(self, delta: float | None = None) -> Price:
-        """Like `spent`, where all other agents and the server pool what they see.
+        """Return `spent` against all other agents and the server, pooling what they see.
 
         More than `spent` if noise was split over agents, who were trusted to add their parts.
         """

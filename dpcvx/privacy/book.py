@@ -104,7 +104,7 @@ class Accounts(Mapping[str, Account]):
 
     @frameless
     def spent(self, delta: float | None = None) -> float:
-        """The largest epsilon any agent has spent: data of different agents compose in parallel."""
+        """Return the largest epsilon of an agent: data of different agents compose in parallel."""
         return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
 
     @frameless

@@ -98,7 +98,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu that goes with an epsilon and a delta, within 1e-11, and never above it.
+    """Return the largest mu for an epsilon and a delta, within 1e-11, and never above it.
 
     Parameters
     ----------

@@ -336,7 +336,7 @@ class Mixture:
 def permuted(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Mixture:
-    """Every user's loss if one uniform permutation, kept for all passes, fixes the order.
+    """Return every user's loss if one uniform permutation, kept for all passes, fixes the order.
 
     Permutations drawn anew for each pass are not covered. Arguments as in `profile`.
     """

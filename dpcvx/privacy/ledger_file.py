@@ -246,7 +246,7 @@ class Journal:
         accounts: Iterable[Account],
         derived: Iterable[float] = (),
     ) -> None:
-        """A run of the plan with this fingerprint and these derived numbers starts."""
+        """Record the start of a run of the plan with this fingerprint and derived numbers."""
         known = list(accounts)
         self._order = {account.agent: k for k, account in enumerate(known)}
         self._append(run_line(fingerprint, seeded, known, derived))
@@ -258,7 +258,7 @@ class Journal:
             self._settle()
 
     def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
-        """A value of each of these agents is about to leave; see `Writer`.
+        """Record a value of each of these agents before its release; see `Writer`.
 
         Parameters
         ----------
@@ -450,7 +450,7 @@ def _write_all(file: FileIO, text: bytes) -> None:
 
 
 def _sync_folder(place: str) -> None:
-    """Have a new file's name on disk as well."""
+    """Write a new file's name to disk as well."""
     number = os.open(os.path.dirname(os.path.realpath(place)), os.O_RDONLY)
     try:
         os.fsync(number)

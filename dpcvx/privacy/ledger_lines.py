@@ -33,7 +33,7 @@ TORN: dict[str, Any] = {"data": None, "torn": True}
 def run_line(
     fingerprint: str, seeded: bool, accounts: Iterable[Account], derived: Iterable[float] = ()
 ) -> dict[str, Any]:
-    """A run of the plan with this fingerprint and these numbers starts, under these budgets."""
+    """Return the line for the start of a run with these numbers and budgets."""
     agents = {
         a.agent: {
             "adjacency": dict(a.adjacency),
@@ -229,7 +229,7 @@ class Writer(Protocol):
         ...
 
     def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
-        """A value of each of these agents is about to leave.
+        """Record a value of each of these agents before its release.
 
         Parameters
         ----------
@@ -274,7 +274,7 @@ class Notes:
         return taken
 
     def lines(self, order: Mapping[str, int]) -> list[dict[str, Any]]:
-        """Lines for the file, the same whoever noted first: all charges, then all values.
+        """Return the lines for the file, in a fixed order: all charges, then all values.
 
         Parameters
         ----------

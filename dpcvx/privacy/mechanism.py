@@ -100,7 +100,7 @@ class Gaussian:
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        """Return the multiplier that spends (epsilon, delta) in `steps` releases at each ratio."""
         return gaussian_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
@@ -148,7 +148,7 @@ class Laplace:
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        """Return the multiplier that spends (epsilon, delta) in `steps` releases at each ratio."""
         return laplace_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:

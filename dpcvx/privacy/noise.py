@@ -117,7 +117,7 @@ def grid_for(
 
 
 def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
-    """Grid of 2^-24 of Gaussian noise for values that stay hidden, and do not say where it lies."""
+    """Return a grid of 2^-24 of Gaussian noise, for unreleased values that do not move it."""
     coarse = grid_for(sensitivity, size, 2, multiplier)
     width = 2.0 ** math.floor(math.log2(_HIDDEN * multiplier * sensitivity))
     rounded = sensitivity + width * math.sqrt(size)

@@ -149,7 +149,7 @@ class Encoding:
         return nearest.astype(np.int64).view(np.uint64)
 
     def decode(self, total: Words) -> Array:
-        """The values behind integers modulo 2**64: the sum of at most `parties` encoded ones.
+        """Return the values behind integers modulo 2**64, sums of at most `parties` encodings.
 
         Returns
         -------

@@ -76,7 +76,7 @@ class ContributionSizes:
         return np.sum([self.size, *met], axis=0)
 
     def replaced(self, two: Array, p: int) -> Array:
-        """Bound of the difference of two such contributions, given their l2 norms as well."""
+        """Return a bound of the difference of two such contributions, given l2 norms as well."""
         reached = int(np.count_nonzero(self.columns))
         # Numbers of one sign differ by the larger one at most.
         angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
@@ -107,7 +107,7 @@ class Site:
 
 
 def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
-    """The affine part that is taken next to a product; None if it is not simply its neighbor.
+    """Return the affine part added to a product; None if it is not simply added.
 
     Parameters
     ----------

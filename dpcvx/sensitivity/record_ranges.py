@@ -80,13 +80,13 @@ class Ranges:
         self._known: dict[int, tuple[Combination, Range]] = {}
 
     def evaluate(self, j: int) -> None:
-        """Go on to the next atom, whose arguments were gone through."""
+        """Evaluate the next atom, whose arguments were evaluated."""
         atom = self.form.atoms[j]
         if j in self.form.read or not atom.rule.total:
             self._values[j] = self._value(atom)
 
     def clear(self) -> None:
-        """Let go of all intervals: they take half the memory of records."""
+        """Drop all intervals: they take half the memory of records."""
         self._values.clear()
         self._known.clear()
 

@@ -354,7 +354,7 @@ class Contributions:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def part_with(self, record: int) -> tuple[NormalForm, int]:
-        """The terms of one record, of many, or the form; and its place among those that it has."""
+        """Return the terms of one record, or the form for few, and the record's new index."""
         if self.count <= _BLOCK or self.rows is None:
             return self.form, record
         return self._of(self.rows, np.array([record])).form, 0

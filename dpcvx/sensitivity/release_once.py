@@ -123,7 +123,7 @@ class Publication:
         return np.asarray(self.encode @ np.concatenate(list(data)))
 
     def restore(self, released: Array) -> list[Array]:
-        """Surrogate data: one flat array per private object, brought to what was declared of it.
+        """Return surrogate data: one flat array per private object, of the declared kind.
 
         Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope, shaped or
         not, has the right image under J, but signs of its own. Data of sums have their limits.
@@ -141,7 +141,7 @@ class Publication:
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Surrogate data as of `restore`, with noise next to them that estimates leave over.
+        """Return surrogate data as of `restore`, with the noise that estimates leave.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ class Moments:
         return triangle(V)
 
     def restore(self, released: Array) -> list[Array]:
-        """Surrogate records whose moments are the closest admissible ones to those released."""
+        """Return surrogate records with the closest admissible moments to those released."""
         m = self.private[0].shape[0]
         rows = closest_rows(released, self.order, m)
         V = np.zeros((m, self.order))
@@ -271,7 +271,7 @@ class Scaled:
 
 
 def more_than_moments(name: str) -> PrivacyError:
-    """The refusal of an agent whose objective reads more of its records than second moments."""
+    """Return the error for an agent whose objective reads more than second moments."""
     return PrivacyError(
         "dp.OneShot(sums='moments') needs objectives that read their records through second "
         "moments alone: cp.sum_squares(X @ w - y), scaled or not, with whole private X and y and "

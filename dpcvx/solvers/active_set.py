@@ -207,5 +207,5 @@ class _Weighted(NamedTuple):
 
 
 def _largest(v: Array) -> float:
-    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    """Return the largest component, at least 0, faster than `ndarray.max` on short arrays."""
     return float(np.maximum.reduce(v, initial=0.0))

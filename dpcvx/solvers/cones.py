@@ -115,7 +115,7 @@ def _triangles(orders: tuple[int, ...], start: int) -> list[_Triangle]:
 
 
 def largest(v: Array) -> float:
-    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    """Return the largest component, at least 0, faster than `ndarray.max` on short arrays."""
     return float(np.maximum.reduce(v, initial=0.0))
 
 

@@ -381,7 +381,7 @@ class ConicProgram:
         return attempt(solved) or _NOTHING
 
     def extent(self) -> tuple[Array, Array]:
-        """Bounds of every component of x over the constraints, widened by the solver's accuracy.
+        """Return bounds of every component of x, widened by the solver's accuracy.
 
         Infinite where the set is unbounded or no answer of full accuracy is found, and for sets
         of more than a few hundred components.

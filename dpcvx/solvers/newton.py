@@ -127,7 +127,7 @@ class Newton:
 
 
 def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
-    """Newton's method for a set, or None where it is predicted to be slower than Clarabel.
+    """Return Newton's method for a set, or None if predicted to be slower than Clarabel.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ class NewtonLayout:
 
 
 def layout_of(data: ConeData) -> NewtonLayout | None:
-    """The layout of a constraint set, or None where an interior point is predicted to be faster.
+    """Return the layout of a constraint set, or None if an interior point is predicted faster.
 
     None too for other cones, for auxiliary columns, and where rows alone show that no point, or
     only one, keeps the constraints.

@@ -218,7 +218,7 @@ class Projector:
         return self._conic is not None and self._conic.by_newton
 
     def steady(self, v: Array, D: Array, anchor: Array) -> Array:
-        """A point near the projection of v that moves at most `stretch` times as far as v does.
+        """Return a point near the projection of v that moves at most `stretch` times as far as v.
 
         In the D-norm and for every v, whatever the accuracy of solvers, but for `rounding`. On
         closed forms it is the projection.
@@ -242,7 +242,7 @@ class Projector:
         return 1.0 if self._conic is None else STRETCH
 
     def rounding(self, D: Array, anchor: Array, reach: float) -> float:
-        """Bound of what rounding adds to conic answers of `steady`, for ``||v - anchor||_D``.
+        """Return a bound of rounding in conic answers of `steady`, for ``||v - anchor||_D``.
 
         Closed forms round in the last digits of the numbers that enter them.
         """
@@ -267,7 +267,7 @@ class Projector:
         return x
 
     def centers(self) -> Array:
-        """Centers of balls, 0 elsewhere: rounding of the projection is relative to these too."""
+        """Return centers of balls, 0 elsewhere: rounding is relative to these too."""
         out = np.zeros(self.n)
         for own, form in self._blocks:
             if isinstance(form, Ball):
@@ -286,7 +286,7 @@ class Projector:
         return known
 
     def known_extent(self) -> Extent:
-        """A box, and balls, that contain W; infinite where none is known from closed forms."""
+        """Return bounds and balls that contain W; infinite if no closed form tells them."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
         for own, form in self._closed_forms():
