@@ -309,8 +309,8 @@ def substitutes(problem: Declaration, request: Request) -> bool:
     """Return whether released data may replace the data in a model solved as it is written.
 
     One change of the data is bounded by itself, so that nothing has to be known of the model. For
-    records, that bound is as large as a record, and noise of that size drowns them. The user must
-    not request anything else.
+    records, that bound is as large as a record, and noise of that size drowns them. The result is
+    False if the user requests anything else.
 
     Parameters
     ----------

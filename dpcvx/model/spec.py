@@ -105,7 +105,7 @@ class PrivateSpec:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Between which numbers every entry is, by sign and bounds."""
+        """Numbers that every entry lies between, by sign and bounds."""
         lower, upper = self.bounds or (-math.inf, math.inf)
         return (
             max(lower, 0.0) if self.sign == "nonneg" else lower,

@@ -29,7 +29,7 @@ before any output, only pure losses may follow.
 
 *Stated pairs.* A run that is known by an (epsilon, delta) pair only may come before all others. The
 runs after it have the budget that is left, by basic composition, which holds for adaptive choices.
-It may not come later: how delta is shared would then depend on what was seen.
+Such a run may not come later: how delta is shared would then depend on what was seen.
 
 One person's data in several agents (groups): accounts of the group count every release as if all
 members released the same. Sums of :math:`\mu^2` are then within the budget for the group if they

@@ -1,9 +1,9 @@
 """Guarantee of a plan against an observer who learns its last iterate and nothing else.
 
-`two_block` has the bounds of one use. This module composes them. It determines whether they hold
-for a model, and the constants. They hold for what leaves in real numbers: hidden iterates are
-computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that same
-grid, which does not depend on anything private.
+`two_block` has the bounds of one use. This module composes them. It determines whether the bounds
+hold for a model, and with what constants. They hold for values released in real numbers: hidden
+iterates are computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on
+that same grid, which does not depend on anything private.
 
 Amplification by iteration: the privacy loss of users over a run that releases its last iterate.
 

@@ -175,7 +175,7 @@ class Encoding:
 @frameless
 @dataclass(frozen=True)
 class Residues:
-    """Multiples of a width, which all agents' sums add up modulo a power of two.
+    """Multiples of a width, summed over all agents modulo a power of two.
 
     The power is 2**52 times the width, so that a residue is exact as a float. In words it stands in
     the upper bits: sums of words then wrap around where those of residues do, and whatever the
