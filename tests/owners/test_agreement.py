@@ -469,3 +469,26 @@ def test_an_owner_releases_sums_that_its_program_names(tmp_path):
                 agree(change(offer), policy)
             assert refusal.value.code == code
     assert charges(policy) == (0, 0)
+
+
+def test_owners_derive_random_linear_terms_by_themselves(tmp_path):
+    """An offer names a weight of the quadratic, and neither the noise nor what it rests on."""
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.zeros((9, 2)), name="X", adjacency=dp.Rows(1.0))
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ w))), name="clinic")
+    plan = dp.Problem([agent]).plan(dp.ObjectivePerturbation(2.0), epsilon=1.0, delta=0)
+    offer, policy = offered(plan, tmp_path)
+    term = plan.agents[0].noise.linear
+    assert offer.noise.linear is None
+    assert agree(offer, policy).part.agent.noise.linear == term
+    lower = replace(offer, algorithm=dp.ObjectivePerturbation(0.5))
+    found = agree(lower, policy).part.agent
+    assert found.price == plan.agents[0].price
+    assert found.noise.linear.scale > 1.2 * term.scale  # the determinant takes more of the price
+    for other in (
+        with_noise(offer, linear=replace(term, scale=term.scale / 100)),
+        replace(offer, algorithm=dp.ObjectivePerturbation()),
+    ):
+        with pytest.raises(dp.RefusedError) as refusal:
+            agree(other, policy)
+        assert refusal.value.code == "malformed"
