@@ -16,25 +16,28 @@ from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.objective_perturbation import ObjectivePerturbation
+from ..algorithms.objective_perturbation import ObjectivePerturbation, has_objective
 from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.steps import smooth_constant
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
-from ..model.adjacency import Within
+from ..model.adjacency import Rows, Within
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.limits import with_margins
 from ..plan.request import KINDS, Choice, Request, asked_of
 from ..privacy.accounting import check_delta
+from ..sensitivity.queries.solutions import obstacle_to_perturbation, perturbation_bounds
 from .clipping import with_clips
+from .conditions import conditions
 from .forecast import SQUARED, noise_over_signal
+from .landscape import landscape
 from .learning import asked_scale, refused, with_learning
 from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
-from .perturbation import with_perturbation
+from .perturbation import regularization
 from .response import Response
 from .responses import Selection, Study, predicted_gap, published, study
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of
@@ -53,6 +56,14 @@ TOWARD_PROXY = (
 AS_WRITTEN = Choice(
     "algorithm",
     "1 round: the server solves the model as written, on the released data",
+)
+# The mean of more agents' minimizers is farther from the optimum than noisy steps end.
+_MOST = 4
+# So is a minimizer whose random linear term is longer than such a part of the largest gradient.
+_LOUDEST = 0.1
+_PERTURBED = (
+    "objective perturbation: at delta=0, noise in one minimization does less than noise in many "
+    "steps"
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"
@@ -107,7 +118,7 @@ def choose(
             request = _without_noise(problem, given, request, known)
         at_once = isinstance(request.algorithm, OneShot) and request.release == "each_step"
         if noisy and known is not None and not known.linear and not at_once:
-            pure = with_perturbation(problem, known, given)
+            pure = _with_perturbation(problem, known, given)
             if pure is not None:
                 return _filled(replace(pure, release="each_step")), known
         if noisy and request.epsilon is not None and known is not None and not known.linear:
@@ -192,6 +203,64 @@ def _one_gradient(request: Selection) -> Selection:
         "1 round: private data add a linear term to the objective, and one noisy gradient tells "
         "that term; the server then solves the joint problem",
     )
+
+
+def _with_perturbation(problem: Declaration, study: Study, request: Selection) -> Selection | None:
+    """Return the request with objective perturbation; None if not possible or not the default.
+
+    Parameters
+    ----------
+    problem : Declaration
+    study : Study
+    request : Selection
+        With all choices of the user.
+    """
+    free = request.algorithm is None and request.release is None and request.chooses_noise
+    plain = request.rounds is None and request.observer == "everyone" and request.scale is None
+    if not (free and plain and request.delta == 0 and study.program.coupling is None):
+        return None
+    method = ObjectivePerturbation()
+    agents = agents_of(problem, study.program, study.sensitivities, method.requirements)
+    for agent in agents:
+        if agent.bound > 0 and (obstacle_to_perturbation(agent) or agent.program.limits):
+            return None
+        if not agent.bound > 0 and has_objective(agent.program):
+            return None
+    private = [agent for agent in agents if agent.bound > 0]
+    if not 0 < len(private) <= _MOST or _is_loud(problem, study, request, private):
+        return None
+    return replace(request, algorithm=method, mechanism="laplace", rounds=1).chosen(
+        "algorithm", _PERTURBED
+    )
+
+
+def _is_loud(
+    problem: Declaration, study: Study, request: Selection, private: Sequence[AgentPlan]
+) -> bool:
+    """Return whether random linear terms are a large part of all gradients of the records.
+
+    Parameters
+    ----------
+    problem, study, request
+        See `_with_perturbation`.
+    private : sequence of AgentPlan
+        Agents with private data, without noise.
+    """
+    noises = asked_of(problem, "laplace", request.epsilon)
+    quiet = conditions(study.program, tuple(private), 1, noisy_steps=False)
+    held = replace(study.program, agents=tuple(agent.program for agent in private))
+    distance, ratios = landscape(held, quiet).distance, list[float]()
+    for agent in private:
+        noise = noises[agent.name]
+        if noise is None or noise.epsilon is None:
+            return True
+        epsilon = noise.epsilon / agent.share
+        weight = regularization(tuple(private), epsilon, distance)
+        term = perturbation_bounds(agent).term(epsilon, weight)
+        rows = [s.shape[0] for s in agent.form.private if isinstance(s.adjacency, Rows)]
+        largest = max(rows, default=1) * agent.bound
+        ratios.append(math.inf if term is None else math.sqrt(term.variance) / largest)
+    return max(ratios) > _LOUDEST
 
 
 def _proved_convex(program: Program) -> list[str]:

@@ -1,4 +1,4 @@
-r"""Objective perturbation by default: problems that use it, and the weight of the regularization.
+r"""The weight of the quadratic that objective perturbation adds, by predicted error.
 
 Let the objective bend by h near the answer, R away from the start. A quadratic of weight
 :math:`\Delta` and a random linear term b move the minimizer by :math:`\Delta R / (h + \Delta)` and
@@ -14,17 +14,13 @@ weight with the least sum is proposed.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
-from ..algorithms.objective_perturbation import ObjectivePerturbation, has_objective
 from ..algorithms.program import once_per_kind
 from ..model.curvature import mean_curvature
-from ..model.declaration import Declaration
-from ..plan.agent_plan import Agents, agents_of
-from ..sensitivity.queries.solutions import obstacle_to_perturbation, perturbation_bounds
-from .responses import Selection, Study
+from ..plan.agent_plan import Agents
+from ..sensitivity.queries.solutions import perturbation_bounds
 
 # Weights that are tried, from as much as one record bends the objective.
 _WEIGHTS = 2.0 ** np.arange(-10.0, 10.5, 0.5)
@@ -32,12 +28,6 @@ _WEIGHTS = 2.0 ** np.arange(-10.0, 10.5, 0.5)
 _TYPICAL = 0.4
 # How many times as far as one step by declared bounds the answer is.
 _FARTHER = 2.5
-# The mean of more agents' minimizers is farther from the optimum than noisy steps end.
-_MOST = 10
-_WHY = (
-    "objective perturbation: at delta=0, noise in one minimization does less than noise in many "
-    "steps"
-)
 
 
 def regularization(agents: Agents, epsilon: float, distance: float) -> float:
@@ -73,31 +63,3 @@ def regularization(agents: Agents, epsilon: float, distance: float) -> float:
     # The largest where none leaves room: the plan then says what is missing. Three digits, as
     # processors round the last ones differently.
     return float(f"{weights[best if math.isfinite(errors[best]) else -1]:.3g}")
-
-
-def with_perturbation(problem: Declaration, study: Study, request: Selection) -> Selection | None:
-    """Return the request with objective perturbation; None if not possible or not the default.
-
-    Parameters
-    ----------
-    problem : Declaration
-    study : Study
-    request : Selection
-        With all choices of the user.
-    """
-    free = request.algorithm is None and request.release is None and request.chooses_noise
-    plain = request.rounds is None and request.observer == "everyone" and request.scale is None
-    if not (free and plain and request.delta == 0 and study.program.coupling is None):
-        return None
-    method = ObjectivePerturbation()
-    agents = agents_of(problem, study.program, study.sensitivities, method.requirements)
-    for agent in agents:
-        if agent.bound > 0 and (obstacle_to_perturbation(agent) or agent.program.limits):
-            return None
-        if not agent.bound > 0 and has_objective(agent.program):
-            return None
-    if not 0 < sum(agent.bound > 0 for agent in agents) <= _MOST:
-        return None
-    return replace(request, algorithm=method, mechanism="laplace", rounds=1).chosen(
-        "algorithm", _WHY
-    )
