@@ -39,7 +39,7 @@ from .program import LocalProgram, Program
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-_WEIGHT = optional(number(lambda v: 0 <= v < math.inf, "a finite number of at least 0"))
+_WEIGHT = optional(number(lambda v: v >= 0, "that is finite and at least 0"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,8 @@ _MANY, _AUDIBLE = 9, 0.02
 DOUBT = "may say little or nothing about the data"
 # Of noisy steps whose noise leaves room for good solutions and bad ones.
 UNTOLD = (
-    "how near the optimum such steps end is not predicted: it depends on how far and how evenly "
-    "the data move the gradient, which no bound tells. With public proxy data, "
-    "dp.Private(..., proxy=values), the plan simulates it"
+    "the gap that such steps leave is not predicted: it depends on the data, and no declared bound "
+    "tells it. With public proxy data, dp.Private(..., proxy=values), the plan simulates it"
 )
 
 
@@ -261,13 +260,13 @@ def _may_leave(gap: float, jumps: bool) -> str:
         return (
             "No set holds the steps, and the loss grows without end: noise can carry them to where "
             "it is many times what it is at the start. Bound the variables, for example "
-            "cp.norm(w, 2) <= 10"
+            "cp.norm(w, 2) <= 10, in units of the data"
         )
-    less = ", and far less where many records lie near the answer" if jumps else ""
+    less = ", and far less where many records lie near the solution" if jumps else ""
     return (
-        f"Noise may leave a gap of up to about {gap:.2g}, in units of the objective{less}; steps "
+        f"Noise may leave a gap of up to about {gap:.3g}, in units of the objective{less}; steps "
         "that end before they reach the optimum may leave more, with or without noise. If the "
-        "public start is nearer to the optimum than noise may leave, it may be the better answer"
+        "initial point has a smaller gap than that, it may be the better solution"
     )
 
 

@@ -235,9 +235,9 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
         gradient = term.sensitivity / term.scale
         rest = term.epsilon - gradient - term.covering
         said.append(
-            f"of epsilon {term.epsilon:.4g}, {gradient:.4g} is for the gradient, {rest:.4g} for "
-            f"what one change bends next to a rest of strong convexity {term.convexity:.4g}, and "
-            f"{term.covering:.4g} for how exact the minimizer is"
+            f"of epsilon {term.epsilon:.4g}, {gradient:.4g} covers the change of the gradient, "
+            f"{rest:.4g} that of the curvature (the rest of the objective has strong convexity "
+            f"{term.convexity:.4g}), and {term.covering:.4g} the error of the minimizer"
         )
     return "; ".join(filter(None, said)) or "nothing that is released depends on its data"
 

@@ -177,15 +177,15 @@ def _perturbed(agent: AgentPlan, noise: Calibrated, regularization: float) -> Ca
     if term is not None and not bounds.searchable(regularization):
         raise PrivacyError(
             f"The search for the minimizer of agent '{agent.name}' may not end: its objective may "
-            "bend more than 1e10 times as much in one direction as in another. Write "
+            "have over 1e10 times as much curvature in one direction as in another. Write "
             f"dp.ObjectivePerturbation(regularization=...) with more than {regularization:.6g}, or "
             "smaller coefficients."
         )
     if term is None:
         raise PrivacyError(
-            f"dp.ObjectivePerturbation(regularization={regularization:.6g}) leaves agent "
-            f"'{agent.name}' no noise at epsilon={epsilon:.6g}: one record may bend its objective "
-            "by as much as all that is left. Write a larger regularization=, or leave it out."
+            f"dp.ObjectivePerturbation(regularization={regularization:.6g}) is too small for agent "
+            f"'{agent.name}' at epsilon={epsilon:.6g}. Write a larger regularization=, or leave it "
+            "out. Beside so small a quadratic, the curvature of one record costs all of epsilon."
         )
     return replace(noise, multiplier=1 / term.covering, linear=term)
 

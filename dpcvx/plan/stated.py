@@ -40,15 +40,6 @@ UNGROUPED = (
     "that share a records= label."
 )
 GROUPED = (
-    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
-    "that share a records= label."
-)
-BY_PERSON = (
-    "If rows are counted by person, all rows of one person have one identifier, and the guarantee "
-    "is for all of them together. Each person's identifiers and the number of rows of all people "
-    "stay where they are between neighbors."
-)
-GROUPED = (
     "Each person's data sit with the agents of one group: with each of them in one private object, "
     "or in one row of those that share a records= label."
 )
@@ -57,18 +48,18 @@ BY_PERSON = (
     "place of the one row above. Neighboring data have the same people in the same rows."
 )
 CERTIFIED = (
-    "Minimizers leave with noise that covers how far their certificates allow them to be from the "
-    "exact ones. Whether a search ends is not hidden; it ends for all data that are numbers."
+    "Minimizers are released with noise that covers their certified distance from the exact ones. "
+    "Whether a search ends is not hidden; searches end for all admissible data."
 )
 CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
 # Where agents with private data have variables that they may decide about with `Result.own`.
 OWN = (
-    "Own solutions (result.recourse) stay with their agents: all this is with respect to what "
+    "Recourse solutions (result.recourse) stay with their agents: the guarantee covers only what "
     "others see."
 )
 OWN_GROUPED = (
-    "Own solutions (result.recourse) stay with the agents of their group: all this is with respect "
-    "to what others see."
+    "Recourse solutions (result.recourse) stay with the agents of their group: the guarantee "
+    "covers only what others see."
 )
 
 

@@ -444,14 +444,15 @@ def outcome_rows(result: Result) -> list[str]:
     else:
         lines += [*_value_rows(result.solution), *_returned_rows(result)]
         lines += [*_agreement_rows(result), *_feasibility_rows(result)]
-    if failed or inaccurate:
-        lines.append(
-            row(
-                "  solver",
-                f"{plural(inaccurate, 'local solve')} reached reduced accuracy only; {failed} "
-                "failed, and the agent kept its previous point",
-            )
+    solver = []
+    if inaccurate:
+        solver.append(f"{plural(inaccurate, 'local solve')} reached reduced accuracy only")
+    if failed:
+        solver.append(
+            f"{plural(failed, 'local solve')} failed, and the agent kept its previous point"
         )
+    if solver:
+        lines.append(row("  solver", "; ".join(solver)))
     return lines
 
 

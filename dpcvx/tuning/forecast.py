@@ -101,7 +101,7 @@ class Forecast:
         if self.prefers_proxy:
             yield (
                 "The optimum for the public proxy data is predicted to be better than this plan: "
-                f"its gap is {self.proxy:.2g}, that of the plan {_figure(gap)}."
+                f"its gap is {self.proxy:.3g}, that of the plan {_figure(gap)}."
             )
         if not gap < self.start and not self.prefers_proxy:
             yield "The initial point is predicted to be no worse than this plan."
@@ -117,9 +117,9 @@ class Forecast:
         start = (
             "breaks a private constraint, or has no finite objective"
             if math.isinf(self.start)
-            else f"has {self.start:.2g}"
+            else f"has {self.start:.3g}"
         )
-        proxy = "as well" if math.isinf(self.proxy) else f"has {self.proxy:.2g}"
+        proxy = "as well" if math.isinf(self.proxy) else f"has {self.proxy:.3g}"
         yield (
             f"Gap {_figure(gap)} ({_figure(low)} to {_figure(high)}); the initial point {start}, "
             f"the optimum for the proxy {proxy}."
@@ -136,8 +136,8 @@ def _quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 
 def _figure(value: float) -> str:
-    """Return a text with two digits; a solver's rounding error is zero."""
-    return f"{max(value, 0.0):.2g}"
+    """Return a text with three digits; a solver's rounding error is zero."""
+    return f"{max(value, 0.0):.3g}"
 
 
 def _about(share: float) -> str:

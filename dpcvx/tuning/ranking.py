@@ -103,7 +103,8 @@ class Candidate(Generic[P]):
         noise = next((agent.noise for agent in plan.agents if agent.noise is not None), None)
         parts = [type(algorithm).__name__]
         if noise is not None:
-            parts.append(f"{noise.mechanism} noise {'once' if plan.published else 'in each step'}")
+            once = plan.published or plan.rounds == 1
+            parts.append(f"{noise.mechanism} noise {'once' if once else 'in each step'}")
         parts.append(plural(plan.rounds, "round"))
         for name in ("step", "penalty"):
             value = level(getattr(algorithm, name, None))
@@ -447,7 +448,7 @@ def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
         return []
     return [
         "The optimum for the public proxy data is predicted to be better than every plan: its gap "
-        f"is {guess:.2g}, that of {chosen.name} {chosen.gap:.2g}."
+        f"is {guess:.3g}, that of '{chosen.name}' {chosen.gap:.3g}."
     ]
 
 

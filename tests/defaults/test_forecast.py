@@ -253,7 +253,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     """What noise is said to leave at most is more than the gap of the start, and of most runs."""
     problem, plan = planned_weakly(name)
     (most,) = re.findall(r"may leave a gap of up to about (\S+), in units", plan.remarks)
-    assert "If the public start is nearer to the optimum than" in plan.remarks
+    assert "If the initial point has a smaller gap than" in plan.remarks
     central = dp.not_private.joint_problem(problem)
     central.solve(cp.CLARABEL, tol_gap_abs=1e-7, tol_gap_rel=1e-7, tol_feas=1e-7)
     optimum = central.value
@@ -269,7 +269,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
 def test_a_bound_that_dense_data_stay_far_below_is_called_so(name):
     forecast = planned_weakly(name)[1].remarks
     jumps = name in ("hinge", "absolute", "absolute, near")
-    assert ("far less where many records lie near the answer" in forecast) == jumps
+    assert ("far less where many records lie near the solution" in forecast) == jumps
 
 
 def test_what_noise_may_leave_scales_with_the_objective():

@@ -104,7 +104,7 @@ def test_no_outcome_is_likelier_than_epsilon_allows(loss, seed, epsilon, weight,
     try:
         plan = planned(LOSSES[loss], size, epsilon, weight, curved, box=box, relation=relation)
     except dp.PrivacyError as error:
-        assert "leaves agent 'a' no noise" in str(error)
+        assert "is too small for agent 'a'" in str(error)
         return
     one, two = neighbors(rng, size, relation)
     left = epsilon * (1 - 2**-6)

@@ -174,8 +174,8 @@ def obstacle_to_perturbation(facts: Facts) -> str:
         return "nothing bounds how large data with dp.Within are, and so how exact a minimizer is"
     if not facts.proximal().batched:
         return (
-            f"its set, or a penalty, has no closed form ({facts.proximal()}), so that a solver "
-            "would have to be trusted"
+            f"its set and penalties together have no closed form ({facts.proximal()}), so that a "
+            "solver would have to be trusted"
         )
     return "" if known.clips_keep_convexity(form) and _scores(facts) is not None else _SCORES
 
