@@ -64,11 +64,12 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
     """Exact minimization of each agent's objective with a random linear term, for delta = 0.
 
     One release per agent. Losses of records have to be smooth and convex functions of the records'
-    scores, and sets and penalties need closed forms: boxes, balls, ``cp.norm1``. With several
-    agents that hold private data, the result is the mean of their minimizers.
+    scores. Sets and penalties together need a closed form: boxes and balls without a penalty, or
+    ``cp.norm1`` without a set or with bounds ``lower <= w, w <= upper``. With several agents that
+    hold private data, the result is the mean of their minimizers.
 
     Guarantee: pure epsilon (Chaudhuri, Monteleoni and Sarwate, 2011), with a determinant that
-    counts what one change of the data bends; see `dpcvx.privacy.linear_term`.
+    bounds how one change of the data moves the curvature; see `dpcvx.privacy.linear_term`.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
     Raises
     ------
     ModelError
-        If the weight is negative.
+        If the weight is negative or not finite.
     """
 
     regularization: float | None = None
