@@ -98,7 +98,7 @@ def require_delta(mechanism: Mechanism, delta: float | None) -> None:
         raise PrivacyError(
             f"Gaussian noise has no guarantee at delta={show(delta)}: its privacy loss is "
             "unbounded. Write problem.plan(..., delta=1e-6), or use mechanism=dp.Laplace() for "
-            "pure epsilon."
+            "pure epsilon. If you leave out the method and mechanism=, the plan chooses both."
         )
 
 
