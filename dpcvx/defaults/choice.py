@@ -215,7 +215,9 @@ def _with_perturbation(problem: Declaration, study: Study, request: Selection) -
     request : Selection
         With all choices of the user.
     """
-    free = request.algorithm is None and request.release is None and request.chooses_noise
+    # A level of its own would be that of noise in every release.
+    pure = request.chooses_noise or one_of(request.mechanism, "laplace")
+    free = request.algorithm is None and request.release is None and pure
     plain = request.rounds is None and request.observer == "everyone" and request.scale is None
     if not (free and plain and request.delta == 0 and study.program.coupling is None):
         return None

@@ -21,10 +21,11 @@ def method(problem, **settings):
 def test_it_is_the_default_at_delta_0_alone():
     own = problem()
     assert isinstance(method(own), dp.ObjectivePerturbation)
+    assert isinstance(method(own, mechanism="laplace"), dp.ObjectivePerturbation)
     assert not isinstance(method(own, delta=1e-6), dp.ObjectivePerturbation)
     for choice in (
         {"rounds": 3},
-        {"mechanism": "laplace"},
+        {"mechanism": dp.Laplace()},
         {"scale": "declared"},
         {"algorithm": dp.FederatedGradient(), "mechanism": "laplace"},
     ):
