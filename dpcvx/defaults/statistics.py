@@ -138,7 +138,8 @@ def publication(
         return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
     if not sensitivity.linear:
         found = moments(sensitivity, p)
-        if found is None and not any(curved(task.form) for task in sensitivity.records):
+        forms = [task.form for task in sensitivity.records]
+        if found is None and forms and not any(map(curved, forms)):
             raise PrivacyError(
                 f"release='once' has no statistic for agent '{owner}': its private data multiply "
                 "each other. Leave release= out: they add a linear term to the objective, and "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
@@ -198,7 +198,7 @@ class Calibrated:
         """Order of the norm, 1 or 2, in the sensitivity of the values that noise is added to."""
         return self.mechanism.norm if self.linear is None else self.linear.norm
 
-    @property
+    @cached_property
     def stated(self) -> tuple[float, float] | None:
         """Epsilon and delta of a release that is known by such a pair only; None for others."""
         if self.linear is not None:

@@ -135,10 +135,10 @@ class PrivacyGate:
         self,
         place: Place,
         charges: Sequence[Charge],
-        compute: Callable[[], Array],
+        compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
-        """Release ``compute()``.
+        """Release ``compute()``, or the minimizer of an objective with a random linear term.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class PrivacyGate:
             Round and step.
         charges : sequence of Charge
             Every agent is in one of them.
-        compute : callable
+        compute : callable or Perturbed
             Returns a row per agent. Called after the accounts were charged.
         scale : ndarray, shape (size,), optional
             Public weights of the components, which are divided out again.
@@ -160,37 +160,6 @@ class PrivacyGate:
         BudgetError
             If an account does not cover its charge.
         """
-        return self._left(place, charges, lambda due: self._noised(place, due, compute, scale))
-
-    def minimize(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
-        """Release the minimizer of an objective with a random linear term.
-
-        Parameters
-        ----------
-        place : (int, int)
-            Round and step.
-        charges : sequence of Charge
-            Every agent is in one of them.
-        perturbed : Perturbed
-
-        Returns
-        -------
-        ndarray, shape (agents, size)
-
-        Raises
-        ------
-        BudgetError
-            If an account does not cover its charge.
-        """
-        return self._left(place, charges, lambda due: self._minimized(place, due, perturbed))
-
-    def _left(
-        self,
-        place: Place,
-        charges: Sequence[Charge],
-        make: Callable[[Sequence[Charge]], Array],
-    ) -> Array:
-        """Charge, make what leaves, and keep it; what was made before is handed out again."""
         for charge in charges:
             if self.noise is not None and charge.grid is None and charge.entry is not None:
                 raise package_fault("A value that was charged as noisy has no noise.")
@@ -198,7 +167,7 @@ class PrivacyGate:
         if past is None or len(past) < self.count:
             fresh = charges if past is None else [_without(charge, past) for charge in charges]
             self._charge(place, fresh)
-            values = self.withheld(lambda: make(fresh))
+            values = self.withheld(lambda: self._noised(place, fresh, compute, scale))
             if past is not None:
                 values = values.copy()
                 for row, value in past.items():
@@ -239,9 +208,11 @@ class PrivacyGate:
         self,
         place: Place,
         charges: Sequence[Charge],
-        compute: Callable[[], Array],
+        compute: Callable[[], Array] | Perturbed,
         scale: Array | None,
     ) -> Array:
+        if isinstance(compute, Perturbed):
+            return self._minimized(place, charges, compute)
         values, noisy = compute(), list[tuple[Index, Grid]]()
         for charge in charges:
             if charge.grid is not None and charge.rows.size:

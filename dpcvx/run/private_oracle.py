@@ -160,10 +160,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         apart = self._splits and len(public) < len(charges)
         only = len(public) == len(charges)
         if type(query) is PerturbedMinimizer:
-            values = self._gate.minimize(place, charges, self._perturbed(query, known, only))
+            answer = self._perturbed(query, known, only)
         else:
             answer = self._answer(query, known, public, only)
-            values = self._gate.release(place, charges, answer, query.scale(known))
+        values = self._gate.release(place, charges, answer, query.scale(known))
         left = values[0] if self.count == 1 else values
         return query.finish(left, self._public_gradient if apart else None)
 

@@ -113,10 +113,12 @@ class ObservedGate(PrivacyGate):
         self,
         place: tuple[int, int],
         charges: Sequence[Charge],
-        compute: Callable[[], Array],
+        compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
         """See `PrivacyGate`."""
+        if isinstance(compute, Perturbed):
+            return self._minimizer(place, charges, compute)
         exact = compute()
         weights = 1.0 if scale is None else scale
         inside = weights * exact
@@ -135,8 +137,8 @@ class ObservedGate(PrivacyGate):
                 )
         return out
 
-    def minimize(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
-        """See `PrivacyGate`.
+    def _minimizer(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+        """Release a minimizer; see `PrivacyGate`.
 
         The check compares exact gradients at the released point. The attacker's view beside it is
         the gradient plus the linear term that was drawn: it determines the release.
@@ -148,7 +150,7 @@ class ObservedGate(PrivacyGate):
             return perturbed.minimizer(b)
 
         if self._frozen is None:
-            out = super().minimize(place, charges, replace(perturbed, minimizer=minimizer))
+            out = super().release(place, charges, replace(perturbed, minimizer=minimizer))
         else:
             self._charge(place, charges)
             left = [self._frozen.get((agent, *place)) for agent in self.agents]

@@ -246,6 +246,11 @@ def fixed(algorithm):
     return two_agents().plan(algorithm, epsilon=1.0, delta=1e-6).run(verbose=False)
 
 
+def perturbed(algorithm):
+    agent = two_agents().agents[0]
+    return dp.Problem([agent]).plan(algorithm, epsilon=1.0, delta=0).run(verbose=False)
+
+
 def nothing(made):
     return made
 
@@ -375,7 +380,7 @@ CALLS: dict[str, Case] = {
         },
         connected,
     ),
-    "ObjectivePerturbation": (dp.ObjectivePerturbation, dict, fixed),
+    "ObjectivePerturbation": (dp.ObjectivePerturbation, dict, perturbed),
     "OneShot": (dp.OneShot, dict, fixed),
     "FederatedGradient": (dp.FederatedGradient, dict, used),
     "Prior": (dp.Prior, lambda: {"mean": np.ones(2), "std": 1.0}, nothing),
