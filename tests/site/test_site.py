@@ -17,7 +17,7 @@ pytestmark = pytest.mark.site
 TASKS = {
     "install": ("install.html", "pip install"),
     "first model": ("tutorial.html", "dp.Problem([north, south])"),
-    "change epsilon": ("tutorial.html", "What is an answer worth at which epsilon?"),
+    "change epsilon": ("tutorial.html", "shows the utility of a solution at each epsilon"),
     "own data": ("tutorial.html", 'plan.run(data={"load": values})'),
     "read an error": ("faq.html", "How do I read an error?"),
     "compare": ("guides/choosing_noise.html", "problem.compare("),
