@@ -4,11 +4,11 @@ r"""Objective perturbation: each agent minimizes its objective with a random lin
     x_i = \operatorname{argmin}_{x \in W_i} f_i(x) + r_i(x)
         + \tfrac{\Delta}{2} \|x - c_i\|^2 + \langle b_i, x \rangle
 
-The random vector b_i hides the data from those who see x_i, at delta 0: see
-`dpcvx.privacy.linear_term` for the theorem, its proof, and the law of b_i. Several agents with
-private data leave their minimizers, and the server takes the mean, entry by entry, weighted by the
-number of records, and projects it onto all sets. It is the optimum of all where there is one agent,
-and close to it where data of the agents are alike.
+The random vector b_i hides the data from those who see x_i, at delta 0.
+`dpcvx.privacy.linear_term` has the theorem, its proof, and the law of b_i. Several agents with
+private data release their minimizers. The server takes the mean of each entry, weighted by the
+number of records, and projects it onto all sets. If the data of the agents have one distribution,
+the mean is close to the joint optimum.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Minimize:
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """State of the server side: the mean of what left, as a point of all agents' sets."""
+    """State of the server side: the mean of released minimizers, as a point of all sets."""
 
     projector: Projector
     places: tuple[Index, ...]  # per agent, where its components are in x
@@ -124,9 +124,9 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
                 )
             if not local.form.private and has_objective(local):
                 raise ModelError(
-                    f"dp.ObjectivePerturbation asks agents with private data only, and agent "
-                    f"'{local.name}' has an objective and no private data. Add its objective to "
-                    "that of an agent with private data."
+                    f"Agent '{local.name}' has an objective and no private data. Add its "
+                    "objective to that of an agent with private data: dp.ObjectivePerturbation "
+                    "minimizes the objectives of these alone."
                 )
         if self.regularization is not None:
             return self

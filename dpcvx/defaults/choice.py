@@ -59,7 +59,7 @@ AS_WRITTEN = Choice(
 )
 # The mean of more agents' minimizers is farther from the optimum than noisy steps end.
 _MOST = 4
-# So is a minimizer whose random linear term is longer than such a part of the largest gradient.
+# So is a minimizer with a random linear term above this part of the largest gradient.
 _LOUDEST = 0.1
 _PERTURBED = (
     "objective perturbation: at delta=0, noise in one minimization does less than noise in many "
@@ -248,21 +248,21 @@ def _is_loud(
     private : sequence of AgentPlan
         Agents with private data, without noise.
     """
-    noises = asked_of(problem, "laplace", request.epsilon)
-    quiet = conditions(study.program, tuple(private), 1, noisy_steps=False)
-    held = replace(study.program, agents=tuple(agent.program for agent in private))
-    distance, ratios = landscape(held, quiet).distance, list[float]()
-    for agent in private:
-        noise = noises[agent.name]
-        if noise is None or noise.epsilon is None:
-            return True
-        epsilon = noise.epsilon / agent.share
-        weight = regularization(tuple(private), epsilon, distance)
+    agents, noises = tuple(private), asked_of(problem, "laplace", request.epsilon)
+    budgets = [(noise := noises[agent.name]) and noise.epsilon for agent in agents]
+    if None in budgets:
+        return True
+    epsilon = min(own / agent.share for own, agent in zip(budgets, agents, strict=True) if own)
+    quiet = conditions(study.program, agents, 1, noisy_steps=False)
+    held = replace(study.program, agents=tuple(agent.program for agent in agents))
+    weight = regularization(agents, epsilon, landscape(held, quiet).distance)
+    for agent in agents:
         term = perturbation_bounds(agent).term(epsilon, weight)
         rows = [s.shape[0] for s in agent.form.private if isinstance(s.adjacency, Rows)]
         largest = max(rows, default=1) * agent.bound
-        ratios.append(math.inf if term is None else math.sqrt(term.variance) / largest)
-    return max(ratios) > _LOUDEST
+        if term is None or math.sqrt(term.variance) > _LOUDEST * largest:
+            return True
+    return False
 
 
 def _proved_convex(program: Program) -> list[str]:

@@ -139,7 +139,8 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     agents = program.agents
     constants = [smoothness(local.form) for local in agents]
     known = [L for L in constants if L is not None]
-    largest = max(known) if len(known) == len(agents) else None
+    # Without any curvature, as of linear objectives, it limits no step.
+    largest = (max(known) or None) if len(known) == len(agents) else None
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
     sets = _sets(agents)
     slopes = [max(slope, one.slope) for slope, one in zip(conditions.slope, sets, strict=True)]
@@ -190,7 +191,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         bend = max(once_per_kind(agents, lambda local: quadratic_curvature(local.form)))
     found = Landscape(tuple(blocks), largest, 0.0, convexity, slope, bend, source)
     distance = found.distance
-    if smooth is None:
+    if not smooth:
         smooth = convexity + (slope / distance if 0 < distance < math.inf else 0.0)
     return replace(found, curvature=smooth)
 

@@ -1,14 +1,15 @@
 r"""The weight of the quadratic that objective perturbation adds, by predicted error.
 
-Let the objective bend by h near the answer, R away from the start. A quadratic of weight
-:math:`\Delta` and a random linear term b move the minimizer by :math:`\Delta R / (h + \Delta)` and
-:math:`b / (h + \Delta)`. With the mean of N agents' minimizers, the objective rises by about
+Let the objective have curvature h near the solution, at distance R from the initial point. A
+quadratic of weight :math:`\Delta` and a random linear term b move the minimizer by
+:math:`\Delta R / (h + \Delta)` and :math:`b / (h + \Delta)`. With the mean of N agents'
+minimizers, the objective rises by about
 
 .. math::
     \frac{h}{2 (h + \Delta)^2} \Bigl(\Delta^2 R^2 + \frac{1}{N} \operatorname{E} \|b\|^2\Bigr) .
 
-b is the louder, the more of epsilon the determinant takes, which falls with :math:`\Delta`. The
-weight with the least sum is proposed.
+The noise grows with the part of epsilon that the determinant takes, and this part falls with
+:math:`\Delta`. The weight with the smallest sum is proposed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ..model.curvature import mean_curvature
 from ..plan.agent_plan import Agents
 from ..sensitivity.queries.solutions import perturbation_bounds
 
-# Weights that are tried, from as much as one record bends the objective.
+# Weights that are tried, in units of the curvature of one record.
 _WEIGHTS = 2.0 ** np.arange(-10.0, 10.5, 0.5)
-# Of the curvature that records have where they fill their bounds, what is typical.
+# Typical curvature of records, relative to that of records at their bounds.
 _TYPICAL = 0.4
-# How many times as far as one step by declared bounds the answer is.
+# Typical distance of the solution, relative to one step by declared bounds.
 _FARTHER = 2.5
 
 
@@ -37,9 +38,9 @@ def regularization(agents: Agents, epsilon: float, distance: float) -> float:
     ----------
     agents : tuple of AgentPlan
     epsilon : float
-        Of a release.
+        Privacy loss of one release.
     distance : float
-        From the start to the answer, about.
+        Typical distance from the initial point to the solution.
     """
     private = [agent for agent in agents if agent.bound > 0]
     bounds = once_per_kind(private, perturbation_bounds)

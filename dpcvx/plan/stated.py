@@ -223,8 +223,8 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
     term = calibrated.linear
     if term is not None:
         return term.scale, (
-            f"scale {at_least(term.scale)} of the l{term.norm} length of a random linear term; a "
-            f"quadratic of weight {term.regularization:.6g} is added"
+            f"random linear term b with density proportional to exp(-|b|_{term.norm} / "
+            f"{at_least(term.scale)}), beside a quadratic of weight {term.regularization:.4g}"
         )
     norm = calibrated.mechanism.norm
     found = dict.fromkeys(

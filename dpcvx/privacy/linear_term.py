@@ -137,9 +137,9 @@ class LinearTerm:
     epsilon : float
         What the release costs in all, at delta 0.
     reach : float
-        The l2 norm of typical minimizers, about.
+        Typical l2 norm of minimizers.
     rounding : float
-        A bound of the l2 norm of rounding errors of gradients.
+        A bound of the l2 norm of rounding errors of gradients at typical minimizers.
     limit : float
         See `Magnitudes`.
     """

@@ -70,7 +70,7 @@ class Perturbed:
 
     size: int  # entries of the linear term
     minimizer: Callable[[Array], Array]  # of a linear term of each agent, a row per agent
-    # What checks compare between neighbors: the exact gradients at what left.
+    # What checks compare between neighbors: the exact gradients at released points.
     gradient: Callable[[Array], Array]
 
 
@@ -233,8 +233,10 @@ class PrivacyGate:
         """Return the minimizers, with noise that covers their inexactness."""
         noise, streams = self.noise, self._sources.at(*place)
         (charge,) = charges
-        if noise is None or noise.linear is None or charge.grid is None:
+        if noise is None or charge.grid is None:
             return perturbed.minimizer(np.zeros((self.count, perturbed.size)))
+        if noise.linear is None:
+            raise package_fault("A minimizer that was charged as noisy has no linear term.")
         values = perturbed.minimizer(noise.linear.drawn(streams))
         return noise.release_rows(values, charge.grid, streams)
 

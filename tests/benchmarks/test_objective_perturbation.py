@@ -15,6 +15,6 @@ def test_gaps_are_not_above_those_of_the_published_method(data, epsilon):
 
 
 def test_a_short_comparison():
-    """The ratio is 0.3 by five data sets of ten runs each."""
+    """The ratio is 0.15 by five data sets of ten runs each."""
     found = gaps(DATA["400 records, 5 features"], 1.0, seeds=1, runs=4)
     assert found["default"] < found["published"]

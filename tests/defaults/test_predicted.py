@@ -230,3 +230,13 @@ def test_where_sets_are_one_point_steps_are_those_without_noise(method, loss):
     assert noisy.algorithm.step == problem.plan(method, mechanism=None, rounds=3).algorithm.step
     (end, _) = noisy.run(seed=0, verbose=False).solution.vectors
     assert np.array_equal(end, [1.0, 1.0])
+
+
+def test_steps_of_linear_objectives_lead_across_the_set():
+    """A linear cost has no curvature to limit a step: its length follows from the set."""
+    w = cp.Variable(4, name="w")
+    d = np.array([3.0, -2.0, 1.0, 5.0])
+    cost = dp.Private(d, name="d", adjacency=dp.Within(0.1, norm=2)) @ w
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 1], name="a")])
+    plan = problem.plan(dp.FederatedGradient(), rounds=30, epsilon=3.0, delta=1e-6)
+    assert d @ plan.run(seed=1, verbose=False)["w"] < -0.9 * np.linalg.norm(d)
