@@ -38,8 +38,8 @@ def number(value: float) -> str:
 
 def at_most(value: float, digits: int = 3) -> str:
     """Return a number with so many digits, rounded up: an upper bound stays one."""
-    # What is less than a billionth above these digits is these digits.
-    return _rounded(value * (1 - 1e-9), digits, ROUND_CEILING) if value > 0 else number(value)
+    # Two billionths above these digits are these digits: sensitivities are rounded up by one.
+    return _rounded(value * (1 - 2e-9), digits, ROUND_CEILING) if value > 0 else number(value)
 
 
 def at_least(value: float, digits: int = 3) -> str:

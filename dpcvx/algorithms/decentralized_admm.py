@@ -248,7 +248,7 @@ class DecentralizedADMM(NeighborMethod):
 
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""
-        how += f", steps shorter by {self.growth:.6g} each round" if self.growth > 1 else ""
+        how += f", steps shorter by {self.growth:.4g} each round" if self.growth > 1 else ""
         return f"decentralized ADMM over {self.graph}{numbers(self, 'step', 'penalty')}{how}"
 
 

@@ -192,6 +192,6 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:
-        how = f", damping = {self.damping:.6g}" if self.damping else ""
+        how = f", damping = {self.damping:.3g}" if self.damping else ""
         steps = numbers(self, "step", "neighbor_step", "penalty", "memory")
         return f"DPP2 over {self.graph}{steps}{how}"

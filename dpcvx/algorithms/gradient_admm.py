@@ -405,8 +405,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     def __str__(self) -> str:
         named = {None: "chosen by the plan", "contraction": "for contraction"}
-        eta = named.get(self.step) or f"{self._eta:.6g}"
-        penalty = "" if self.penalty is None else f", penalty = {self.penalty:.6g}"
+        eta = named.get(self.step) or f"{self._eta:.3g}"
+        penalty = "" if self.penalty is None else f", penalty = {self.penalty:.3g}"
         turns = "" if self.order == "fixed" else f" (random {self.order})"
         first = ", x first" if self.x_first else ""
         return f"gradient ADMM, one user per round{turns}{first}{penalty}, step = {eta}"

@@ -120,7 +120,8 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
                 raise ModelError(
                     f"dp.ObjectivePerturbation needs smooth losses, and a term in the objective of "
                     f"agent '{local.name}' has no bound of its curvature. Write "
-                    "dp.FederatedGradient(), or a smooth loss such as cp.logistic."
+                    "problem.plan(dp.FederatedGradient(), mechanism='laplace', ...), or a smooth "
+                    "loss such as cp.logistic."
                 )
             if not local.form.private and has_objective(local):
                 raise ModelError(
@@ -191,7 +192,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
             return "objective perturbation: each agent's minimizer with a random linear term"
         return (
             "objective perturbation: each agent's minimizer with a random linear term, and with a "
-            f"quadratic of weight {self.regularization:.4g}"
+            f"quadratic of weight {self.regularization:.3g}"
         )
 
 

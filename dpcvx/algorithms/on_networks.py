@@ -270,7 +270,7 @@ class NeighborMethod(NetworkMethod[AgentState]):
 def numbers(method: object, *names: str) -> str:
     """Return a text on the method's numeric parameters."""
     given = ((name, getattr(method, name)) for name in names)
-    return "".join(f", {name} = {value:.6g}" for name, value in given if value is not None)
+    return "".join(f", {name} = {value:.3g}" for name, value in given if value is not None)
 
 
 def require_whole(program: Program) -> None:

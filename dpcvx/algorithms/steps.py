@@ -69,7 +69,7 @@ class Constant(_Uniform):
         return self.step
 
     def __str__(self) -> str:
-        return "step = 1/L" if self.step is None else f"step = {self.step:.6g}"
+        return "step = 1/L" if self.step is None else f"step = {self.step:.3g}"
 
 
 _RATIO = number(lambda v: LEAST_DIVISOR <= v < 1, "between 0 and 1").because(
@@ -110,8 +110,8 @@ class Geometric(_Uniform):
         return self.first * self.ratio ** (t - 1)
 
     def __str__(self) -> str:
-        first = "1/L" if self.first is None else f"{self.first:.6g}"
-        return f"step = {first} * {self.ratio:.6g}^(t - 1)"
+        first = "1/L" if self.first is None else f"{self.first:.3g}"
+        return f"step = {first} * {self.ratio:.3g}^(t - 1)"
 
 
 @frameless
@@ -144,7 +144,7 @@ class Smooth(_Uniform):
         return 1.0 / (self.L + math.sqrt(t) / self.c)
 
     def __str__(self) -> str:
-        values = [f"{n} = {v:.6g}" for n, v in (("L", self.L), ("c", self.c)) if v]
+        values = [f"{n} = {v:.3g}" for n, v in (("L", self.L), ("c", self.c)) if v]
         return ", ".join(["step = 1 / (L + sqrt(t) / c)", *values])
 
 
@@ -175,7 +175,7 @@ class Sqrt(_Uniform):
         return self.first / math.sqrt(t)
 
     def __str__(self) -> str:
-        return f"step = {self.first:.6g} / sqrt(t)"
+        return f"step = {self.first:.3g} / sqrt(t)"
 
 
 @frameless
@@ -220,7 +220,7 @@ class StronglyConvex:
         return float(t)
 
     def __str__(self) -> str:
-        value = "" if self.alpha is None else f", alpha = {self.alpha:.6g}"
+        value = "" if self.alpha is None else f", alpha = {self.alpha:.3g}"
         return f"step = 2 / (alpha (t + 2)){value}"
 
 

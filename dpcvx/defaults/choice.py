@@ -66,6 +66,8 @@ _PERTURBED = (
     "steps"
 )
 # Who needs convex objectives, for messages.
+# Noises whose ratio is below this are about the same.
+_ALIKE = 1.05
 _UNNAMED = "a plan without a named method"
 # Relative, of eigenvalues.
 _ROUNDING = 1e-12
@@ -513,10 +515,11 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
         ratio, of = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
     less = max(ratio, 1 / ratio)
+    more = f"{less:.2g} times" if less >= _ALIKE else "about"
     return replace(request, mechanism=best, quiet=quiet[best]).chosen(
         "mechanism",
         f"{best.capitalize()} noise: at the same guarantee, {other.capitalize()} noise has "
-        f"{less:.2g} times the {of}",
+        f"{more} the {of}",
     )
 
 

@@ -51,9 +51,9 @@ Array = NDArray[np.float64]
 
 # Margins are about so many standard deviations of what noise does to a row.
 _DEVIATIONS = 4.0
-# What constraints that hold with room at the stand-ins are taken to cost together, next to the
+# What constraints that hold with room at the proxy data are taken to cost together, next to the
 # others; and so for directions of the data that no constraint feels: true data are not the
-# stand-ins.
+# proxy data.
 _HEDGE = 0.1
 # Rows of smaller parts of the cost get no row of their own, nor do more than so many.
 _NOTED, _ROWS = 0.05, 8

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import number, together
+from .._words import at_most, number, together
 from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
 from ..model.adjacency import Rows
@@ -30,9 +31,22 @@ _MANY, _AUDIBLE = 9, 0.02
 DOUBT = "may say little or nothing about the data"
 # Of noisy steps whose noise leaves room for good solutions and bad ones.
 UNTOLD = (
-    "the gap that such steps leave is not predicted: it depends on the data, and no declared bound "
-    "tells it. With public proxy data, dp.Private(..., proxy=values), the plan simulates it"
+    "No gap is predicted, because it depends on the data. With public proxy data, "
+    "dp.Private(..., proxy=values), the plan simulates it"
 )
+# Of data released once, and of one gradient.
+ASKS = "For a prediction, declare public proxy data: dp.Private(..., proxy=values)"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Facts on solutions that need no simulation; false if there are none."""
+
+    said: str = ""  # noise beside the data, which results repeat
+    advice: str = ""  # what to declare for a prediction
+
+    def __bool__(self) -> bool:
+        return bool(self.said or self.advice)
 
 
 def bent(problem: Declaration, program: Program) -> str:
@@ -64,8 +78,8 @@ def bent(problem: Declaration, program: Program) -> str:
     )
 
 
-def of_releases(agents: Agents, stand_ins: StandIns) -> str:
-    """Return a text on the one-time release's noise, beside the data or one change; may be empty.
+def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
+    """Return a remark on the one-time release's noise, beside the data or one change.
 
     Parameters
     ----------
@@ -96,13 +110,54 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> str:
             texts.setdefault(text, []).append(name)
     said = "; ".join(text.format(together(names)) for text, names in texts.items())
     if not said:
-        return ""
+        return Remark()
     said = f"noise has {said}"
     if loud:
         said += f". The solution {DOUBT}"
-    if not all(_given(stand_ins.get(agent.name, ())) for agent in agents):
-        said += ". For a prediction, declare public proxy data: dp.Private(..., proxy=values)"
-    return said
+    given = all(_given(stand_ins.get(agent.name, ())) for agent in agents)
+    return Remark(said, "" if given else ASKS)
+
+
+def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:
+    r"""Return a remark on one noisy gradient, or one noisy minimizer, of each agent.
+
+    Objective perturbation adds <b, x> to an objective G with strong convexity mu, its quadratic
+    included. Let x minimize the sum and x* minimize G, on the agent's set. Then
+    :math:`G(x) - G(x^*) \le \langle b, x^* - x\rangle - \mu \|x - x^*\|^2/2 \le
+    \|b\|^2 / (2 \mu)`, by the conditions of optimality at x. The length of b has the law
+    Gamma(n, s) in the norm of its term, which is at least its l2 norm.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        Of a complete plan.
+    stand_ins : mapping of str to sequence of (ndarray or None)
+        As of `of_releases`.
+    """
+    noisy = [agent for agent in agents if agent.noise is not None and agent.sensitivity is not None]
+    if not noisy:
+        return Remark()
+    advice = "" if all(_given(stand_ins.get(one.name, ())) for one in noisy) else ASKS
+    texts: dict[str, list[str]] = {}
+    for agent in noisy:
+        assert agent.noise is not None
+        term = agent.noise.linear
+        if term is not None and term.convexity > 0:
+            gap = term.size * (term.size + 1) * term.scale**2 / (2 * term.convexity)
+            texts.setdefault(f"by at most {at_most(gap)}", []).append(f"'{agent.name}'")
+    if not texts:
+        return Remark(advice=advice)
+    several = sum(map(len, texts.values())) > 1
+    ends = "; ".join(
+        f"{text} for {together(names)}" if several else text for text, names in texts.items()
+    )
+    said = (
+        "averaged over its draws, the random linear term raises an agent's objective, with its "
+        f"quadratic, {ends}"
+    )
+    if several:
+        said += ". If the agents' data differ, their mean may be far from the joint optimum"
+    return Remark(said, advice)
 
 
 def _given(values: Sequence[Array | None]) -> bool:
@@ -170,7 +225,8 @@ def of_steps(
     steps: int,
     left: float | None = None,
     jumps: bool = False,
-) -> str:
+    few: bool = False,
+) -> Remark:
     """Return the noise in steps beside the largest change that the data can make to gradients.
 
     Parameters
@@ -183,17 +239,19 @@ def of_steps(
         The gap that noise may leave; infinite if nothing bounds it, None if it is not known.
     jumps : bool
         Whether slopes jump, so that the gap is a bound for data that bend nothing.
+    few : bool
+        Whether steps are predicted to leave more than noise does.
     """
     noise, most = _averaged(agents, known, steps)
     if 0 < most < math.inf and noise >= _LOUD * most:
-        return (
+        return Remark(
             f"averaged over all steps and agents, the noise is {_times(noise / most)} the largest "
             f"change that the data can make to the gradient. The solution {DOUBT}"
         )
     if left is not None:
-        return f"{UNTOLD}. {_may_leave(left, jumps)}"
+        return Remark(_may_leave(left, jumps, few), UNTOLD)
     reads = any(agent.sensitivity is not None and agent.sensitivity.records for agent in agents)
-    return UNTOLD if reads else ""
+    return Remark(advice=UNTOLD) if reads else Remark()
 
 
 def _averaged(agents: Agents, known: Conditions, steps: int) -> tuple[float, float]:
@@ -255,18 +313,23 @@ def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None
     return None
 
 
-def _may_leave(gap: float, jumps: bool) -> str:
+def _may_leave(gap: float, jumps: bool, few: bool) -> str:
     if gap == math.inf:
         return (
-            "No set holds the steps, and the loss grows without end: noise can carry them to where "
+            "no set holds the steps, and the loss grows without end: noise can carry them to where "
             "it is many times what it is at the start. Bound the variables, for example "
             "cp.norm(w, 2) <= 10, in units of the data"
         )
     less = ", and far less where many records lie near the solution" if jumps else ""
+    steps = (
+        "So few steps are expected to leave more than that"
+        if few
+        else "Steps that end before they reach the optimum leave more"
+    )
     return (
-        f"Noise may leave a gap of up to about {gap:.3g}, in units of the objective{less}; steps "
-        "that end before they reach the optimum may leave more, with or without noise. If the "
-        "initial point has a smaller gap than that, it may be the better solution"
+        f"noise alone may leave a gap of up to about {at_most(gap)}, in units of the "
+        f"objective{less}. {steps}. If the initial point has a smaller gap, it may be the better "
+        "solution"
     )
 
 

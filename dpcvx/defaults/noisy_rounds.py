@@ -27,7 +27,7 @@ from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Laplace
 from .clipping import grows
 from .conditions import conditions
-from .forecast import of_steps
+from .forecast import Remark, of_steps
 from .landscape import Landscape, landscape
 from .predicted import Prediction, longest, predicted
 from .responses import Selection, Study
@@ -74,19 +74,18 @@ class NoisyRounds:
         """Return whether noise leaves more of the gap than clips of contributions would."""
         return _BIAS <= self.share() < math.inf
 
-    def forecast(self) -> str:
-        """Return the noise beside the data, and the gap that it may leave, as text."""
+    def forecast(self) -> Remark:
+        """Return a remark on the noise beside the data, and on the gap that it may leave."""
         if not any(slope > 0 for slope in self.known.slope):
-            return ""
+            return Remark()
         steps = self.algorithm.requirements.releases * self.rounds
         reads = any(a.sensitivity is not None and a.sensitivity.records for a in self.agents)
         jumps = self.scene.smoothness is None and reads
-        left = (
-            math.inf
-            if jumps and any(once_per_kind(self.agents, _runs_away))
-            else self.predicted().noise
-        )
-        return of_steps(self.agents, self.known, steps, left, jumps)
+        found = self.predicted()
+        away = jumps and any(once_per_kind(self.agents, _runs_away))
+        left = math.inf if away else found.noise
+        few = found.gap > 2 * found.noise
+        return of_steps(self.agents, self.known, steps, left, jumps, few)
 
 
 def best_rounds(problem: Declaration, known: Study, request: Selection) -> NoisyRounds | None:

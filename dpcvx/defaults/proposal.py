@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from .._arguments import one_of
 from .._words import together
+from ..algorithms.base import Requirements
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
 from ..errors import ModelError, PrivacyError, UnsolvableError
@@ -20,7 +21,7 @@ from ..plan.terms import Terms
 from ..sensitivity.release_once import Once, Publication
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
-from .forecast import bent, in_secret, of_releases, of_steps
+from .forecast import Remark, bent, in_secret, of_one_value, of_releases, of_steps
 from .noisy_rounds import calibrated, calibrated_with_limit, multipliers_of_turns
 from .predicted import step_reasons
 from .responses import Selection, Study, published, slope_noise, toward_proxy
@@ -37,7 +38,7 @@ class Proposal:
     request: CompleteRequest
     known: Compiled  # the problem, compiled on the way
     choices: tuple[Choice, ...]
-    forecast: str
+    forecast: Remark
 
 
 def planned(
@@ -76,12 +77,21 @@ def _planned(kind: type[P], problem: Declaration, request: Request, known: Compi
     plan = make_terms(kind, problem, proposal.request, proposal.known)
     check_solvable(plan)
     diverges = plan.algorithm.diverges(plan.program)
+    remark = proposal.forecast
+    if not remark and not plan.published and _once(plan.algorithm.requirements):
+        remark = of_one_value(plan.agents, stand_ins_of(problem))
     return replace(
         plan,
         choices=(*proposal.choices, *_averaged(plan)),
         warnings=diverges or bent(problem, plan.program),
-        beside=proposal.forecast if not diverges else "",
+        beside=remark.said if not diverges else "",
+        advice=remark.advice if not diverges else "",
     )
+
+
+def _once(needs: Requirements) -> bool:
+    """Return whether agents release one gradient or one minimizer, and no steps."""
+    return needs.exact == "joint" or needs.perturbed is not None
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
@@ -162,8 +172,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
     if noisy and isinstance(algorithm, FederatedGradient) and algorithm.sharing is None:
         why = in_secret(agents, public, draft.releases)
         selection = selection.chosen("sharing", why) if why else selection
-    steps = draft.needs.exact != "joint" and draft.needs.perturbed is None
-    if noisy and not selection.forecast and steps:
+    if noisy and not selection.forecast and not _once(draft.needs):
         forecast = of_steps(agents, public, draft.releases)
         selection = replace(selection, forecast=forecast)
     facts = RunFacts(program, public, agents=agents)
@@ -205,7 +214,7 @@ def _released_once(
             selection = selection.chosen(
                 "violation_probability",
                 "violation_probability= is divided over constraints, and noise is shaped, by what "
-                "margins cost for the stand-ins (proxy=); it holds for all data",
+                "margins cost for the proxy data; it holds for all data",
             )
     selection = replace(selection, forecast=of_releases(agents, stand_ins))
     if draft.algorithm.shrinks:

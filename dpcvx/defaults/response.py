@@ -39,7 +39,7 @@ Index = NDArray[np.intp]
 LARGEST = 600
 # Eigenvalues, relative to the diagonal, that count as zero.
 _FLAT = 1e-9
-# Inequalities leave noise at least this part of its cost: true data are not the stand-ins.
+# Inequalities leave noise at least this part of its cost: true data are not the proxy.
 _LEFT = 0.01
 # Forces of more standard deviations count alike: densities vanish there.
 _FAR = 40.0
@@ -60,7 +60,7 @@ class Response:
     place : ndarray of int, shape (n,)
         Where the agent's components are.
     forces : csr_array, shape (k, N), or None
-        What each inequality that binds at the optimum for public stand-ins presses with: its
+        What each inequality that binds at the optimum for public proxy data presses with: its
         normal times its multiplier.
     """
 

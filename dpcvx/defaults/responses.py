@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..privacy.mechanism import Calibrated
 from ..sensitivity.release_once import Publication, Statistic
 from ..solvers.projector import Projector
 from .data_shape import Stake
+from .forecast import Remark
 from .response import LARGEST, Response
 from .stakes import NOTHING, AtStandIns, at_stand_ins
 from .statistics import for_model, informed, publication
@@ -45,7 +46,7 @@ def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...
     ----------
     program : Program
     at : AtStandIns, optional
-        The optimum for public stand-ins. If that is not known, objectives bend as at the start.
+        The optimum for public proxy data. If that is not known, objectives bend as at the start.
     """
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
@@ -232,7 +233,7 @@ class Selection(Request):
     """A request with the choices that were made so far."""
 
     choices: tuple[Choice, ...] = ()
-    forecast: str = ""  # what is predicted of noisy steps
+    forecast: Remark = field(default=Remark())  # what is predicted of noisy steps
     quiet: Agents = ()  # with noise and what they release once, if these were chosen together
 
     @staticmethod

@@ -226,10 +226,18 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
                 "series.to_numpy() >= x. With a table on the left, its library compares."
             )
         if not isinstance(constraint, cp.Constraint):
+            kind = type(constraint).__name__
+            write = "Write a comparison such as x >= 0, or leave it out."
+            if isinstance(constraint, (list, tuple)):
+                write = "Write one list of all: [*first, *second]."
+            elif isinstance(constraint, (bool, np.bool_)):
+                write = (
+                    "A comparison without variables gives a bool; leave it out or write it with "
+                    "a variable."
+                )
             raise ModelError(
-                f"Constraint {position} {where}of agent '{label}' is a "
-                f"{type(constraint).__name__}, not a cvxpy constraint. A comparison without "
-                "variables gives a bool; leave it out or write it with a variable."
+                f"Constraint {position} {where}of agent '{label}' is a {kind}, not a cvxpy "
+                f"constraint. {write}"
             )
         if isinstance(constraint, cp.FiniteSet):
             raise ModelError(

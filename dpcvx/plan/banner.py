@@ -9,7 +9,7 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import Named, at_most, marked, named, number, paragraph, plural, together
+from .._words import Named, at_least, at_most, marked, named, number, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
 from ..algorithms.program import once_per_kind
 from ..model.adjacency import Rows, Within
@@ -25,6 +25,8 @@ WIDTH = 80
 LABEL = 13
 # A delta of so many times one over the number of records is remarked upon.
 _FEW = 0.1
+# A delta of so much is remarked upon where no records are counted.
+_LARGE = 0.01
 _DATA_LEAVE = (
     "The data are released once, with noise, and the model reads what was released. So the "
     "declared adjacency alone bounds what one change moves, whatever the model is."
@@ -174,7 +176,7 @@ def own_rows(problem: Declaration) -> list[str]:
 
 
 def _delta_rows(plan: Terms) -> list[str]:
-    """Return a remark where delta is not small beside one over the number of an agent's records."""
+    """Return a remark on a large delta: beside one over the number of records, if there are any."""
     records = [
         (spec.shape[0], spec.name)
         for agent in plan.agents
@@ -184,6 +186,15 @@ def _delta_rows(plan: Terms) -> list[str]:
     ]
     count, name = max(records, default=(0, ""))
     delta = plan.guarantee.delta if plan.noisy else 0.0
+    if not records and delta >= _LARGE:
+        return [
+            row(
+                "  delta",
+                f"{number(delta)} is large: a release that shows all data in full with that "
+                "probability would keep the guarantee too. Choose a far smaller one, such as "
+                "delta=1e-6",
+            )
+        ]
     if delta * count < _FEW:
         return []
     return [
@@ -235,9 +246,10 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
         gradient = term.sensitivity / term.scale
         rest = term.epsilon - gradient - term.covering
         said.append(
-            f"of epsilon {term.epsilon:.4g}, {gradient:.4g} covers the change of the gradient, "
-            f"{rest:.4g} that of the curvature (the rest of the objective has strong convexity "
-            f"{term.convexity:.4g}), and {term.covering:.4g} the error of the minimizer"
+            f"of epsilon {at_most(term.epsilon)}, {at_most(gradient)} covers the change of the "
+            f"gradient, {at_most(rest)} that of the curvature (the rest of the objective has "
+            f"strong convexity {at_least(term.convexity)}), and {at_most(term.covering)} the error "
+            "of the minimizer"
         )
     return "; ".join(filter(None, said)) or "nothing that is released depends on its data"
 
@@ -310,7 +322,8 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():
         each = "Each of" if len(set(labels)) > 1 else "Each"
-        parts.append(f"{each} {_once(labels)} enters {_once(atoms)} by itself. {reason}")
+        said = f"{each} {_once(labels)} contributes a term of its own, through {_once(atoms)}."
+        parts.append(f"{said} {reason}")
     if names := _once((f"'{n}'" for found in derived for n in found.independent), "or"):
         parts.append(
             f"The gradient does not depend on {names}: no term of the objective holds it together "
@@ -333,7 +346,7 @@ def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
     bound = known.bound(p)
     if bound.value < math.inf:
         attained = " (attained)" if bound.tight else ""
-        return f"one change moves the gradient by at most {number(bound.value)} in l{p}{attained}"
+        return f"one change moves the gradient by at most {at_most(bound.value)} in l{p}{attained}"
     return (
         f"one change moves the gradient by at most {at_most(known.near(p, start))} in l{p} at the "
         "start, and at each later point by a bound that is derived there"
@@ -358,13 +371,13 @@ def _one_bounded_by(found: Sensitivity, k: int) -> str:
         most = f"at most {'twice ' if change > 1.001 * length else ''}"
         if alone <= clip.bound:
             return (
-                f"Its contribution to the gradient has an l2 norm of {alone:.6g} at most, of which "
-                f"clip_norm={clip.bound:.6g} cuts nothing off, so {verb} one moves the gradient by "
-                f"{most}that."
+                f"Its contribution to the gradient has an l2 norm of at most {at_most(alone)}, so "
+                f"clip_norm={number(clip.bound)} changes nothing. So {verb} one moves the gradient "
+                f"by {most}that."
             )
         return (
-            f"Its contribution to the gradient is clipped to l2 norm {clip.bound:.6g}, so {verb} "
-            f"one moves the gradient by {most}that."
+            f"Its contribution to the gradient is clipped to l2 norm {at_most(clip.bound)}, so "
+            f"{verb} one moves the gradient by {most}that."
         )
     other = "another" if replaced else "a row of zeros"
     return (
@@ -389,13 +402,14 @@ def figures(sensitivity: Sensitivity) -> str:
         if isinstance(adjacency, Rows):
             l1, l2 = (float(row_norms(J, spec, p).max()) for p in (1, 2))
             lines.append(
-                f"{words}, its norm over the change of one row is at most {l1:.6g} in l1 and "
-                f"{l2:.6g} in l2"
+                f"{words}, its norm over the change of one row is at most {at_most(l1)} in l1 and "
+                f"{at_most(l2)} in l2"
             )
             continue
         values = [ball_norm(J, adjacency.norm, p) for p in (1, 2)]
         l1, l2 = (
-            f"{found.value * adjacency.radius:.6g} in l{p}{'' if found.tight else ' (upper bound)'}"
+            f"{at_most(found.value * adjacency.radius)} in l{p}"
+            f"{'' if found.tight else ' (upper bound)'}"
             for p, found in zip((1, 2), values, strict=True)
         )
         lines.append(f"{words}, {_norm_in_words(adjacency)} times the radius is {l1} and {l2}")
@@ -407,7 +421,7 @@ def figures(sensitivity: Sensitivity) -> str:
         records = " and ".join(f"{_once(names)}, {words}" for words, names in told.items())
         l1, l2 = (sensitivity.largest_change(task, p) for p in (1, 2))
         each = " each" if sensitivity.adjacency_of(task).moved_rows(task.count) > 1 else ""
-        bounds = f"at most {l1:.6g} in l1 and {l2:.6g} in l2{each} over the agent's set"
+        bounds = f"at most {at_most(l1)} in l1 and {at_most(l2)} in l2{each} over the agent's set"
         if not np.isfinite([l1, l2]).all():
             bounds = "each point of the agent's set has a bound of its own"
         lines.append(f"{records}: {task.count} records, {bounds}")

@@ -224,7 +224,7 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
     if term is not None:
         return term.scale, (
             f"random linear term b with density proportional to exp(-|b|_{term.norm} / "
-            f"{at_least(term.scale)}), beside a quadratic of weight {term.regularization:.4g}"
+            f"{at_least(term.scale)}), beside a quadratic of weight {term.regularization:.3g}"
         )
     norm = calibrated.mechanism.norm
     found = dict.fromkeys(

@@ -41,6 +41,7 @@ class Terms:
     choices: tuple[Choice, ...] = ()
     warnings: str = ""  # of steps that diverge, and of objectives that are not convex
     beside: str = ""  # noise beside the data
+    advice: str = ""  # what to declare for a prediction
     violation_probability: float | None = None
     # Live objects of the user, with the values that the plan was made with.
     parameters: tuple[tuple[cp.Parameter, Values], ...] = field(default=(), repr=False)
@@ -124,6 +125,11 @@ class Terms:
     @property
     def remarks(self) -> str:
         """Return texts on solutions, known without a simulation; empty if there are none."""
+        return ". ".join(filter(None, (self.notes, self.advice)))
+
+    @property
+    def notes(self) -> str:
+        """The remarks without advice, which results repeat."""
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property

@@ -99,9 +99,9 @@ def stand_ins(
             value = given.get(private, None if private.proxy is None else Sealed(private.proxy))
             if value is None:
                 raise ModelError(
-                    f"Private '{spec.name}' has no stand-in, and {verb} may not look at the data. "
-                    "Declare public values of the same kind, such as nominal loads or last year's "
-                    "published figures: dp.Private(..., proxy=values), or "
+                    f"Private '{spec.name}' has no proxy data, and {verb} may not look at the data "
+                    "themselves. Declare public values of the same kind, such as nominal loads or "
+                    "last year's published figures: dp.Private(..., proxy=values), or "
                     f"{verb}(..., proxy={{'{spec.name}': values}})."
                 )
             found[private] = stand_in(value, spec)

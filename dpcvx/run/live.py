@@ -130,7 +130,7 @@ def run_plan(
         if counts:
             total = kept(_released(result.ledger.accounts, start), ended=True) or total
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        notes = (plan.remarks, *start.notes, *result.notes, unended, total)
+        notes = (plan.notes, *start.notes, *result.notes, unended, total)
         result = replace(result, notes=tuple(note for note in notes if note))
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
@@ -287,7 +287,7 @@ def run_remote(
             coins,
         )
     result = _shared_only(returned(replace(result, owners=True)))
-    said = tuple(note for note in (plan.remarks, *notes, *result.notes) if note)
+    said = tuple(note for note in (plan.notes, *notes, *result.notes) if note)
     result = replace(result, notes=said)
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

@@ -412,10 +412,9 @@ class Result:
 
     def __repr__(self) -> str:
         ended = f"{self.status.name.lower()} after {plural(self.rounds, 'round')}"
-        return (
-            f"<Result: {ended}, consensus residual {self.consensus_residual:.2g}; "
-            f"{self.guarantee.headline}>"
-        )
+        residual = self.consensus_residual
+        apart = "" if residual == 0 else f", consensus residual {at_most(residual, 2)}"
+        return f"<Result: {ended}{apart}; {self.guarantee.headline}>"
 
     def _repr_html_(self) -> str:
         ended = ("ended", _ended(self))
@@ -445,12 +444,11 @@ def outcome_rows(result: Result) -> list[str]:
         lines += [*_value_rows(result.solution), *_returned_rows(result)]
         lines += [*_agreement_rows(result), *_feasibility_rows(result)]
     solver = []
+    solve = "solve" if result.rounds == 1 else "local solve"
     if inaccurate:
-        solver.append(f"{plural(inaccurate, 'local solve')} reached reduced accuracy only")
+        solver.append(f"{plural(inaccurate, solve)} reached reduced accuracy only")
     if failed:
-        solver.append(
-            f"{plural(failed, 'local solve')} failed, and the agent kept its previous point"
-        )
+        solver.append(f"{plural(failed, solve)} failed, and the agent kept its previous point")
     if solver:
         lines.append(row("  solver", "; ".join(solver)))
     return lines
@@ -500,7 +498,8 @@ def _ended(result: Result) -> str:
 
 def _returned_rows(result: Result) -> list[str]:
     """Return rows on the iterates behind the returned values, if there is a choice."""
-    which = OUTPUTS[result.reported]
+    # One round has one iterate, whatever its name.
+    which = OUTPUTS[result.reported] if result.rounds > 1 else "values of the only round"
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
         return [row("  returned", f"mean of the agents' copies in the {which}: {why}")]

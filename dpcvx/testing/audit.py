@@ -121,7 +121,8 @@ class Audit:
         if not math.isnan(self.lower_gaussian):
             gaussian = f", {at_least(self.lower_gaussian)} (Gaussian trade-off)"
         return (
-            f"dpcvx audit: {verdict} (not private: computed on both neighbors' data)\n"
+            f"dpcvx audit: {verdict}\n"
+            "Not private: computed on both neighbors' data.\n"
             f"  ledger      epsilon {at_most(self.claimed)} at delta {at_most(self.delta)}\n"
             f"  attack      epsilon {at_least(self.lower)} at least (Clopper-Pearson){gaussian}\n"
             f"  best score  {self.score}\n"

@@ -266,7 +266,8 @@ class SensitivityCheck:
     def __str__(self) -> str:
         head = self.status if self.passed else self.status.upper()
         lines = [
-            f"dpcvx check_sensitivity: {head} (not private: computed on both neighbors' data)",
+            f"dpcvx check_sensitivity: {head}",
+            "Not private: computed on both neighbors' data.",
             *(f"  {agent}" for agent in self.agents),
             *(f"  fault: {fault}" for fault in self.faults),
         ]

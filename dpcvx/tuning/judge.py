@@ -61,7 +61,7 @@ class Judge:
     Attributes
     ----------
     optimum : float or None
-        Of the stand-in problem; None where objectives do not follow cvxpy's convexity rules, so
+        For the proxy data; None where objectives do not follow cvxpy's convexity rules, so
         that it is not known.
     best : Solution or None
         Where it is.
@@ -72,7 +72,7 @@ class Judge:
     Raises
     ------
     ModelError
-        If the stand-in problem has no solution.
+        If the problem with the proxy data has no solution.
     """
 
     def __init__(
@@ -162,14 +162,14 @@ class Judge:
     def _solved(self, verb: str) -> float:
         status = _solve(self._central)
         limited = any(agent.limits or agent.recourse for agent in self._problem.agents)
-        data = "on the stand-in data" if limited else "whatever the data"
+        data = "on the proxy data" if limited else "whatever the data"
         if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             return float(np.asarray(self._central.value))
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             raise ModelError(
-                f"On the stand-in data the objectives fall without end, so {verb} has no optimum "
+                f"On the proxy data the objectives fall without end, so {verb} has no optimum "
                 "to measure answers by. Bound the variables, or check the signs of the objectives "
-                "and of the stand-in."
+                "and of the proxy."
             )
         if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
             raise ModelError(
@@ -177,7 +177,7 @@ class Judge:
                 f"constraints contradict each other, {data}. Loosen one of them."
             )
         raise ModelError(
-            f"The solver finds no optimum on the stand-in data, so {verb} has nothing to measure "
+            f"The solver finds no optimum on the proxy data, so {verb} has nothing to measure "
             "answers by. Scale the problem so that its numbers are near 1."
         )
 

@@ -45,14 +45,20 @@ _LOOKS = (1, 2, 4)
 _FEW = 3
 # The rest of the time is for a run without noise.
 _END = 0.95
+_IN_FULL = 8  # configurations of a table that are shown with their settings
 _LABEL = 50
 # Gaps that are nearer to zero are solvers' rounding.
 _ROUNDING = 1e-8
 
 
+def gap_text(value: float) -> str:
+    """Return a gap or an optimum in three digits; what a solver's rounding leaves is zero."""
+    return f"{0.0 if -_ROUNDING <= value < _ROUNDING else value:.3g}"
+
+
 def _gap(value: float) -> str:
-    """Return a gap in a table: what a solver's rounding leaves below the optimum is zero."""
-    return f"{0.0 if -_ROUNDING <= value < _ROUNDING else value:>8.3g}"
+    """Return a gap in a column of a table."""
+    return f"{gap_text(value):>8}"
 
 
 # What a plan returns.
@@ -77,7 +83,7 @@ class Candidate(Generic[P]):
         sets, minus the optimum; infinite where a run diverges or finds no decision. What a
         decision pays for what it misses counts.
     broken : int
-        Runs in which the stand-in breaks a constraint with private data, beyond what is paid for.
+        Runs in which the proxy breaks a constraint with private data, beyond what is paid for.
     """
 
     name: str
@@ -145,7 +151,7 @@ class Ranking(Generic[P]):
         Whether three in four of its runs end below the public start: else nothing is gained over
         doing nothing.
     optimum : float
-        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+        For the proxy data; the lowest value found where objectives are not known to be convex.
     convex : bool
         Whether they are.
     start : float
@@ -198,16 +204,20 @@ class Ranking(Generic[P]):
             self.verdict,
             *self._refusals(),
             f"Gap: the objective on copies of the proxy data, {where(self.recourse)}, "
-            f"minus {measure} (of the proxy: {number(self.optimum)}); median and quartiles of up "
+            f"minus {measure} (of the proxy: {gap_text(self.optimum)}); median and quartiles of up "
             f"to {plural(runs, 'run')}. No private data were read.",
             f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}",
         ]
+        full = 0
         for gap, candidate in self._ranked():
-            lines += (
-                self._row(candidate)
-                if isinstance(candidate, Candidate)
-                else [f"  {candidate:{_LABEL}} {_gap(gap)}"]
-            )
+            if not isinstance(candidate, Candidate):
+                lines.append(f"  {candidate:{_LABEL}} {_gap(gap)}")
+                continue
+            first, *more = self._row(candidate)
+            lines += [first, *more] if full < _IN_FULL or candidate is self.chosen else [first]
+            full += 1
+        if full > _IN_FULL:
+            lines.append("  Settings of the others: candidate.settings, in .candidates")
         return "\n".join(
             textwrap.fill(line, WIDTH, subsequent_indent="    " if line[:1] == " " else "")
             if len(line) > WIDTH
@@ -295,7 +305,7 @@ def _check_apart(
             spec = agent.specs(name)[private]
             if one is not None and np.array_equal(spec.kept(as_array(proxy[private]())), one.mean):
                 raise ModelError(
-                    f"The stand-in for '{spec.name}' is exactly what prior= says, so "
+                    f"The proxy for '{spec.name}' is exactly what prior= says, so "
                     f"{request.verb} would take the expectation to be right. Pass values that "
                     "differ from it as the data may, such as those of another year, or "
                     f"{request.verb}(..., proxy={{'{spec.name}': mean + spread * "
@@ -405,8 +415,8 @@ def where(recourse: bool) -> str:
 
 
 IDLE = (
-    "The initial point is the optimum for the stand-in already, so no setting can be told from "
-    "doing nothing. Choose a stand-in whose optimum lies elsewhere, or another start=."
+    "The initial point is the optimum for the proxy already, so no setting can be told from "
+    "doing nothing. Choose a proxy whose optimum lies elsewhere, or another start=."
 )
 
 

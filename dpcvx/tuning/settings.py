@@ -362,7 +362,7 @@ class PlanTrial(Generic[P]):
     values : dict of str to list of float
         Objectives, by the iterate that they are of, one per run.
     broken : list of bool
-        Whether the stand-in breaks a constraint with private data in a run.
+        Whether the proxy breaks a constraint with private data in a run.
     """
 
     name: str

@@ -20,7 +20,16 @@ from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from .copies import Crossing
-from .ranking import BREAKING, Candidate, Ranking, assumed_error, ranked, searching, where
+from .ranking import (
+    BREAKING,
+    Candidate,
+    Ranking,
+    assumed_error,
+    gap_text,
+    ranked,
+    searching,
+    where,
+)
 from .settings import OutOfTime, Planner, PlanTrial, SearchRequest, Way, quantile
 
 if TYPE_CHECKING:
@@ -133,7 +142,7 @@ class Tradeoff:
     noiseless : float
         Gap of the rounds of the last plan without noise; nan if not known.
     optimum : float
-        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+        For the proxy data; the lowest value found where objectives are not known to be convex.
     delta : float
     recourse : bool
         Whether answers are judged once every agent has decided for itself.
@@ -142,7 +151,7 @@ class Tradeoff:
     violation : float or None
         With which probability constraints with private data may be broken; None without any.
     broken : tuple of int
-        At each budget, in how many runs the stand-in breaks one, beyond what is paid for.
+        At each budget, in how many runs the proxy breaks one, beyond what is paid for.
     """
 
     epsilons: tuple[float, ...]
@@ -212,7 +221,7 @@ class Tradeoff:
         axes.set_yscale("log" if above else "linear")
         axes.set_ylabel("objective above the optimum")
         below.set_xlabel("epsilon, in total")
-        axes.set_title(f"On public stand-in data, delta = {number(self.delta)}")
+        axes.set_title(f"On public proxy data, delta = {number(self.delta)}")
         axes.legend()
         return figure_of(axes)
 
@@ -232,7 +241,7 @@ class Tradeoff:
         head = (
             f"Gap of {self.method or 'the default plan'} at delta = {number(self.delta)}: the "
             f"objective on copies of the proxy data, {where(self.recourse)}, minus the optimum "
-            f"(of the proxy: {number(self.optimum)}); median and quartiles. No private data were "
+            f"(of the proxy: {gap_text(self.optimum)}); median and quartiles. No private data were "
             "read."
         )
         if self.violation is not None:
@@ -244,11 +253,11 @@ class Tradeoff:
             figures = "  no run ended in time"
             if gaps:
                 low, middle, high = (quantile(gaps, q) for q in _QUARTILES)
-                figures = " ".join(f"{value:>8.3g}" for value in (middle, low, high))
+                figures = " ".join(f"{gap_text(value):>8}" for value in (middle, low, high))
                 if self.broken:
                     figures += f"  {f'{self.broken[k]} of {len(gaps)}':>12}"
             lines.append(f"{number(epsilon):>24} {figures}")
-        lines += [f"{'no noise':>24} {self.noiseless:>8.3g}"]
+        lines += [f"{'no noise':>24} {gap_text(self.noiseless):>8}"]
         if math.isfinite(self.proxy):
             lines += [f"{'optimum for the proxy':>24} {self.proxy:>8.3g}"]
         start = f"{'no data at all':>24} {self.start:>8.3g}"
@@ -267,7 +276,7 @@ class Tradeoff:
             (f"epsilon {number(epsilon)}", f"gap {quantile(gaps, 0.5):.3g}" if gaps else "no run")
             for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
         ]
-        return card(self, [*rows, ("no noise", f"gap {self.noiseless:.3g}")])
+        return card(self, [*rows, ("no noise", f"gap {gap_text(self.noiseless)}")])
 
 
 def tradeoff(

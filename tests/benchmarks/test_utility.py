@@ -175,7 +175,7 @@ def test_defaults_that_are_worse_than_nothing_have_to_say_so():
 
 
 def test_noise_that_may_leave_more_than_the_start_is_a_warning():
-    weak = "Noise may leave a gap of up to about 0.2, in units of the objective; steps that end"
+    weak = "noise alone may leave a gap of up to about 0.2, in units of the objective. Steps that"
     assert told_of(weak, 0.1) and not told_of(weak, 0.3) and not told_of("none", 0.1)
 
 

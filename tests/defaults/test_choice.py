@@ -401,6 +401,12 @@ def test_a_plan_remarks_on_a_delta_near_one_over_the_number_of_records(delta):
     assert words in said and said.count("1/n") == 2 and "such as delta=0.0001 " in said
 
 
+@pytest.mark.parametrize(("delta", "remarked"), [(0.5, True), (1e-6, False)])
+def test_a_plan_remarks_on_a_large_delta_without_records(delta, remarked):
+    said = str(power_line().problem.plan(epsilon=1.0, delta=delta))
+    assert (f"delta      {delta:g} is large" in said) == remarked
+
+
 def test_a_plan_says_nothing_of_a_small_delta():
     assert "1/n" not in counted(50, 1e-6) and "1/n" not in counted(1000, 1e-5)
 

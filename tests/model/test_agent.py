@@ -33,6 +33,12 @@ def test_a_maximized_objective_is_turned_round():
     assert not dp.Agent(cp.Maximize(cp.sum_squares(x))).is_dcp()
 
 
+def test_a_nested_list_of_constraints_gets_the_line_that_joins_lists():
+    x = cp.Variable(name="x")
+    with pytest.raises(dp.ModelError, match=r"is a list.*Write one list.*\[\*first, \*second\]"):
+        dp.Agent(cp.Minimize(x), [[x >= 0], [x <= 1]], name="a")
+
+
 def test_constraints_are_kept_in_order():
     rows = [x >= 0, x <= 1]
     assert agent("n", constraints=iter(rows)).constraints == tuple(rows)

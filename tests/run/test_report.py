@@ -260,8 +260,8 @@ def test_the_summary_of_a_seeded_run_says_not_for_release():
 
 def test_what_is_computed_on_private_data_says_so(capsys):
     plan = problem().plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=1)
-    assert "not private" in str(dp.check_sensitivity(plan))
-    assert "not private" in str(dp.audit(plan, runs=20))
+    assert "Not private" in str(dp.check_sensitivity(plan))
+    assert "Not private" in str(dp.audit(plan, runs=20))
     assert capsys.readouterr().out == ""
 
 

@@ -460,11 +460,11 @@ def test_data_can_be_given_for_objects_declared_by_shape():
 
 def test_the_outcome_says_what_was_compared_and_that_it_is_not_private():
     found = dp.audit(dp.Gaussian(noise_multiplier=1.0), runs=40)
-    assert str(found).startswith("dpcvx audit: consistent with the ledger (not private")
+    assert str(found).startswith("dpcvx audit: consistent with the ledger\nNot private: ")
     assert "40 on each of two neighboring data sets, confidence 0.95" in str(found)
     wrong = replace(found, lower=found.claimed + 0.1)
     assert not wrong.passed
-    assert str(wrong).startswith("dpcvx audit: FAILED: above the ledger (not private")
+    assert str(wrong).startswith("dpcvx audit: FAILED: above the ledger\nNot private")
     assert not replace(found, lower=0.0, lower_gaussian=found.claimed + 0.1).passed
 
 

@@ -153,10 +153,10 @@ def test_a_check_is_two_runs_and_repeats_itself(method, monkeypatch):
 
 def test_the_text_says_that_it_is_not_private():
     text = str(dp.check_sensitivity(plan(within())))
-    assert text.startswith("dpcvx check_sensitivity: passed (not private: computed on both")
+    assert text.startswith("dpcvx check_sensitivity: passed\nNot private: computed on both")
     assert "north: 6 releases compared, largest distance" in text
     failed = str(checking.SensitivityCheck((), ("the ledgers differ",)))
-    assert "FAILED (not private" in failed and "fault: the ledgers differ" in failed
+    assert "FAILED\nNot private" in failed and "fault: the ledgers differ" in failed
 
 
 def ratio(made, neighbors, **arguments):

@@ -125,7 +125,7 @@ def test_recourse_counts_where_it_is_asked_for():
     assert kept(found) == pytest.approx(best, abs=1e-6)
     assert plain(found) > best + 100
     assert kept.optimum < kept.start < plain.start
-    with pytest.raises(dp.ModelError, match=r"'limit' has no stand-in, and problem\.tune"):
+    with pytest.raises(dp.ModelError, match=r"'limit' has no proxy data, and problem\.tune"):
         judge(problem, {}, recourse=True)
     found = problem.tune(
         proxy={"limit": [0.5]},

@@ -66,7 +66,7 @@ def test_a_stand_in_that_nothing_suits_is_named():
     def no_reserve(p, load):
         return p[0] >= load[0] + 2.5
 
-    with pytest.raises(dp.ModelError, match="contradict each other, on the stand-in data"):
+    with pytest.raises(dp.ModelError, match="contradict each other, on the proxy data"):
         tune(grid([above, no_reserve]), planned, asked(), picked(*NAMES[:1]))
 
 

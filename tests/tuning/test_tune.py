@@ -65,7 +65,7 @@ def test_stand_ins_may_be_declared_with_the_data():
     declared = tune(problem, slow, request(proxy=None), picked(ONCE))
     given = tune(network(), slow, request(), picked(ONCE))
     assert [c.gaps for c in declared.candidates] == [c.gaps for c in given.candidates]
-    with pytest.raises(dp.ModelError, match="'load 0' has no stand-in, and problem.tune may"):
+    with pytest.raises(dp.ModelError, match="'load 0' has no proxy data, and problem.tune may"):
         network().tune(epsilon=1.0, delta=1e-6)
 
 

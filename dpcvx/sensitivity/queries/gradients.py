@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._words import at_least
+from ..._words import at_least, at_most
 from ...errors import ModelError, PrivacyError
 from ...solvers.steps import Contraction
 from ..known import Facts, Known, Objective
@@ -46,7 +46,7 @@ class Gradient(Query):
         if _follows(facts, norm):
             return math.inf, (
                 f"{times} what one change can do to the gradient near the public point of each "
-                f"step, at most {scale(level):.6g} per component"
+                f"step, at most {at_most(scale(level))} per component"
             )
         return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
