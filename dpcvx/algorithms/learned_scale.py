@@ -3,7 +3,8 @@ r"""The scale of records, learned before the first step: their clip, mean and la
 Bounds that users declare may be far from the data, and no public number tells. A small part of the
 budget does. Its questions are noisy sums over records, and the steps follow from their answers:
 
-* a contribution limit C that about u of the records exceed at the start, by six noisy counts;
+* a contribution limit C that about u of the records exceed at the start, by six noisy counts, each
+  where the odds of the limit given all counts so far have their middle;
 * the mean m and the largest curvature :math:`\lambda` of the sum of losses at the start, each
   record's cut to a limit that one in ten exceeds, which six more counts find;
 * then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` along noisy sums of clipped gradients, with
@@ -19,7 +20,7 @@ p is the noise of one release over the largest sum that records can have, which 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from .program import LocalProgram, Program, once_per_kind
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Limits are looked for on a grid of half octaves, which so many counts halve until one is left.
+# So many counts look for a limit on a grid of half octaves.
 _COUNTS, _CELLS = 6, 62
 # Parts of what learning may cost: the limit of curvatures, curvatures, and the limit of slopes.
 _PARTS = (0.2, 0.4, 0.4)
@@ -54,8 +55,14 @@ _SURE = 1.5
 _BACK, _LOUD, _BRAKE = 0.3, 2.0, 0.7
 # Louder noise tells nothing of a scale.
 LOUDEST = 0.1
-# So far a clip follows what is counted, next to the first.
-_FOLLOWS, _FARTHEST = 0.3, 30.0
+# A clip follows what is counted, down to 1/30 of the first and up to 8 times: longer gradients come
+# from steps that lead away, and noise would grow with the clip.
+_FOLLOWS, _DOWN, _UP = 0.3, 30.0, 8.0
+# Before any count, a limit is so much less likely by half octave below the declared bounds.
+_RARER = 0.05
+# A limit is exceeded by all but a part of the records a few half octaves below that which few
+# exceed. This holds for most data only, as if by so much noise.
+_SPREAD, _DOUBT = 6.0, 0.3
 # Steps in a run: enough to be short next to curvature, and few where noise is loud.
 _FEWEST_STEPS, _MOST_STEPS = 150, 300
 
@@ -204,8 +211,8 @@ class Scale:
         Of a record in the count beside a gradient.
     public : (float, float)
         Mean and largest curvature of public terms.
-    cells : (int, int)
-        Of the grid, among which the limit is that is looked for.
+    odds : ndarray, shape (63,)
+        By half octave below the declared bounds, how likely the limit that is looked for is there.
     limit : float
         Of curvatures, as a multiple of `bends`.
     mean, largest : float
@@ -228,7 +235,7 @@ class Scale:
     bends: tuple[float, ...]
     weight: float
     public: tuple[float, float]
-    cells: tuple[int, int] = (0, _CELLS)
+    odds: Array = field(default_factory=lambda: _before())
     limit: float = math.nan
     mean: float = math.nan
     largest: float = math.nan
@@ -267,8 +274,7 @@ class Scale:
             return "curvature", self.limit
         if t > ROUNDS:
             return "gradient", self.multiple
-        middle = sum(self.cells) // 2
-        return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-middle / 2)
+        return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-_median(self.odds) / 2)
 
     def question(self, t: int, agent: int, at: Array, place: Index, size: int) -> ScaleQuestion:
         """Return the query to an agent in a round."""
@@ -285,38 +291,49 @@ class Scale:
         """Return the scale after a round that learns it, from the noisy sum of all answers."""
         if t == _COUNTS + 1:
             return self._with_curvature(total)
-        low, high = self.cells
-        middle = (low + high) // 2
-        if low < high:
-            above = float(total[0]) > self._part(t) * self.records
-            low, high = (low, middle) if above else (middle + 1, high)
+        odds = self._counted(t, float(total[0]) / max(1, self.records))
         if t % (_COUNTS + 1) < _COUNTS:
-            return replace(self, cells=(low, high))
-        quantile = 2.0 ** (-max(low - 0.5, 0.0) / 2)
-        done = replace(self, cells=(0, _CELLS))
+            return replace(self, odds=odds)
+        quantile = 2.0 ** (-max(_median(odds) - 0.5, 0.0) / 2)
+        done = replace(self, odds=_before())
         if t <= _COUNTS:
             return replace(done, limit=quantile)
         quantile = self._within(quantile)
         return replace(done, first=quantile, multiple=quantile)
 
-    def _part(self, t: int) -> float:
-        """Return the part of the records above the limit; more if noise alone may count so many.
+    def _counted(self, t: int, above: float) -> Array:
+        """Return the odds after a count: that part of the records, with noise, is above the limit.
 
-        Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
+        If the limit that is looked for is just above q half octaves below the bounds, at most the
+        wanted part is above larger limits, and more is above all others.
         """
+        budget = self.rule.parts[0] if t <= _COUNTS else self.rule.parts[-1]
+        wanted = _CURVED if t <= _COUNTS else self.rule.cut
+        # Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
+        noise = self._noise(budget)
+        part = max(wanted, min(0.5, _SURE * noise))
+        below = np.maximum(0.0, 1.0 + _median(self.odds) - np.arange(_CELLS + 1.0))
+        least = np.where(below > 0, part, 0.0)
+        missed = np.maximum(least - above, above - np.where(below > 0, 1.0, part))
+        usual = np.where(below > 0, 1 - (1 - part) * np.exp(-below / _SPREAD), 0.0)
+        log = np.log(self.odds) - np.maximum(missed, 0.0) ** 2 / (2 * noise**2)
+        log -= np.maximum(usual - above, 0.0) ** 2 / (2 * (noise**2 + _DOUBT**2))
+        odds = np.maximum(np.exp(log - log.max()), np.finfo(float).tiny)
+        return odds / odds.sum()
+
+    def _noise(self, budget: float) -> float:
+        """Return the noise of a count for a part of the budget, as a part of all records."""
         assert self.rule.noise is not None
-        part, budget = (
-            (_CURVED, self.rule.parts[0]) if t <= _COUNTS else (self.rule.cut, self.rule.parts[-1])
-        )
-        spread = self.rule.noise / (2 * math.sqrt(self.n * budget))
-        return max(part, min(0.5, _SURE * spread))
+        return self.rule.noise / (2 * math.sqrt(self.n * budget))
 
     def _with_curvature(self, total: Array) -> Scale:
         limit = self.limit * max(self.bends)
         # One tells a scale, where noise hides all else.
         most = max(1, self.records) * limit
         mean, largest = (float(v) * limit for v in total)
-        mean = float(np.clip(mean / self.n, 0.02 * most / self.n, most)) + self.public[0]
+        noise = math.sqrt(2) * self._noise(self.rule.parts[_COUNTS])
+        least = max(0.02, min(1.0, _SURE * noise)) * most / self.n
+        mean = float(np.clip(mean / self.n, least, most)) + self.public[0]
         largest = float(np.clip(largest + self.public[1], mean, most + self.public[1]))
         return replace(self, mean=mean, largest=largest)
 
@@ -325,7 +342,7 @@ class Scale:
         exceeded = float(total[-1]) / (self.weight * self.records)
         turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
         multiple = self.multiple * math.exp(_FOLLOWS * turn)
-        multiple = float(np.clip(multiple, self.first / _FARTHEST, self.first * _FARTHEST))
+        multiple = float(np.clip(multiple, self.first / _DOWN, self.first * _UP))
         gradient, brake = self.multiple * total[:-1], self.brake
         if self._turned(gradient):
             brake *= _BRAKE
@@ -374,6 +391,17 @@ class Scale:
             f"bounds allow a record at the start{tighter}; losses bend by {self.mean:.3g} on "
             f"average and by {self.largest:.3g} at most"
         )
+
+
+def _before() -> Array:
+    """Return the odds of all limits before any count."""
+    odds = np.exp(-_RARER * np.arange(_CELLS + 1.0))
+    return odds / odds.sum()
+
+
+def _median(odds: Array) -> int:
+    """Return the half octaves to the middle of the odds."""
+    return int(np.searchsorted(np.cumsum(odds), 0.5 * odds.sum()))
 
 
 def _change(local: LocalProgram) -> float:

@@ -40,7 +40,7 @@ def clinic(count=1, records=400, width=1.0, relation="replace_one", **arguments)
 @given(seed=st.integers(0, 2**32 - 1), low=st.floats(-9, -1), high=st.floats(0, 1))
 @pytest.mark.parametrize("first", [1, 8], ids=["curvature", "contribution"])
 def test_limits_are_quantiles_where_nothing_is_noisy(first, seed, low, high):
-    """Within half an octave, of values below the largest, or at the end of the grid."""
+    """Within three quarters of an octave: six counts leave two half octaves of 62 at most."""
     values = 2.0 ** np.random.default_rng(seed).uniform(low, high - 1, size=1000)
     now = scale(limit=0.1, mean=1.0, largest=1.0)
     for t in range(first, first + 6):
@@ -50,8 +50,30 @@ def test_limits_are_quantiles_where_nothing_is_noisy(first, seed, low, high):
     part = 0.1 if first == 1 else RULE.cut
     found = now.limit if first == 1 else now.multiple
     expected = np.quantile(values, 1 - part)
-    assert abs(math.log2(found / expected)) <= 0.5
-    assert now.cells == (0, 62)  # for the next one
+    assert abs(math.log2(found / expected)) <= 0.75
+    assert np.array_equal(now.odds, scale().odds)  # for the next one
+
+
+@pytest.mark.parametrize(("first", "most"), [(1, 0.12), (8, 0.03)], ids=["curvature", "reach"])
+def test_one_noisy_count_does_not_lose_the_scale(first, most):
+    """A limit that is 4 octaves too low lengthens steps 16 times.
+
+    With noise of 0.55 and 0.39 of all records in a count, 0.09 and 0.01 of 1,000 draws end there.
+    A search that halves its range after each count loses 0.32 and 0.19. The seed is fixed.
+    """
+    rng = np.random.default_rng(0)
+    rule = dp.LearnScale(noise=0.09, steps=150)
+    spread = rule.noise / (2 * math.sqrt(4 * rule.parts[first - 1]))
+    lost = 0
+    for _ in range(300):
+        values = 2.0 ** rng.normal(-3, 1, size=300)
+        now = scale(rule, records=300, limit=0.1, mean=1.0, largest=1.0)
+        for t in range(first, first + 6):
+            above = (values > now.asked(t)[1]).sum() + 300 * spread * rng.normal()
+            now = now.learned(t, np.array([above]))
+        limit = now.limit if first == 1 else now.multiple
+        lost += limit < np.median(values) / 16
+    assert lost <= most * 300
 
 
 def test_questions_come_in_their_order_with_units_of_each_agent():
@@ -74,6 +96,8 @@ def test_curvatures_come_back_in_their_own_unit_and_stay_in_range():
     now = replace(scale(limit=0.25), public=(0.1, 0.2))
     after = now.learned(7, np.array([800.0, 300.0]))
     assert (after.mean, after.largest) == pytest.approx((800 * 0.5 / 4 + 0.1, 300 * 0.5 + 0.2))
+    loud = replace(now, rule=replace(RULE, noise=0.09)).learned(7, np.array([-50.0, 0.0]))
+    assert loud.mean > 4 * now.learned(7, np.array([-50.0, 0.0])).mean
     lost = now.learned(7, np.array([-50.0, 1e9]))
     assert 0 < lost.mean <= lost.largest <= 1000 * 0.5 + 0.2
 
@@ -105,6 +129,11 @@ def test_clip_follows_what_exceeds_it():
     assert after.exceeded == pytest.approx(0.9)
     for rule, expected in ((replace(RULE, most=0.4), 0.4), (replace(RULE, least=0.7), 0.7)):
         assert replace(now, rule=rule).stepped(total)[1].multiple == expected
+    for count, times in ((900, 8.0), (0, 1 / 30)):
+        far = now
+        for _ in range(100):
+            far = far.stepped(np.array([1.0, 2.0, 3.0, 4.0, 0.1 * count]))[1]
+        assert far.multiple == pytest.approx(0.5 * times)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
