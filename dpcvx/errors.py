@@ -29,6 +29,10 @@ class DataError(ModelError):
     """Private data do not fit their declaration (shape, sign, finiteness). Values are not shown."""
 
 
+class FileError(DataError):
+    """A file of private data cannot be read; the text has places in it, and no contents."""
+
+
 def package_fault(fact: str) -> DataError:
     """Return the error for a step whose conditions the package itself should have met.
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from .errors import DataError, DpcvxError, ModelError, PrivacyError
+from .errors import DataError, DpcvxError, FileError, ModelError, PrivacyError
 
 T = TypeVar("T")
 # Whose frames are not the caller's: the package, and what enters its contexts.
@@ -73,6 +73,9 @@ def guarded(
 def fetched(source: Callable[[], T], what: str) -> T:
     """Call a function of the user's that reads private data; its texts are withheld.
 
+    Readers of the package itself say in a `FileError` where a file has a fault, which quotes none
+    of it.
+
     Parameters
     ----------
     source : callable
@@ -92,7 +95,8 @@ def fetched(source: Callable[[], T], what: str) -> T:
             with np.errstate(all="ignore"):
                 values.append(source())
         except BaseException as error:
-            left = _silenced(error, lambda kind: failed(what, kind))
+            told = type(error) is FileError
+            left = _bare(error) if told else _silenced(error, lambda kind: failed(what, kind))
     del source
     kinds = " and ".join(sorted({warning.category.__name__ for warning in caught}))
     del caught

@@ -9,6 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 from functools import partial
+from pathlib import Path
 
 from .run.executors.mpi import serve
 
@@ -24,6 +25,7 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         raise SystemExit("usage: mpiexec -n 4 python -m dpcvx.mpi study.py [arguments]")
     sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).absolute().parent))  # as python does for scripts
     serve(partial(runpy.run_path, arguments[0], run_name="__main__"))
 
 

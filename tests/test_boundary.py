@@ -87,12 +87,12 @@ IMPORTERS = {
     "scs": {"solvers.interior_point"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
-    "logging": set(),
+    "logging": {"owners.link"},  # switches the log of websockets off
     # Owners on machines of their own; frames are all that the link sees.
     "asyncio": {"owners.link"},
-    "websockets": {"owners.link"},
-    "ssl": {"owners.keys"},
-    "socket": set(),
+    "websockets": {"owners.link", "owners.faults"},
+    "ssl": {"owners.keys", "owners.faults"},
+    "socket": {"owners.faults"},  # names of its errors
     "cryptography": {"owners.masks", "owners.keys"},
 }
 # Attribute -> rooms and files that may touch it, each of which does.
@@ -182,4 +182,5 @@ def test_no_module_logs_or_prints_on_its_own():
             n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and hasattr(n.func, "id")
         }
         assert "print" not in calls, name
-        assert "logging" not in set(imported(name, path, tree)), name
+        silences = name == "owners.link"  # which switches the log of websockets off
+        assert silences or "logging" not in set(imported(name, path, tree)), name

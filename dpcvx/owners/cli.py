@@ -16,7 +16,14 @@ from ..errors import BudgetError, DpcvxError, RefusedError
 from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .coordinator import Remote
-from .keys import fingerprint_of, make_authority, make_request, sign_request
+from .keys import (
+    fingerprint_of,
+    make_authority,
+    make_request,
+    make_study,
+    revoke,
+    sign_request,
+)
 from .messages import refused
 from .owner import Owner, RemoteOwners
 from .policy import model_plan, read_policy
@@ -57,7 +64,15 @@ def _parser() -> argparse.ArgumentParser:
     made = keys.add_subparsers(required=True, metavar="what")
     authority = made.add_parser("authority", help="make the authority, once per federation")
     authority.add_argument("folder", type=Path, help="for its key and certificate; is created")
+    _signing(authority, "sign a new certificate of its own with its key; others stay valid")
     authority.set_defaults(do=_authority)
+    study = made.add_parser("study", help="make the keys of a whole study at once, in one place")
+    study.add_argument(
+        "folder", type=Path, help="for authority, coordinator and owners; is created"
+    )
+    study.add_argument("names", nargs="+", metavar="name", help="of an agent")
+    _signing(study)
+    study.set_defaults(do=_study)
     request = made.add_parser("request", help="make a key, and ask for its certificate")
     request.add_argument("name", help="of the agent, or coordinator")
     _option(request, "--keys", Path, "keys", "FOLDER", "for the key and NAME.csr; is created")
@@ -65,7 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     sign = made.add_parser("sign", help="sign a request, at the authority")
     sign.add_argument("folder", type=Path, help="of the authority")
     sign.add_argument("request", type=Path, help="NAME.csr; the certificate is put beside it")
+    _signing(sign, "replace the certificate that was signed before")
     sign.set_defaults(do=_sign)
+    gone = made.add_parser("revoke", help="put a certificate on the authority's list, ca.crl")
+    gone.add_argument("folder", type=Path, help="of the authority")
+    gone.add_argument("certificate", type=Path, help="NAME.crt")
+    gone.set_defaults(do=_revoke)
     print_ = made.add_parser("fingerprint", help="of a certificate, for owner.toml")
     print_.add_argument("certificate", type=Path, help="such as coordinator.crt")
     print_.set_defaults(do=_fingerprint)
@@ -117,6 +137,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _signing(parser: argparse.ArgumentParser, renew: str = "") -> None:
+    """Add the options of a signature to the parser."""
+    _option(parser, "--days", _days, "1825", "DAYS", "until the certificate expires")
+    if renew:
+        parser.add_argument("--renew", action="store_true", help=renew)
+
+
+def _days(text: str) -> int:
+    """Return a number of days, refused if no calendar has that day."""
+    days = int(text) if text.isdecimal() else 0
+    if not 0 < days < 36500:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of days from 1 to 36499")
+    return days
+
+
 def _option(
     parser: argparse.ArgumentParser,
     flag: str,
@@ -154,7 +189,7 @@ def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
 
 
 def _authority(asked: argparse.Namespace) -> None:
-    path = make_authority(asked.folder)
+    path = make_authority(asked.folder, days=asked.days, renew=asked.renew)
     _say(f"{path}: give this to every owner and to the coordinator; ca.key stays here")
 
 
@@ -164,8 +199,21 @@ def _request(asked: argparse.Namespace) -> None:
 
 
 def _sign(asked: argparse.Namespace) -> None:
-    name, path = sign_request(asked.folder, asked.request)
+    name, path = sign_request(asked.folder, asked.request, days=asked.days, renew=asked.renew)
     _say(f"{path}: the certificate of '{name}', {fingerprint_of(path.read_bytes())}")
+
+
+def _study(asked: argparse.Namespace) -> None:
+    first, *others = make_study(asked.folder, asked.names, days=asked.days)
+    pinned = fingerprint_of((first / "coordinator.crt").read_bytes())
+    for place in (first, *others):
+        _say(f"{place}: hand this folder to its party alone, over a safe channel")
+    _say(f'coordinator = "{pinned}" belongs into every owner.toml; authority stays with you')
+
+
+def _revoke(asked: argparse.Namespace) -> None:
+    path = revoke(asked.folder, asked.certificate)
+    _say(f"{path}: give this to every owner and to the coordinator, next to ca.crt")
 
 
 def _fingerprint(asked: argparse.Namespace) -> None:

@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -30,9 +32,17 @@ from ..errors import LedgerError, RefusedError
 from ..privacy.ledger_file import past_of
 from ..run.gate import Release
 from . import wire
-from .messages import Answers, End, Ended, Exchange, FinalAccount, Parted, RunBegun
+from .faults import file_words
+from .messages import Answers, End, Ended, Exchange, FinalAccount, Parted, RunBegun, refused
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None
 
 Array = NDArray[np.float64]
+# Bytes that have to fit beside a ledger before a run.
+_ROOM = 1 << 18
 
 
 @dataclass(eq=False)
@@ -104,9 +114,12 @@ class CoordinatorLog:
     def _write(self, found: object) -> None:
         if self._file is None:
             return
-        self._file.write(wire.encode(found, math.inf))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(wire.encode(found, math.inf))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:  # a part of a frame is removed when the log is opened again
+            raise refused("storage", file_words(error, self.path, "written")) from None
 
     def _read(self) -> None:
         if self._file is None:
@@ -210,11 +223,73 @@ class OwnerFiles:
         """Return the path of a file beside the ledger."""
         return self._ledger.with_name(f"{self._ledger.name}.{what}")
 
-    def note(self, text: str) -> None:
-        """Add to the owner's own log, which may quote data."""
-        number = os.open(self.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(number, "a") as log:
-            log.write(text.rstrip() + "\n")
+    def note(self, text: str) -> bool:
+        """Add to the owner's own log, which may quote data; return whether that could be done."""
+        try:
+            number = os.open(self.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(number, "a") as log:
+                log.write(text.rstrip() + "\n")
+        except OSError:  # a disk that is full is what the text is about
+            return False
+        return True
+
+    def require_room(self) -> None:
+        """Write a file of some size beside the ledger, and remove it.
+
+        Raises
+        ------
+        LedgerError
+            If the folder is missing, read-only or full, or the ledger cannot be read or written.
+        """
+        trial, folder = self.path("trial"), self._ledger.parent
+        try:
+            if not folder.is_dir():
+                raise LedgerError(
+                    f"The folder of the ledger '{self._ledger.name}' does not exist. Create it, or "
+                    "correct ledger = in the policy."
+                )
+            if self._ledger.exists():
+                os.close(os.open(self._ledger, os.O_RDWR))
+                past_of(self._ledger)
+            try:
+                number = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(number, "wb") as file:
+                    file.write(bytes(_ROOM))
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                trial.unlink(missing_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"The folder of the ledger cannot be used. {file_words(error, None, 'written')} "
+                "Every release is on disk before it is sent."
+            ) from None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes of this machine from taking part with the same ledger.
+
+        Raises
+        ------
+        RefusedError
+            With code "taken", if one does.
+        """
+        try:
+            file = os.open(self.path("lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise LedgerError(file_words(error, self.path("lock"), "written")) from None
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise refused(
+                "taken",
+                f"one on this machine has the ledger '{self._ledger.name}'; wait until it is done, "
+                "or end it",
+            ) from None
+        finally:
+            os.close(file)
 
     def keep(self, what: str, content: bytes) -> None:
         """Write a frame, whole or not at all.

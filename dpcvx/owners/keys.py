@@ -1,7 +1,7 @@
 """Certificates: whoever is trusted with names signs one for every agent, and for the coordinator.
 
 A folder holds ``ca.crt``, and of each party that lives there ``NAME.key``, which never leaves, and
-``NAME.crt``.
+``NAME.crt``. ``ca.crl`` lists certificates that the authority has revoked; it may be missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import hashlib
 import os
 import re
 import ssl
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ..errors import ModelError
+from .faults import fault_of, file_words
 from .messages import refused
 
 # The coordinator's name; no agent has it.
 COORDINATOR = "coordinator"
-_YEARS = 5
+_DAYS = 365 * 5
+# Days before its end at which a certificate is announced.
+_SOON = 30
+_FINGERPRINT = re.compile(r"(?:sha-?256[:= ]?)?([0-9a-f]{64})")
 
 
 def stem(name: str) -> str:
@@ -34,20 +41,102 @@ def stem(name: str) -> str:
     return re.sub(r"[^\w.-]", "_", name)
 
 
-def make_authority(folder: Path) -> Path:
+def make_authority(folder: Path, *, days: int = _DAYS, renew: bool = False) -> Path:
     """Make an authority: ``ca.key`` and ``ca.crt`` in a new folder.
+
+    Parameters
+    ----------
+    folder : Path
+    days : int
+        Until the certificate expires.
+    renew : bool
+        Whether there is one, whose key signs a new certificate. All that it signed stays valid.
 
     Raises
     ------
     ModelError
-        If there is one.
+        If there is one already, or none to renew.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder("dpcvx authority", "dpcvx authority", key.public_key(), ca=True)
-    _new(folder / "ca.key", _private(key), secret=True)
-    _new(folder / "ca.crt", _pem(builder.sign(key, hashes.SHA256())))
-    return folder / "ca.crt"
+    key = _authority(folder)[0] if renew else ec.generate_private_key(ec.SECP256R1())
+    builder = _builder("dpcvx authority", "dpcvx authority", key.public_key(), days, ca=True)
+    if not renew:
+        _new(folder / "ca.key", _private(key), secret=True)
+    return _new(folder / "ca.crt", _pem(builder.sign(key, hashes.SHA256())), replace=renew)
+
+
+def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list[Path]:
+    """Make the authority, and the keys of the coordinator and of all owners, in one folder each.
+
+    The caller holds all keys for a moment, and could act in the name of every party.
+
+    Parameters
+    ----------
+    folder : Path
+        For ``authority``, ``coordinator/keys`` and ``NAME/keys``; is created.
+    names : sequence of str
+        Of the agents.
+    days : int
+        Until the certificates expire.
+
+    Returns
+    -------
+    list of Path
+        The folders of keys, that of the coordinator first.
+
+    Raises
+    ------
+    ModelError
+        If names are missing or equal, or there are keys already.
+    """
+    parties = [COORDINATOR, *names]
+    places = [folder / stem(name) / "keys" for name in parties]
+    if not names or len(set(places)) != len(parties) or folder / "authority/keys" in places:
+        raise ModelError(
+            "dpcvx keys study needs the name of every agent once, and none that is 'coordinator' "
+            "or 'authority'. Names with the same folder count as equal."
+        )
+    root = make_authority(folder / "authority", days=days)
+    for name, place in zip(parties, places, strict=True):
+        sign_request(folder / "authority", make_request(place, name), days=days)
+        _new(place / "ca.crt", root.read_bytes())
+    return places
+
+
+def revoke(folder: Path, certificate: Path) -> Path:
+    """Revoke a certificate: the authority's list ``ca.crl`` has it from now on.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the authority.
+    certificate : Path
+
+    Returns
+    -------
+    Path
+        The list, which takes effect where it lies next to a party's ``ca.crt``.
+
+    Raises
+    ------
+    ModelError
+        If there is no authority, or the certificate is none.
+    """
+    key, ca = _authority(folder)
+    gone, path = _certificate(certificate), folder / "ca.crl"
+    now = dt.datetime.now(dt.UTC)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(ca.subject)
+        .last_update(now - dt.timedelta(hours=1))
+        .next_update(ca.not_valid_after_utc + dt.timedelta(days=_DAYS))
+    )
+    known = [] if not path.exists() else [*_list(path)]
+    entry = x509.RevokedCertificateBuilder().serial_number(gone.serial_number)
+    for one in (*known, entry.revocation_date(now).build()):
+        builder = builder.add_revoked_certificate(one)
+    signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return _new(path, signed, replace=True)
 
 
 def make_request(folder: Path, name: str) -> Path:
@@ -68,8 +157,18 @@ def make_request(folder: Path, name: str) -> Path:
     return _new(folder / f"{stem(name)}.csr", request)
 
 
-def sign_request(folder: Path, request: Path) -> tuple[str, Path]:
+def sign_request(
+    folder: Path, request: Path, *, days: int = _DAYS, renew: bool = False
+) -> tuple[str, Path]:
     """Sign a request with the authority in a folder; the certificate lies next to the request.
+
+    Parameters
+    ----------
+    folder, request : Path
+    days : int
+        Until the certificate expires.
+    renew : bool
+        Whether it replaces one that was signed before.
 
     Returns
     -------
@@ -82,20 +181,14 @@ def sign_request(folder: Path, request: Path) -> tuple[str, Path]:
     ModelError
         If there is no authority, or the request is none.
     """
-    try:
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        asked = x509.load_pem_x509_csr(request.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelError(f"There is no file '{Path(str(error.filename)).name}'.") from None
-    except ValueError:
-        raise ModelError(f"'{request.name}' is no request for a certificate.") from None
-    if not asked.is_signature_valid or not isinstance(key, ec.EllipticCurvePrivateKey):
+    key, ca = _authority(folder)
+    asked = _parsed(request, x509.load_pem_x509_csr, "request for a certificate")
+    if not asked.is_signature_valid:
         raise ModelError(f"'{request.name}' is no request for a certificate.")
     name = _name(asked.subject)
-    builder = _builder(name, _name(ca.subject), asked.public_key(), ca=False)
+    builder = _builder(name, _name(ca.subject), asked.public_key(), days, ca=False)
     signed = _pem(builder.sign(key, hashes.SHA256()))
-    return name, _new(request.with_name(f"{stem(name)}.crt"), signed)
+    return name, _new(request.with_name(f"{stem(name)}.crt"), signed, replace=renew)
 
 
 def fingerprint_of(pem: bytes) -> str:
@@ -113,6 +206,16 @@ def fingerprint_of(pem: bytes) -> str:
     return of_der(found.public_bytes(serialization.Encoding.DER))
 
 
+def fingerprint_in(text: str) -> str:
+    """Return a fingerprint in our spelling; empty if the text is none.
+
+    Upper case, colons, blanks, and ``SHA256 Fingerprint=`` in front are those of other tools.
+    """
+    bare = re.sub(r"fingerprint|[\s:=]", "", text.strip().lower())
+    found = _FINGERPRINT.fullmatch(bare)
+    return f"sha256:{found[1]}" if found else ""
+
+
 def of_der(der: bytes) -> str:
     """Return the fingerprint of a certificate in the form that connections have it."""
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
@@ -127,22 +230,132 @@ class PartyIdentity:
     certificate: str = field(default="", repr=False)
 
     @staticmethod
-    def of(folder: Path, name: str) -> PartyIdentity:
-        """Return the party of this name, whose files are in a folder.
+    def of(folder: Path, name: str, now: dt.datetime | None = None) -> PartyIdentity:
+        """Return the party of this name, whose files are in a folder, if they can be used.
+
+        Parameters
+        ----------
+        folder : Path
+        name : str
+        now : datetime, optional
+            With a time zone; this machine's time if omitted.
 
         Raises
         ------
         ModelError
-            If a file is missing.
+            If a file is missing, cannot be read, is not what its name says, or does not belong to
+            the others; if a certificate is not valid now; if others may read the key.
         """
+        now = dt.datetime.now(dt.UTC) if now is None else now
         for part in ("ca.crt", f"{stem(name)}.key", f"{stem(name)}.crt"):
-            if not os.path.isfile(folder / part):  # of names that are too long as well
+            if not os.path.lexists(folder / part):  # of names that are too long as well
                 raise ModelError(
                     f"The folder of keys has no '{part}'. Make a key by: dpcvx keys request "
                     f'"{name}"; have it signed at the authority, by: dpcvx keys sign; and put the '
                     "certificate and ca.crt next to the key."
                 )
-        return PartyIdentity(folder, name, (folder / f"{stem(name)}.crt").read_text())
+        own = PartyIdentity(folder, name, _read(folder / f"{stem(name)}.crt").decode("latin-1"))
+        own._require_pair()
+        own._require_issued()
+        own._require_valid(now)
+        own._rehearse()
+        return own
+
+    def _require_pair(self) -> None:
+        """Refuse a key that others may read, or another one than the certificate's, or its name."""
+        file = f"{stem(self.name)}.key"
+        key = _private_key(self.folder / file)
+        mode = os.stat(self.folder / file).st_mode
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            raise ModelError(
+                f"Others on this machine may read or write the key '{file}' (mode "
+                f"{stat.S_IMODE(mode):04o}). Run: chmod 600 {file}. Whoever may have copied it can "
+                "act in this name: if that is possible, make a new key."
+            )
+        own = self._own()
+        if own.public_key() != key.public_key():
+            raise ModelError(
+                f"'{stem(self.name)}.crt' is not the certificate of the key '{file}'. Put the key "
+                "back that the certificate was requested with, or request and sign a new one."
+            )
+        if _name(own.subject) != self.name:
+            raise ModelError(
+                f"'{stem(self.name)}.crt' is the certificate of '{_name(own.subject)}', and it "
+                f"should be that of '{self.name}'. Put each party's files into its own folder, and "
+                "compare agent = in owner.toml."
+            )
+
+    def _require_issued(self) -> None:
+        own, ca = self._own(), _certificate(self.folder / "ca.crt")
+        try:
+            own.verify_directly_issued_by(ca)
+        except (ValueError, TypeError, InvalidSignature):
+            raise ModelError(
+                f"'{stem(self.name)}.crt' was not signed by the authority of 'ca.crt' next to it. "
+                "Get both from the same authority: the certificate, and its ca.crt."
+            ) from None
+
+    def _require_valid(self, now: dt.datetime) -> None:
+        for file, found in self._dated():
+            clock = f"this machine's clock says {_day(now)}; if that is wrong, set the clock"
+            if now > found.not_valid_after_utc:
+                raise ModelError(
+                    f"The certificate '{file}' has expired on {_day(found.not_valid_after_utc)}. "
+                    f"Have it renewed at the authority, by: {_renewal(file)}. ({clock}.)"
+                )
+            if now < found.not_valid_before_utc:
+                raise ModelError(
+                    f"The certificate '{file}' is not valid before "
+                    f"{_day(found.not_valid_before_utc)}: {clock}. Otherwise have it signed again."
+                )
+
+    def _rehearse(self) -> None:
+        """Refuse what the other side would: a handshake in memory, with the party's own files."""
+        server = self.name == COORDINATOR
+        try:
+            shown, sees = self.context(server=server), self.context(server=not server)
+            shown.verify_mode = ssl.CERT_NONE  # who is looked at, is the other end
+            into, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+            ends = [
+                shown.wrap_bio(into, back, server_side=server),
+                sees.wrap_bio(back, into, server_side=not server),
+            ]
+            for end in (*ends, *ends, *ends):
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        except OSError as error:
+            raise ModelError(
+                f"The certificate '{stem(self.name)}.crt' cannot be used for connections: "
+                f"{fault_of(error).said}"
+            ) from None
+
+    def soon(self, now: dt.datetime | None = None) -> list[str]:
+        """Return a sentence for each certificate that expires within 30 days.
+
+        Parameters
+        ----------
+        now : datetime, optional
+            With a time zone; this machine's time if omitted.
+        """
+        now = dt.datetime.now(dt.UTC) if now is None else now
+        return [
+            f"the certificate '{file}' expires on {_day(found.not_valid_after_utc)}, in "
+            f"{(found.not_valid_after_utc - now).days} days; at the authority: {_renewal(file)}"
+            for file, found in self._dated()
+            if found.not_valid_after_utc - now <= dt.timedelta(days=_SOON)
+        ]
+
+    @property
+    def until(self) -> str:
+        """Return the day that the first of the party's certificates expires."""
+        return _day(min(found.not_valid_after_utc for _, found in self._dated()))
+
+    def _own(self) -> x509.Certificate:
+        return _certificate(self.folder / f"{stem(self.name)}.crt")
+
+    def _dated(self) -> list[tuple[str, x509.Certificate]]:
+        files = (f"{stem(self.name)}.crt", "ca.crt")
+        return [(file, _certificate(self.folder / file)) for file in files]
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Return a context of TLS 1.3 with certificates on both sides."""
@@ -152,23 +365,54 @@ class PartyIdentity:
         context.check_hostname = False  # parties are known by their names, not by their machines
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(str(self.folder / "ca.crt"))
+        if (self.folder / "ca.crl").exists():
+            _list(self.folder / "ca.crl")
+            context.load_verify_locations(str(self.folder / "ca.crl"))
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         own = self.folder / stem(self.name)
-        context.load_cert_chain(f"{own}.crt", f"{own}.key")
+        context.load_cert_chain(f"{own}.crt", f"{own}.key", password=_no_password)
         if server:
             # Nobody resumes a session. Tickets come behind the handshake, when one thread of an
             # owner reads and another writes: of a hundred connections, one then hears nothing.
             context.num_tickets = 0
         return context
 
+    def watched(self, tell: Callable[[str], None]) -> ssl.SSLContext:
+        """Return a server's context that tells, in a line, why a connection did not come about.
+
+        Parameters
+        ----------
+        tell : callable
+        """
+        context = self.context(server=True)
+
+        class Watched(ssl.SSLObject):
+            """One connection, whose other end reads why before the connection ends."""
+
+            fault: ssl.SSLError | None = None
+
+            def do_handshake(self) -> None:
+                if self.fault is not None:
+                    raise self.fault
+                try:
+                    super().do_handshake()
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    raise
+                except ssl.SSLError as error:
+                    self.fault = error
+                    tell(f"a connection was turned away: {fault_of(error, server=True).said}")
+                    if "CERT" not in str(error.reason):
+                        raise  # whoever speaks no TLS reads no alert
+                    # The alert is sent only if the handshake seems to go on: it ends once the
+                    # other side has read it.
+                    raise ssl.SSLWantReadError from None
+
+        context.sslobject_class = Watched
+        return context
+
     def signed(self, said: bytes) -> str:
         """Return a signature by the party's key, in hexadecimal digits."""
-        path = self.folder / f"{stem(self.name)}.key"
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ModelError(
-                f"'{path.name}' is no key that dpcvx keys request makes. Make a new one: owners "
-                "verify signatures by elliptic curves alone."
-            )
+        key = _private_key(self.folder / f"{stem(self.name)}.key")
         return key.sign(said, ec.ECDSA(hashes.SHA256())).hex()
 
     def verify(self, name: str, certificate: str, said: bytes, signature: str) -> None:
@@ -186,33 +430,32 @@ class PartyIdentity:
         Raises
         ------
         RefusedError
-            With code "stranger".
+            With code "certificate" if it is not valid now or was revoked, else "stranger".
         """
         try:
             ca = x509.load_pem_x509_certificate((self.folder / "ca.crt").read_bytes())
             own = x509.load_pem_x509_certificate(certificate.encode())
             own.verify_directly_issued_by(ca)
-            now = dt.datetime.now(dt.UTC)
-            valid = own.not_valid_before_utc <= now <= own.not_valid_after_utc
             key = own.public_key()
-            if not valid or _name(own.subject) != name:
-                raise refused("stranger", f"'{name}'")
-            if not isinstance(key, ec.EllipticCurvePublicKey):
-                raise refused("stranger", f"'{name}'")
+            if _name(own.subject) != name or not isinstance(key, ec.EllipticCurvePublicKey):
+                raise ValueError
             key.verify(bytes.fromhex(signature), said, ec.ECDSA(hashes.SHA256()))
         except (ValueError, TypeError, InvalidSignature):
             raise refused("stranger", f"'{name}'") from None
+        now = dt.datetime.now(dt.UTC)
+        valid = own.not_valid_before_utc <= now <= own.not_valid_after_utc
+        if not valid or self._revoked(own):
+            raise refused("certificate", f"that of '{name}'")
+
+    def _revoked(self, certificate: x509.Certificate) -> bool:
+        path, number = self.folder / "ca.crl", certificate.serial_number
+        return path.exists() and any(one.serial_number == number for one in _list(path))
 
 
 def peer_name(certificate: dict[str, Any] | None) -> str:
     """Return the name on a connection's certificate; empty without one."""
     parts = () if certificate is None else certificate.get("subject", ())
     return next((value for part in parts for key, value in part if key == "commonName"), "")
-
-
-def unvouched(error: Exception) -> str:
-    """Return the fault of the other end's certificate; empty if the error has another cause."""
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else ""
 
 
 def _subject(name: str) -> x509.Name:
@@ -226,7 +469,7 @@ def _name(subject: x509.Name) -> str:
     return str(found[0].value)
 
 
-def _builder(name: str, issuer: str, key: Any, *, ca: bool) -> x509.CertificateBuilder:
+def _builder(name: str, issuer: str, key: Any, days: int, *, ca: bool) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -246,7 +489,7 @@ def _builder(name: str, issuer: str, key: Any, *, ca: bool) -> x509.CertificateB
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=365 * _YEARS))
+        .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca, 0 if ca else None), True)
         .add_extension(usage, True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
@@ -265,10 +508,14 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _new(path: Path, content: bytes, *, secret: bool = False) -> Path:
-    """Write a file that does not exist yet."""
+def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
+    """Write a file that does not exist yet, or in the place of one, whole or not at all."""
+    mode, place = 0o600 if secret else 0o644, path
+    if replace:
+        place = path.with_name(f"{path.name}.new")
+        place.unlink(missing_ok=True)
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise ModelError(
             f"There is a '{path.name}' already, and nothing replaces it. Remove it first, or name "
@@ -276,4 +523,68 @@ def _new(path: Path, content: bytes, *, secret: bool = False) -> Path:
         ) from None
     with os.fdopen(number, "wb") as file:
         file.write(content)
+    if replace:
+        os.replace(place, path)
     return path
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(file_words(error, path, "read")) from None
+
+
+def _parsed(path: Path, parse: Callable[[bytes], Any], what: str) -> Any:
+    """Return the contents of a file of one kind; refuse another with the kind that it is."""
+    raw = _read(path)
+    try:
+        return parse(raw)
+    except (ValueError, TypeError):
+        label = re.search(rb"-----BEGIN ([A-Z0-9 ]+)-----", raw)
+        holds = f"It holds a {label[1].decode().lower()}. " if label else ""
+        raise ModelError(
+            f"'{path.name}' is no {what}, or is damaged. {holds}Put the file back that dpcvx keys "
+            "wrote, as text that begins with -----BEGIN."
+        ) from None
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    return _parsed(path, x509.load_pem_x509_certificate, "certificate")
+
+
+def _list(path: Path) -> x509.CertificateRevocationList:
+    return _parsed(path, x509.load_pem_x509_crl, "list of revoked certificates")
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = _parsed(path, _unlocked, "key without a password")
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ModelError(
+            f"'{path.name}' is no key that dpcvx keys request makes. Make a new one: owners "
+            "verify signatures by elliptic curves alone."
+        )
+    return key
+
+
+def _unlocked(raw: bytes) -> Any:
+    return serialization.load_pem_private_key(raw, None)
+
+
+def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    return _private_key(folder / "ca.key"), _certificate(folder / "ca.crt")
+
+
+def _no_password() -> str:
+    """Answer in the place of OpenSSL's prompt, which would wait for a person."""
+    return ""
+
+
+def _day(when: dt.datetime) -> str:
+    return when.strftime("%Y-%m-%d")
+
+
+def _renewal(file: str) -> str:
+    if file == "ca.crt":
+        return "dpcvx keys authority FOLDER --renew"
+    return f"dpcvx keys sign FOLDER {Path(file).stem}.csr --renew"

@@ -6,10 +6,13 @@ Owners dial out. The only module that opens sockets; it sees frames, and the nam
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -23,26 +26,36 @@ from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone, Late
-from .keys import COORDINATOR, PartyIdentity, of_der, peer_name, unvouched
-from .messages import Hello, refused
+from .faults import TURNED_AWAY, Fault, fault_of, proxy_of
+from .keys import COORDINATOR, PartyIdentity, of_der, peer_name
+from .messages import REASONS, Hello, Refusal, refused
 
-# Seconds between two attempts to reach a coordinator, and for a party to say who it is.
-_AGAIN = 0.3
+# Seconds between two attempts to reach a coordinator, at first and at most, and for a party to say
+# who it is.
+_AGAIN, _RARELY = 0.3, 5.0
 _GREETING = 10.0
-# With this code of the protocol a coordinator turns away whom it does not know.
-_STRANGER = 1008
+# Connections in a row that the coordinator ends without a message, until an owner gives up.
+_RETURNS = 8
+# Seconds in which a connection that is alive answers a ping.
+_ALIVE = 5.0
 # Seconds that farewells may take without a word.
 _FAREWELL = 1.0
 # Seconds between two looks at who is back, for a farewell.
 _BACK = 0.05
-# Why no connection came about, in other words than those of sockets.
-_WHY = {
-    "gaierror": "this machine knows no other of that name",
-    "ConnectionRefusedError": "nobody listens there",
-    "TimeoutError": "nothing answers there",
-}
+# Seconds by which clocks may differ.
+_CLOCKS = 300.0
+# What errors the library met is said by `fault_of`; its own log would have tracebacks, and frames.
+_SILENT = logging.Logger("websockets of dpcvx")
+_SILENT.disabled = True
 # Frames are their own compression, and compressed lengths tell of what is in them.
-_PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": _FAREWELL}
+_PLAIN = {
+    "compression": None,
+    "max_size": wire.LARGEST,
+    "close_timeout": _FAREWELL,
+    "logger": _SILENT,
+}
+# How either side names itself in the opening of a connection, before any frame.
+NAMED = f"dpcvx/{version('dpcvx')} {wire.MAGIC.decode()}"
 
 
 class SocketHub:
@@ -81,21 +94,25 @@ class SocketHub:
         self._met: dict[str, ServerConnection] = {}
         self._changed = threading.Condition()
         self._fault: OSError | None = None
+        self._port = port
+        self._line = ""
+        self._context = identity.watched(self._tell_once)
         self._loop = asyncio.new_event_loop()
         self._over, self._parting = asyncio.Event(), False
         started = threading.Event()
         self._thread = threading.Thread(
-            target=self._serve, args=(host, port, identity, started), name="hub", daemon=True
+            target=self._serve, args=(host, port, started), name="hub", daemon=True
         )
         self._thread.start()
         started.wait()
         if self._fault is not None:
             self._thread.join()
             raise ModelError(
-                f"dp.RemoteOwners cannot listen on {host}:{port}: {self._fault.strerror}. Name a "
-                "free port of this machine."
+                f"dp.RemoteOwners cannot listen on {place(host, port)}: {_why(self._fault)}. Name "
+                'an address and a free port of this machine, such as "0.0.0.0:8443" or '
+                '"[::]:8443".'
             )
-        self._place = f"{host}:{port}"
+        self._place = place(host, self._port)
 
     def gather(self) -> None:
         """See `Hub.gather`."""
@@ -196,7 +213,11 @@ class SocketHub:
         try:
             await socket.send(frame)
             said = await socket.recv()
-        except (WebSocketException, OSError, asyncio.CancelledError):
+        except (WebSocketException, OSError, asyncio.CancelledError) as error:
+            fault = fault_of(error)
+            if fault.code == "large":  # again would be too large again: the run ends
+                self._tell(f"{name}: {fault.said}")
+                return wire.encode(Refusal("large"))
             # An answer that comes later must not be taken for that to another call. A process that
             # was stopped answers no farewell.
             socket.transport.abort()
@@ -204,14 +225,13 @@ class SocketHub:
             return Gone(name)
         return said if isinstance(said, bytes) else b""
 
-    def _serve(
-        self, host: str, port: int, identity: PartyIdentity, started: threading.Event
-    ) -> None:
+    def _serve(self, host: str, port: int, started: threading.Event) -> None:
         async def main() -> None:
             try:
                 server = await serve(
-                    self._greeted, host, port, ssl=identity.context(server=True), **_PLAIN
+                    self._greeted, host, port, ssl=self._context, server_header=NAMED, **_PLAIN
                 )
+                self._port = next(iter(server.sockets)).getsockname()[1]  # where 0 was written
             except OSError as error:
                 self._fault = error
                 return
@@ -223,27 +243,57 @@ class SocketHub:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(main())
 
+    def _tell_once(self, line: str) -> None:
+        """Tell a line, but not again before another one: who is turned away may dial again."""
+        if line != self._line:
+            self._tell(line)
+        self._line = line
+
     async def _greeted(self, socket: ServerConnection) -> None:
         """Serve one connection, as long as it lasts."""
         name = peer_name(socket.transport.get_extra_info("peercert"))
+        named = "" if socket.request is None else socket.request.headers.get("User-Agent", "")
         try:
             async with asyncio.timeout(_GREETING):
                 said = await socket.recv()
-            hello = wire.decode(said if isinstance(said, bytes) else b"")
-        except (WebSocketException, OSError, TimeoutError, RefusedError):
+            hello, code = wire.decode(said if isinstance(said, bytes) else b""), "name"
+        except RefusedError as error:
+            hello, code = None, error.code
+        except TimeoutError:
+            hello, code = None, "away"
+        except (WebSocketException, OSError) as error:
+            self._tell(f"{name} left before it said hello: {_why(error)}")
             return
         if not isinstance(hello, Hello) or hello.agent != name or name not in self._names:
-            self._tell(f"a stranger with the certificate of {name!r} was turned away")
-            await socket.close(_STRANGER, "stranger")
+            await self._turned_away(socket, name, code, named)
+            return
+        before = self._live.get(name)
+        if before is not None and await _alive(before):
+            await self._turned_away(socket, name, "taken", named)
             return
         with self._changed:
             before, self._live[name] = self._live.get(name), socket
             self._changed.notify_all()
         if before is not None:
-            await before.close()
+            await before.close(TURNED_AWAY, "taken")
         self._tell(f"{name} is here")
+        if named != NAMED:
+            self._tell(f"{name} uses {_short(named)}, and this side {NAMED}: install the same")
         await socket.wait_closed()
         self._dropped(name, socket)
+
+    async def _turned_away(
+        self, socket: ServerConnection, name: str, code: str, named: str
+    ) -> None:
+        """Close a connection with a reason, which both sides read."""
+        why = {
+            "name": "a stranger to this run: no agent of that name",
+            "version": f"it uses {_short(named)}, and this side {NAMED}",
+            "taken": "another process of that name is connected, and answers",
+            "away": f"it did not say hello within {_GREETING:g} s",
+        }.get(code, REASONS[code])
+        self._tell_once(f"whoever has the certificate of {name!r} was turned away ({code}): {why}")
+        await socket.close(TURNED_AWAY, code)
 
     def _dropped(self, name: str, socket: ServerConnection) -> None:
         with self._changed:
@@ -291,50 +341,104 @@ def dial(
         If the coordinator is a stranger, or cannot be reached in time.
     """
     _check_address(address)
+    where = parse_uri(address)
     context, deadline = identity.context(server=False), time.monotonic() + timeout
-    whom = f"no coordinator at {address}"
+    proxy = proxy_of(where.host, where.port)
+    through = f", through the proxy {proxy} that the environment names" if proxy else ""
+    whom, told = f"no coordinator at {address}{through}", ""
+    returns, pause = 0, _AGAIN
     while not over():
-        why, here = "", False
+        fault, here, heard = None, False, False
         try:
-            with connect(address, ssl=context, **_PLAIN) as socket:
+            with connect(address, ssl=context, user_agent_header=NAMED, **_PLAIN) as socket:
                 _check(socket.socket, pinned)
-                tell(f"connected to {address}")
-                here, whom = True, "the coordinator left"
+                tell(f"connected to {address}{through}")
+                _compare(socket, tell)
+                here, whom, pause = True, "the coordinator left", _AGAIN
                 socket.send(hello())
                 with _noticed(socket, tell) as busy:
                     for frame in socket:
                         busy.set()
                         answer = handle(frame if isinstance(frame, bytes) else b"")
                         busy.clear()
+                        heard = True
                         with suppress(ConnectionClosed):  # what was said before is heard still
                             socket.send(answer)
                         deadline = time.monotonic() + timeout
                         if over():
                             break
-        except (OSError, WebSocketException, TimeoutError) as error:
-            if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
-                raise refused("name", "the coordinator's run has no such agent") from None
-            against = unvouched(error)
-            if against:  # looking on would not mend it
-                raise refused(
-                    "stranger",
-                    f"somebody answers at {address}, and ca.crt in your folder of keys does not "
-                    f"vouch for the certificate: {against}. Look whether the address is right, and "
-                    "whether ca.crt is that of the authority that signed for the coordinator",
-                ) from None
-            why = "" if here else _WHY.get(type(error).__name__, type(error).__name__)
+        except (OSError, EOFError, ImportError, WebSocketException) as error:
+            fault = fault_of(error)
+            if fault.lasting:
+                raise refused(fault.code, _lasting(fault, address)) from None
         if over():
             return
+        returns = returns + 1 if here and not heard else 0
         if here:  # whoever is kept waiting for others has not lost the coordinator
             deadline = max(deadline, time.monotonic() + timeout)
-        if whom:  # once, not with every attempt
+        why = "" if fault is None else fault.said
+        if (whom, why) != told:  # once, not with every attempt
             looking = f"looking for it for up to {timeout:g} s"
             tell(f"{whom}: {why}; {looking}" if why else f"{whom}; {looking}")
-        whom = ""
+        told, last = (whom, why), f": {why}" if why else ""
+        if returns >= _RETURNS:
+            raise refused(
+                "away",
+                f"the coordinator at {address} took {returns} connections in a row and ended each "
+                f"without a message{last}. Its own lines say why",
+            )
         if time.monotonic() > deadline:
-            last = f": {why}" if why else ""
             raise refused("away", f"no coordinator at {address} for {timeout:g} s{last}")
-        time.sleep(_AGAIN)
+        time.sleep(pause)
+        pause = min(2 * pause, _RARELY) if returns else _AGAIN
+
+
+def _lasting(fault: Fault, address: str) -> str:
+    """Return the detail of a refusal, with what to do where the other end is the cause."""
+    details = {
+        "name": "the coordinator's run has no such agent",
+        "taken": "the coordinator has another connection with this certificate, and it answers: "
+        "end the other process, or wait until it is done",
+        "version": f"the coordinator uses another one than {NAMED}; its own line says which",
+    }
+    said = fault.said or details.get(fault.code, "the coordinator says so, and its own line more")
+    return f"at {address}: {said}"
+
+
+def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> None:
+    """Tell each difference of the coordinator, as the opening of the connection has it."""
+    headers = {} if socket.response is None else socket.response.headers
+    named, date = headers.get("Server", ""), headers.get("Date", "")
+    if named != NAMED:
+        tell(f"the coordinator uses {_short(named)}, and this side {NAMED}: install the same")
+    with suppress(ValueError, TypeError):
+        apart = parsedate_to_datetime(date).timestamp() - time.time()
+        if abs(apart) > _CLOCKS:
+            side = "behind" if apart > 0 else "ahead of"
+            tell(f"this machine's clock is {abs(apart) / 60:.0f} minutes {side} the coordinator's")
+
+
+async def _alive(socket: ServerConnection) -> bool:
+    """Return whether the other end of a connection answers."""
+    with suppress(WebSocketException, OSError, TimeoutError):
+        async with asyncio.timeout(_ALIVE):
+            await (await socket.ping())
+            return True
+    return False
+
+
+def place(host: str, port: int) -> str:
+    """Return host and port as an address has them: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _short(named: str) -> str:
+    """Return how another side names itself, for a line: printable, and not long."""
+    return "".join(c for c in named if c.isprintable())[:60] or "an unnamed program"
+
+
+def _why(error: BaseException) -> str:
+    return fault_of(error).said or "it closed the connection"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,17 +19,17 @@ from threadpoolctl import ThreadpoolController
 
 from .._arguments import FLAG, PATH, POSITIVE, TEXT, check_argument, integer, optional, show
 from .._words import number, plural
-from ..errors import ModelError, RefusedError
+from ..errors import DataError, DpcvxError, ModelError, RefusedError
 from ..guard import frameless
 from ..run.gate import require_fit
 from ..run.report import share_line
 from .agreement import Agreement
 from .coordinator import Remote
-from .files import CoordinatorLog, OwnResult
+from .files import CoordinatorLog, OwnerFiles, OwnResult
 from .keys import COORDINATOR, PartyIdentity
 from .link import SocketHub, dial
 from .messages import going_on
-from .policy import Policy, read_policy
+from .policy import Held, Policy, read_policy
 from .session import Session
 
 
@@ -81,6 +82,8 @@ class RemoteOwners(Remote):
         host, port = _address(listen)
         identity = PartyIdentity.of(Path(keys), COORDINATOR)
         tell = telling(verbose)
+        for line in identity.soon():
+            tell(line)
         super().__init__(
             lambda names: SocketHub(names, host, port, identity, float(timeout), tell),
             lambda: CoordinatorLog(None if log is None else Path(log)),
@@ -116,32 +119,64 @@ class Owner:
 
     @frameless
     def check(self) -> str:
-        """Read the data once, here, and say whether they are what the policy declares.
+        """Look for all that could stop a run here, and say what was found; nothing is sent.
 
-        It says too whether the key and certificates are there that `join` needs.
+        The data are read once, and compared with their declaration. Keys and certificates are
+        opened, compared with each other, and used in a connection within this process. The folder
+        of the ledger has to take a file.
 
         Do this before taking part: whether data fit is then nobody else's to learn.
 
         Returns
         -------
         str
-            A line per private object, and one on keys; no values.
+            A line per private object, and lines on ledger and keys; no values.
 
         Raises
         ------
         DataError
-            If data cannot be fetched, or do not fit.
+            If data cannot be fetched, or do not fit; with the same lines.
+        ModelError
+            If ledger or keys cannot be used; with the same lines.
         """
-        lines = [f"agent {self.policy.agent}"]
-        for name, held in self.policy.data.items():
+        lines, faults = [f"agent {self.policy.agent}"], list[DpcvxError]()
+
+        def look(what: str, at: Callable[[], str]) -> None:
+            try:
+                lines.append(f"  {what}: {at()}")
+            except DpcvxError as error:
+                faults.append(error)
+                lines.append(f"  {what}: you cannot join yet. {error}")
+
+        def fits(held: Held) -> str:
             require_fit(held.spec, held.source)
-            lines.append(f"  {name}: fits its declaration; {held.spec.adjacency}")
-        try:
-            _identity(self.policy)
-            lines.append("  keys: a key and a certificate of this name are there, and ca.crt")
-        except ModelError as error:
-            lines.append(f"  keys: you cannot join yet. {error}")
+            return f"fits its declaration; {held.spec.adjacency}"
+
+        for name, held in self.policy.data.items():
+            look(name, partial(fits, held))
+        look("ledger", self._looked_at_ledger)
+        if self.policy.keys is None:
+            lines.append("  keys: the policy names none, and join needs them: keys = 'keys'")
+        else:
+            look("keys", self._looked_at_keys)
+        if faults:
+            kind = DataError if any(isinstance(one, DataError) for one in faults) else ModelError
+            raise kind("\n".join(lines))
         return "\n".join(lines)
+
+    def _looked_at_ledger(self) -> str:
+        OwnerFiles(self.policy.ledger).require_room()
+        there = "is intact" if self.policy.ledger.exists() else "is created in the first run"
+        return f"'{self.policy.ledger.name}' {there}; its folder can be written"
+
+    def _looked_at_keys(self) -> str:
+        identity = _identity(self.policy)
+        pinned = "" if self.policy.coordinator else "; any coordinator of the authority is accepted"
+        later = "".join(f"; {line}" for line in identity.soon())
+        return (
+            "the key, its certificate and ca.crt belong together, and connect; valid until "
+            f"{identity.until}{later}{pinned}"
+        )
 
     @frameless
     def join(
@@ -179,7 +214,10 @@ class Owner:
         Raises
         ------
         ModelError
-            If the policy asks and there is no `consent`, or names no keys.
+            If the policy asks and there is no `consent`, names no keys, or keys or certificates
+            cannot be used.
+        LedgerError
+            If the folder of the ledger cannot be written.
         RefusedError
             If this owner takes no part, the coordinator is a stranger, or it does not come back
             while a run is open, or before the first one.
@@ -188,9 +226,14 @@ class Owner:
         check_argument("", "timeout", timeout, POSITIVE)
         # One thread of BLAS: its number of threads changes the rounding of its results.
         one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
-        with Shown(verbose) as shown, one_thread:
+        kept = OwnerFiles(self.policy.ledger)
+        with Shown(verbose) as shown, one_thread, ExitStack() as open_:
             session, heard = session_of(self.policy, consent, seed, shown.round), True
             assert session.identity is not None
+            kept.require_room()
+            open_.enter_context(kept.alone())
+            for line in session.identity.soon():
+                shown.tell(line)
             try:
                 dial(
                     address,
@@ -260,11 +303,12 @@ def _identity(policy: Policy) -> PartyIdentity:
 
 def _address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else "" if ":" in host else host
     if not host or not port.isdigit() or int(port) > 65535:
         raise ModelError(
             f"dp.RemoteOwners(listen={show(listen)}) is no place to listen: write host and port, "
-            "such as "
-            '"0.0.0.0:8443".'
+            'such as "0.0.0.0:8443", and IPv6 in brackets, such as "[::]:8443".'
         )
     return host, int(port)
 

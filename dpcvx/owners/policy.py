@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import importlib
 import runpy
+import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
+from .._words import plural
 from ..errors import DpcvxError, ModelError
 from ..model.adjacency import ByPerson, Rows, Within
 from ..model.private import Private, specs_of
@@ -25,6 +25,9 @@ from ..model.sealed import Sealed
 from ..model.spec import PrivateSpec
 from ..plan.terms import Terms
 from . import wire
+from .data_files import read_csv, read_npy, read_people
+from .faults import file_words
+from .keys import fingerprint_in
 
 # Methods that an owner takes part in unless its policy names others.
 METHODS = (
@@ -102,7 +105,7 @@ class Policy:
 _KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
 _ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
 _KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
-_DATA = {"file", "people", "shape", "within", "norm", "rows", *_KINDS}
+_DATA = {"file", "columns", "people", "shape", "within", "norm", "rows", *_KINDS}
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -116,10 +119,12 @@ def read_policy(path: str | Path) -> Policy:
     check_argument("dp.Owner", "policy", path, PATH)
     place = Path(path)
     try:
-        said = tomllib.loads(place.read_text())
+        said = tomllib.loads(place.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ModelError(f"There is no policy '{place.name}'.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise ModelError(f"The policy {file_words(error, place, 'read')}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ModelError(f"The policy '{place.name}' cannot be read: {error}.") from None
     return _File(place).policy(said)
 
@@ -156,7 +161,7 @@ class _File:
             ask=self._flag(accept, "ask", True),
             reply_after=self._number(accept, "reply_after", "accept.", 0.0),
             keys=self._folder / self._text(said, "keys") if "keys" in said else None,
-            coordinator=self._text(said, "coordinator") if said.get("coordinator", "") else "",
+            coordinator=self._fingerprint(said),
             program="" if model is None else self._program(self._text(accept, "model"), agent),
         )
 
@@ -185,9 +190,11 @@ class _File:
             (spec,) = specs_of([private], agent)
         except (DpcvxError, TypeError, ValueError) as error:
             raise self._wrong(where, f"is not a declaration of data: {error}") from None
-        source = self._source(self._text(said, "file", f"{where}."), len(spec.shape))
+        columns = self._columns(said, where, spec.shape)
+        read = partial(read_csv, columns=columns)
+        source = self._source(self._text(said, "file", f"{where}."), len(spec.shape), read)
         if "people" in said:
-            people = self._source(self._text(said, "people", f"{where}."), 1, _identifiers)
+            people = self._source(self._text(said, "people", f"{where}."), 1, read_people)
             source = partial(_by_person, source, people)
         return Held(spec, Sealed(source))
 
@@ -195,21 +202,49 @@ class _File:
         self,
         said: str,
         dimensions: int,
-        from_csv: Callable[[Path, int], Any] | None = None,
+        from_csv: Callable[[Path, int], Any],
     ) -> Callable[[], Any]:
         """Return a function that fetches values: from a csv or npy file, or ``module:function``."""
         module, colon, function = said.partition(":")
         if colon and not (self._folder / said).exists():
-            return partial(_called, module, function)
+            return partial(_called, self._folder, module, function)
         path = self._folder / said
         if path.suffix == ".npy":
-            return partial(np.load, path, allow_pickle=False)
+            return partial(read_npy, path)
         if path.suffix == ".csv":
-            return partial(from_csv or _from_csv, path, dimensions)
+            return partial(from_csv, path, dimensions)
         raise ModelError(
             f"The policy '{self._name}' names the data file '{path.name}', and files of data end "
             'in .csv or .npy. For others write file = "module:function".'
         )
+
+    def _columns(
+        self, said: Mapping[str, Any], where: str, shape: tuple[int, ...]
+    ) -> tuple[str, ...]:
+        """Return the names of columns, none if they are omitted."""
+        found = said.get("columns", [])
+        texts = isinstance(found, list) and all(isinstance(name, str) for name in found)
+        width = shape[1] if len(shape) == 2 else 1
+        if not texts or (found and (len(found) != width or len(set(found)) != width)):
+            raise self._wrong(
+                f"{where}.columns",
+                f"lists a name for each of {plural(width, 'column')}, each once, as in the first "
+                "line of the file",
+            )
+        return tuple(found)
+
+    def _fingerprint(self, said: Mapping[str, Any]) -> str:
+        """Return the coordinator's fingerprint in our spelling; empty if it is omitted."""
+        if said.get("coordinator", "") == "":
+            return ""
+        found = fingerprint_in(self._text(said, "coordinator"))
+        if not found:
+            raise self._wrong(
+                "coordinator",
+                "is a fingerprint: sha256: and 64 digits from 0 to f. Write what this prints: "
+                "dpcvx keys fingerprint coordinator.crt",
+            )
+        return found
 
     def _program(self, said: str, agent: str) -> str:
         """Return the digest of this agent's program in the owner's own model file."""
@@ -274,7 +309,8 @@ def model_plan(path: Path) -> Terms:
     """
     if not path.is_file():
         raise ModelError(f"There is no model '{path.name}'.")
-    found = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
+    with beside(path.parent):
+        found = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
     if not isinstance(found, Terms):
         raise ModelError(
             f"The model '{path.name}' makes no plan. Write plan = problem.plan(...) in it, with "
@@ -283,21 +319,27 @@ def model_plan(path: Path) -> Terms:
     return found
 
 
-def _from_csv(path: Path, dimensions: int) -> NDArray[np.float64]:
-    found = np.loadtxt(path, delimiter=",", ndmin=2)
-    # A vector is a column or a row.
-    flat = dimensions < 2 and 1 in found.shape
-    return found.ravel() if flat and dimensions else found.reshape(()) if flat else found
-
-
-def _identifiers(path: Path, dimensions: int) -> list[str]:
-    """Return one text per line; an empty one is a missing identifier."""
-    return path.read_text().splitlines()
-
-
 def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
     return ByPerson(values(), people())
 
 
-def _called(module: str, function: str) -> Any:
-    return getattr(importlib.import_module(module), function)()
+def _called(folder: Path, module: str, function: str) -> Any:
+    with beside(folder):
+        return getattr(importlib.import_module(module), function)()
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Find modules in a folder first, as Python does for a script's own.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+    place = str(folder.absolute())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        if place in sys.path:
+            sys.path.remove(place)

@@ -23,6 +23,7 @@ from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
 from .agreement import Agreement, against_ledger, agree, said_of_budget
+from .faults import file_words
 from .files import Ending, OwnerFiles, OwnResult
 from .keys import PartyIdentity
 from .masks import KeyFile, Masker, masked, statement, unsent
@@ -132,19 +133,21 @@ class Session:
         except BudgetError as error:
             code, said = "spent", said_of_budget(error)
         except DataError as error:
-            code, said = "data", str(error)
+            code, said = "unfit", str(error)
         except LedgerError as error:
             code, said = "ledger", str(error)
         except DpcvxError as error:
             code, said = "failed", str(error)
+        except OSError as error:
+            code, said = "storage", file_words(error, None, "used")
         except Exception:
             code, said = "failed", traceback.format_exc()
-        self._kept.note(f"{code}: {said}")
+        noted = self._kept.note(f"{code}: {said}")
         if code not in ("nonsense", "order", "unreadable", "altered"):
             detail = said.removeprefix(REASONS[code]).strip().removesuffix(".")
             detail = detail[1:-1] if detail.startswith("(") else detail
             where = f"see {self._kept.path('log').name}"
-            self.refusal = refused(code, detail if len(said) < _SHORT else where)
+            self.refusal = refused(code, detail if len(said) < _SHORT or not noted else where)
             self.close()
         return wire.encode(Refusal(code))
 

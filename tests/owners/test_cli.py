@@ -153,7 +153,7 @@ def test_requests_that_are_none_are_refused(tmp_path, capsys):
     assert main(["keys", "sign", str(tmp_path), str(tmp_path / "x.csr")]) == 1
     assert "no request for a certificate" in capsys.readouterr().err
     assert main(["keys", "sign", str(tmp_path), str(tmp_path / "none.csr")]) == 1
-    assert "no file 'none.csr'" in capsys.readouterr().err
+    assert "'none.csr' cannot be read: no such file" in capsys.readouterr().err
     assert main(["keys", "request", "a\nb", "--keys", str(tmp_path)]) == 1
 
 
@@ -163,11 +163,12 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     assert main(["owner", "check", str(policy)]) == 0
     said = capsys.readouterr().out
     assert "load of north: fits its declaration" in said and "0.314" not in said
-    assert "keys: a key and a certificate of this name are there" in said
+    assert "keys: the key, its certificate and ca.crt belong together, and connect" in said
+    assert "ledger: 'spent.jsonl' is created in the first run" in said
     key = place / "north" / "keys" / "north.key"
     key.rename(tmp_path / "away.key")
-    assert main(["owner", "check", str(policy)]) == 0
-    said = capsys.readouterr().out
+    assert main(["owner", "check", str(policy)]) == 1
+    said = capsys.readouterr().err
     assert "keys: you cannot join yet. The folder of keys has no 'north.key'" in said
     offer = tmp_path / "offer.dpx"
     offer.write_bytes(wire.encode(offers_of(plan_of(place), "a run")[0]))

@@ -119,7 +119,10 @@ def test_the_policy_on_the_page_is_one(tmp_path, monkeypatch, capsys):
     (text,) = blocks("toml")
     np.savetxt("loads.csv", np.ones((4, 2)), delimiter=",")
     Path("model.py").write_text(MODEL)
+    text = text.replace("sha256:...", f"sha256:{'0' * 64}")
     Path("owner.toml").write_text(text)
+    assert main(["keys", "study", "study", "zone 1"]) == 0
+    shutil.copytree("study/zone_1/keys", "keys")
     assert main(["owner", "check", "owner.toml"]) == 0
     policy = read_policy("owner.toml")
     assert policy.ask and policy.max_colluders is None and policy.reply_after == 0.5

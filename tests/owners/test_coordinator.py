@@ -116,7 +116,7 @@ def test_failures_at_an_owner_show_nothing_at_the_coordinator(source, method, ca
     executor = dp.LoopbackOwners(plan, data={"load1": source})
     with caplog.at_level(logging.DEBUG):
         error = attempt(lambda: plan.run(executor=executor, verbose=True))
-    assert isinstance(error, dp.RefusedError) and error.code == "data"
+    assert isinstance(error, dp.RefusedError) and error.code == "unfit"
     told = capsys.readouterr()
     text = told.out + told.err + caplog.text + str(error) + repr(error)
     text += "".join(

@@ -15,7 +15,9 @@ from dpcvx.algorithms.consensus import Broadcast
 from dpcvx.model.atoms.entrywise import ABS
 from dpcvx.model.canonical import Cones
 from dpcvx.model.normal_form import Atom, Combination
+from dpcvx.model.sealed import Sealed
 from dpcvx.owners import wire
+from dpcvx.owners.files import OwnerFiles
 from dpcvx.owners.keys import PartyIdentity, make_authority, make_request, sign_request
 from dpcvx.owners.link import dial
 from dpcvx.owners.messages import REASONS, Call, Partners, Refusal
@@ -196,6 +198,38 @@ def ended(offer, policy):
     return found
 
 
+def unfit(offer, policy):
+    ((name, held),) = policy.data.items()
+    broken = replace(held, source=Sealed(lambda: np.full(held.spec.shape, np.nan)))
+    return said(replace(policy, data={name: broken}), offer)
+
+
+def storage(offer, policy):
+    OwnerFiles(policy.ledger).path("offer.dpx.new").mkdir()
+    return said(policy, offer)
+
+
+def taken(offer, policy):
+    with OwnerFiles(policy.ledger).alone():
+        with pytest.raises(dp.RefusedError, match="has the ledger") as refusal:
+            with OwnerFiles(policy.ledger).alone():
+                pass
+    return refusal.value.code
+
+
+def certificate(offer, policy):
+    place = policy.ledger.parent
+    make_authority(place)
+    sign_request(place, make_request(place, "end0"))
+    one = PartyIdentity.of(place, "end0")
+    make_request(place, "end1")
+    sign_request(place, place / "end1.csr", days=0)
+    over = PartyIdentity(place, "end1", (place / "end1.crt").read_text())
+    with pytest.raises(dp.RefusedError) as refusal:
+        one.verify("end1", over.certificate, b"said", over.signed(b"said"))
+    return refusal.value.code
+
+
 def away(offer, policy):
     place = policy.ledger.parent / "keys"
     make_authority(place)
@@ -211,7 +245,7 @@ def away(offer, policy):
 PROVOKED = (
     unreadable, version, large, altered, malformed, name, method, asserted, data, adjacency, model,
     partners, documents, colluders, sensitivity, budget, spent, ledger, order, nonsense, away,
-    declined, changed, ended, stranger, failed,
+    declined, changed, ended, stranger, failed, unfit, storage, taken, certificate,
 )  # fmt: skip
 
 

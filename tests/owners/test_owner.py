@@ -1,14 +1,20 @@
 """What an owner sees of its part in a run: that all have agreed, and how far it is."""
 
+import errno
 import io
+import os
 import sys
 
 import pytest
 
+import dpcvx as dp
+from dpcvx.owners import keys
 from dpcvx.owners.agreement import Agreement
+from dpcvx.owners.files import OwnerFiles
 from dpcvx.owners.messages import AgentReply
 from dpcvx.owners.owner import Shown
 from dpcvx.owners.session import Session
+from tests.owners.federation import write
 from tests.owners.settings import answer, offered, planned
 from tests.owners.test_session import call
 
@@ -83,3 +89,70 @@ def test_only_rounds_that_are_taken_are_shown(tmp_path):
     session.close()
     assert [said[1:] for said in seen] == [(1, 4), (2, 4)]
     assert all(isinstance(said[0], Agreement) for said in seen)
+
+
+@pytest.fixture
+def north(tmp_path):
+    return write(tmp_path) / "north"
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def read_only(*arguments):
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize("fault", [no_space, read_only])
+def test_a_disk_that_takes_nothing_is_found_before_a_study(north, monkeypatch, fault):
+    monkeypatch.setattr(os, "fsync", fault)
+    with pytest.raises(dp.ModelError, match="folder of the ledger cannot be used") as caught:
+        dp.Owner(north / "owner.toml").check()
+    with pytest.raises(dp.DpcvxError, match="folder of the ledger cannot be used") as joined:
+        dp.Owner(north / "owner.toml").join("wss://127.0.0.1:1", timeout=0.1, verbose=False)
+    for said in map(str, (caught.value, joined.value)):
+        assert ("no space left" if fault is no_space else "read-only file system") in said
+        assert str(north) not in said
+    assert not list(north.glob("*.trial"))
+
+
+def test_all_faults_are_told_at_once(north):
+    (north / "load.csv").write_text("age,bp\n")
+    (north / "spent.jsonl").write_text("")
+    (north / "keys/north.key").chmod(0o604)
+    with pytest.raises(dp.DataError) as caught:
+        dp.Owner(north / "owner.toml").check()
+    said = str(caught.value)
+    assert "'load.csv', line 1, column 1: no row of numbers: a header?" in said
+    assert "ledger: you cannot join yet. 'spent.jsonl' is empty" in said
+    assert "keys: you cannot join yet. Others on this machine may read" in said
+
+
+def test_a_folder_of_the_ledger_that_is_missing_is_named(north):
+    policy = north / "owner.toml"
+    policy.write_text(policy.read_text().replace('"spent', '"gone/spent'))
+    with pytest.raises(dp.ModelError, match=r"folder of the ledger 'spent\.jsonl' does not exist"):
+        dp.Owner(policy).check()
+
+
+def test_a_command_that_is_given_twice_does_no_harm(north):
+    owner = dp.Owner(north / "owner.toml")
+    with OwnerFiles(owner.policy.ledger).alone():
+        with pytest.raises(dp.RefusedError, match="one on this machine has the ledger") as caught:
+            owner.join("wss://127.0.0.1:1", timeout=0.1, verbose=False)
+    assert caught.value.code == "taken"
+
+
+def test_certificates_that_end_soon_are_announced(tmp_path, capsys):
+    place = write(tmp_path)
+    for folder, name in (("north", "north"), ("coordinator", "coordinator")):
+        request = place / folder / "keys" / f"{name}.csr"
+        keys.sign_request(place / "authority", request, days=20, renew=True)
+    owner = dp.Owner(place / "north/owner.toml")
+    assert "the certificate 'north.crt' expires on" in owner.check()
+    with pytest.raises(dp.RefusedError, match="nobody listens there"):
+        owner.join("wss://127.0.0.1:1", timeout=0.1)
+    assert "the certificate 'north.crt' expires on" in capsys.readouterr().err
+    dp.RemoteOwners("127.0.0.1:0", keys=place / "coordinator/keys")
+    assert "the certificate 'coordinator.crt' expires on" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Owners' data in files: numbers in .csv and .npy, with places of faults and no contents in errors.
+
+The only module that reads such files. An error names file, line and column, for the owner alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._words import plural
+from ..errors import FileError
+from .faults import file_words
+
+Array = NDArray[np.float64]
+_MARKS = {
+    b"\xef\xbb\xbf": "UTF-8 with",
+    b"\xff\xfe": "UTF-16, with",
+    b"\xfe\xff": "UTF-16, with",
+}
+# What separates numbers in files of other programs.
+_OTHERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", " ": "a blank"}
+
+
+def read_npy(path: Path) -> Any:
+    """Return the array in a file of numpy.
+
+    Raises
+    ------
+    FileError
+        If there is none, or it holds something else than an array.
+    """
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        if error.errno is None:
+            raise _no_array(path) from None
+        raise FileError(file_words(error, path, "read")) from None
+    except (ValueError, EOFError):
+        raise _no_array(path) from None
+
+
+def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
+    """Return the numbers in a file, a row a line, separated by commas.
+
+    Parameters
+    ----------
+    path : Path
+    dimensions : int
+        Of the array that is due. A vector is a column or a row.
+    columns : sequence of str
+        Names that the first line must have, in the order in which their columns are due. Without
+        any, the first line is one of numbers.
+
+    Raises
+    ------
+    FileError
+        With file, line, column, and the kind of fault.
+    """
+    raw = _bytes(path)
+    header: list[int] = []
+    if columns:
+        first, _, raw = raw.partition(b"\n")
+        header = _places(path, first, columns)
+    if not any(line.partition(b"#")[0].strip() for line in raw.split(b"\n")):
+        raise FileError(f"'{path.name}' holds no row of numbers. Write a line for each row.")
+    try:
+        found = np.loadtxt(io.StringIO(raw.decode()), delimiter=",", ndmin=2)
+        if not np.isfinite(found).all() or (header and found.shape[1] != len(header)):
+            raise ValueError
+    except ValueError:
+        raise _first_fault(path, raw, len(header), bool(columns)) from None
+    if header:
+        found = found[:, np.argsort(header)]
+    flat = dimensions < 2 and 1 in found.shape
+    return found.ravel() if flat and dimensions else found.reshape(()) if flat else found
+
+
+def read_people(path: Path, dimensions: int) -> list[str]:
+    """Return one text per line; an empty one is a missing identifier."""
+    raw = _bytes(path)
+    try:
+        return raw.decode().splitlines()
+    except UnicodeDecodeError:
+        raise FileError(f"'{path.name}' is not text in UTF-8. Save it as that.") from None
+
+
+def _bytes(path: Path) -> bytes:
+    """Return a file's bytes; refuse one without any, and one that begins with a mark."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise FileError(
+            f"There is no file '{path.name}'. Put it there, or correct file = in the policy."
+        ) from None
+    except OSError as error:
+        raise FileError(file_words(error, path, "read")) from None
+    for mark, kind in _MARKS.items():
+        if raw.startswith(mark):
+            raise FileError(
+                f"'{path.name}' starts with a byte-order mark ({kind} a mark). Save it as UTF-8 "
+                "without one."
+            )
+    if not raw.strip():
+        raise FileError(f"'{path.name}' is empty. Write a line of numbers for each row.")
+    return raw
+
+
+def _places(path: Path, first: bytes, columns: Sequence[str]) -> list[int]:
+    """Return where each column of the file is due; the first line must have all names."""
+    try:
+        names = [name.strip() for name in next(csv.reader([first.decode().strip()]), [])]
+    except (UnicodeDecodeError, csv.Error):
+        names = []
+    missing = [name for name in columns if name not in names]
+    where = f"'{path.name}', line 1"
+    if missing:
+        raise FileError(
+            f"{where}: no column is called '{missing[0]}'. With columns = in the policy the first "
+            "line is a header that has each of these names once."
+        )
+    if sorted(names) != sorted(columns):
+        raise FileError(
+            f"{where}: the header has {plural(len(names), 'name')}, and columns = in the policy "
+            f"has {len(columns)}. Remove the columns that are not due, or name them."
+        )
+    return [list(columns).index(name) for name in names]
+
+
+def _first_fault(path: Path, raw: bytes, width: int, headed: bool) -> FileError:
+    """Return the first line and column that are no number, and what is there in their place."""
+    first = 2 if headed else 1
+    for number, line in enumerate(raw.split(b"\n"), first):
+        where = f"'{path.name}', line {number}"
+        try:
+            text = line.decode().strip("\r")
+        except UnicodeDecodeError:
+            return FileError(f"{where}: not text in UTF-8. Save the file as that.")
+        if "\0" in text:
+            return FileError(f"{where}: a zero byte. The file is binary, or damaged.")
+        text = text.partition("#")[0]  # a comment, as numpy writes them
+        if not text.strip():
+            continue
+        cells = text.split(",")
+        for column, cell in enumerate(cells, 1):
+            fault = _fault(cell.strip(), text, number == 1)
+            if fault:
+                return FileError(f"{where}, column {column}: {fault}.")
+        width = width or len(cells)
+        if len(cells) != width:
+            return FileError(
+                f"{where}: {plural(len(cells), 'number')}, where {width} are due. A cell is "
+                "missing or too much, or a number has a comma: write 1.5 for one and a half."
+            )
+    return FileError(f"'{path.name}' holds no row of numbers.")
+
+
+def _fault(cell: str, line: str, first: bool) -> str:
+    """Return what is wrong with a cell, without what it holds; empty if it is a number."""
+    if not cell:
+        return "a missing cell. Fill in a number, or leave out the row"
+    if cell[0] in "\"'" or cell[-1] in "\"'":
+        return "quotes. Write numbers without them"
+    if _is_number(cell):
+        if "_" in cell:
+            return "a number with underscores. Write it without them"
+        finite = math.isfinite(float(cell))
+        return "" if finite else "no finite number. Fill in a number, or leave out the row"
+    for mark, name in _OTHERS.items():
+        parts = [part for part in cell.split(mark) if part]
+        if len(parts) > 1 and any(map(_is_number, parts)):
+            return f"numbers separated by {name}. Separate them by commas"
+    if "," not in line and any(mark in line.strip() for mark in ";\t|"):
+        return "texts separated by something else than a comma. Separate columns by commas"
+    if first and not any(map(_is_number, line.split(","))):
+        return (
+            "no row of numbers: a header? Remove that line, or write columns = with its names in "
+            "the policy"
+        )
+    return "no number. Encode texts and categories as numbers, and write 1.5, 1e-3 or -2"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _no_array(path: Path) -> FileError:
+    return FileError(
+        f"'{path.name}' holds no array of numbers. Write it by np.save(file, array), with an array "
+        "of numbers and no objects."
+    )
