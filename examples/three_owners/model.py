@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # for problems/, which the comm
 
 from problems.power_flow.case import read_case
 from problems.power_flow.model import variables, zone_model
-from problems.power_flow.study import flat_start
+from problems.power_flow.models import flat_start
 from problems.power_flow.zones import read_zones
 
 case = read_case(14)

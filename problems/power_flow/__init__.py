@@ -1,41 +1,54 @@
 """Power flow over zones: network data, partitions, the conic model and reports on its solutions.
 
-`power_flow` states a network as a private problem in one call. For an optimal power flow of your
-own, read a `Case` and `Zones`, declare `variables`, and put `zone_constraints`, `delivered` and
-`generation_cost` together as you like. `dc_power_flow` and its terms are the same for several hours
-in the direct-current approximation. Drawings are in `figures`, imported apart since matplotlib is
-slow to import. All quantities are in per unit unless a name says otherwise.
+`power_flow` states a network as a private problem in one call: the second-order-cone relaxation of
+AC power flow, the direct-current approximation, or linearized DistFlow, over any number of hours.
+For a model of your own, read a `Case` and `Zones`, declare `variables`, `dc_variables` or
+`distflow_variables`, and put terms together as you like: all of them are functions. Drawings are in
+`figures`, imported apart since matplotlib is slow to import. All quantities are in per unit unless
+a name says otherwise.
 """
 
 from .ac import AcCheck, Flow, ac_check, newton
 from .case import Case, read_case
 from .dc import (
     DcVariables,
-    Store,
     branch_limits,
+    contingency_limits,
     dc_cost,
     dc_delivered,
     dc_flows,
     dc_limits,
     dc_variables,
     generation_limits,
-    ramp_limits,
-    storage_limits,
+    link_limits,
+    outage_factors,
+    read_outages,
 )
-from .dc_study import (
-    DcPowerFlow,
-    dc_ac_check,
-    dc_imbalance,
-    dc_optimum,
-    dc_power_flow,
-    dc_prices,
+from .distflow import (
+    DistFlowVariables,
+    distflow_cost,
+    distflow_delivered,
+    distflow_limits,
+    distflow_variables,
 )
 from .elastic import limits_in_the_way
 from .errors import CaseError, CaseWarning
 from .hidden import adjacency
-from .measured import Run, measure, optimum
+from .hours import (
+    Flexible,
+    StorageVariables,
+    Store,
+    added,
+    flexible_cost,
+    flexible_limits,
+    ramp_limits,
+    storage_limits,
+    storage_variables,
+)
+from .measured import Run, measure, optimum, together
 from .model import (
     Variables,
+    balanced,
     cost_scale,
     delivered,
     generation_cost,
@@ -43,14 +56,17 @@ from .model import (
     zone_constraints,
     zone_model,
 )
+from .models import flat_start
+from .prices import Prices, prices
+from .private import private_loads, private_profiles
 from .profiles import read_profiles
 from .provenance import network_digest
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
-from .report import Outcome, assess, imbalance, thermal_loading, violations
+from .report import Outcome, ac_line, assess, imbalance, thermal_loading, violations
 from .solution import Central, State, central, network_state
-from .study import PowerFlow, flat_start, power_flow
-from .tables import Table, result_tables, voltage_angles, write_tables
+from .study import PowerFlow, power_flow
+from .tables import Table, result_tables, study_tables, voltage_angles, write_tables
 from .writer import net_with_set_points, write_set_points
 from .zones import Zones, read_zones
 
@@ -60,59 +76,76 @@ __all__ = [
     "CaseError",
     "CaseWarning",
     "Central",
-    "DcPowerFlow",
     "DcVariables",
+    "DistFlowVariables",
+    "Flexible",
     "Flow",
     "Outcome",
     "PowerFlow",
+    "Prices",
     "Recovery",
     "Relaxation",
     "Run",
     "State",
+    "StorageVariables",
     "Store",
     "Table",
     "Variables",
     "Zones",
     "ac_check",
+    "ac_line",
     "ac_optimum",
     "ac_recover",
+    "added",
     "adjacency",
     "angle_mismatch",
     "assess",
+    "balanced",
     "branch_limits",
     "central",
+    "contingency_limits",
     "cost_scale",
-    "dc_ac_check",
     "dc_cost",
     "dc_delivered",
     "dc_flows",
-    "dc_imbalance",
     "dc_limits",
-    "dc_optimum",
-    "dc_power_flow",
-    "dc_prices",
     "dc_variables",
     "delivered",
+    "distflow_cost",
+    "distflow_delivered",
+    "distflow_limits",
+    "distflow_variables",
     "flat_start",
+    "flexible_cost",
+    "flexible_limits",
     "generation_cost",
     "generation_limits",
     "imbalance",
     "limits_in_the_way",
+    "link_limits",
     "measure",
     "net_with_set_points",
     "network_digest",
     "network_state",
     "newton",
     "optimum",
+    "outage_factors",
     "power_flow",
+    "prices",
+    "private_loads",
+    "private_profiles",
     "ramp_limits",
     "read_case",
+    "read_outages",
     "read_profiles",
     "read_zones",
     "relaxation",
     "result_tables",
     "storage_limits",
+    "storage_variables",
+    "study_tables",
     "thermal_loading",
+    "together",
     "variables",
     "violations",
     "voltage_angles",

@@ -23,7 +23,7 @@ import dpcvx as dp
 from .case import Case
 from .physics import incidence, susceptances
 from .relaxed import Relaxation, relaxation
-from .solution import State, network_state
+from .solution import State
 from .study import PowerFlow
 
 Floats = NDArray[np.float64]
@@ -33,6 +33,8 @@ Loads = Literal["public", "served", "true"]
 
 # Per unit: where Newton's method ends, and the most steps and halvings of a step on the way.
 _EXACT = 1e-10
+# Rounding errors of sums of large admittances, in units of the last digit.
+_ROUNDED = 32 * float(np.finfo(np.float64).eps)
 _STEPS, _HALVINGS = 40, 12
 # Per unit and relative: below this a limit holds up to the accuracy of the solver.
 _HELD = 1e-4
@@ -61,6 +63,9 @@ class Flow:
     mismatch : float
         Largest difference from a set point, in per unit.
     steps : int
+    exact : float
+        Mismatch in per unit up to which the equations hold: 1e-10, or rounding errors if
+        admittances are large.
     """
 
     voltage: Complexes
@@ -70,11 +75,12 @@ class Flow:
     slack: Ints
     mismatch: float
     steps: int
+    exact: float = _EXACT
 
     @property
     def converged(self) -> bool:
         """Whether the equations hold."""
-        return self.mismatch <= _EXACT
+        return self.mismatch <= self.exact
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,8 @@ def newton(
 
     voltage = size * np.exp(1j * angle)
     error, steps = missing(voltage), 0
-    while _worst(error) > _EXACT and steps < _STEPS:
+    exact = max(_EXACT, _ROUNDED * float(np.abs(maps.bus.data).max(initial=0.0)))
+    while _worst(error) > exact and steps < _STEPS:
         steps += 1
         try:
             step = splu(_jacobian(maps.bus, voltage, free_angle, free_size)).solve(-error)
@@ -195,6 +202,7 @@ def newton(
         slack=slack,
         mismatch=_worst(error),
         steps=steps,
+        exact=exact,
     )
 
 
@@ -292,9 +300,14 @@ class AcCheck:
         return self.flow.converged and not broken
 
     @property
+    def head(self) -> str:
+        """The loads at which it was made, in words."""
+        return f"AC check at {_WHOSE[self.loads]}"
+
+    @property
     def short(self) -> str:
         """One line."""
-        head = f"AC check at {_WHOSE[self.loads]}: "
+        head = f"{self.head}: "
         if not self.flow.converged:
             return f"{head}no AC power flow found from these set points"
         slack = f"slack buses {round(self.slack_error, 2) + 0.0:+.2f} MW"
@@ -360,12 +373,20 @@ def _most(count: int, most: str) -> str:
     return f"{_counted(count, 'bus')} outside limits" + (f", by up to {most}" if count else "")
 
 
-def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = None) -> AcCheck:
+def ac_check(
+    study: PowerFlow,
+    result: dp.Result,
+    loads: ModuleType | None = None,
+    *,
+    hour: int = 0,
+    power_factor: float = 0.95,
+) -> AcCheck:
     """Solve the AC power flow from the set points of a run, and hold it against the limits.
 
-    Set points are the active power of generators and the voltages of their buses. Where loads are
-    private, they are those that the returned point serves: what is generated there, less shunts
-    and flows. All of that follows from released values, so the check is post-processing.
+    Set points are the active power of generators and the voltages of their buses: with
+    ``model="dc"`` 1 per unit, or the nearest limit. Where loads are private, they are those that
+    the returned point serves: what is generated there, less shunts and flows. All of that follows
+    from released values, so the check is post-processing.
 
     Parameters
     ----------
@@ -375,42 +396,28 @@ def ac_check(study: PowerFlow, result: dp.Result, loads: ModuleType | None = Non
     loads : module, optional
         Pass ``dp.not_private`` to check at the true loads instead. The outcome is then not private,
         and says so.
+    hour : int
+        Position of the hour.
+    power_factor : float
+        Of private loads with ``model="dc"``, which has no reactive ones: between 0 and 1,
+        inductive. Loads with private profiles have the factor of the file.
 
     Raises
     ------
     dp.ModelError
-        `loads` is something else, or the run has no point.
+        `loads` or `hour` is something else, the power factor is none, or the run has no point.
     """
-    return checked(study.case, *loads_of(study, result, loads))
+    return checked(study.case, *loads_of(study, result, loads, hour, power_factor))
 
 
 def loads_of(
-    study: PowerFlow, result: dp.Result, loads: ModuleType | None
+    study: PowerFlow,
+    result: dp.Result,
+    loads: ModuleType | None,
+    hour: int = 0,
+    power_factor: float = 0.95,
 ) -> tuple[State, Floats, Loads]:
     """Return the point of a run, and the loads at which it is checked; see `ac_check`."""
-    true = at_true_loads(result, loads)
-    case, state = study.case, network_state(study.case, study.zones, study.variables)
-    if true:
-        return state, study.load_scale * case.load, "true"
-    if any(agent.private for agent in study.problem.agents):
-        return state, served_loads(case, state), "served"
-    return state, study.load_scale * case.load, "public"
-
-
-def at_true_loads(result: dp.Result, loads: ModuleType | None) -> bool:
-    """Return whether a check is at true loads; refuse other words for it, and runs without point.
-
-    Parameters
-    ----------
-    result : dp.Result
-    loads : module or None
-        ``dp.not_private`` or None.
-
-    Raises
-    ------
-    dp.ModelError
-        As `ac_check` does.
-    """
     if loads is not None and loads is not dp.not_private:
         raise dp.ModelError(
             "loads= takes dp.not_private alone, for the true loads. Leave it out to check at loads "
@@ -420,7 +427,24 @@ def at_true_loads(result: dp.Result, loads: ModuleType | None) -> bool:
         raise dp.ModelError(
             f"The run ended as {result.status.name.lower()}, so there are no set points to check."
         )
-    return loads is not None
+    if not 0 <= hour < study.hours:
+        raise dp.ModelError(f"hour={hour} is not one of the {study.hours} hours, which begin at 0.")
+    if not 0 < power_factor <= 1:
+        raise dp.ModelError("power_factor= is not above 0 and up to 1. Write for example 0.95.")
+    state = study.state(hour)
+    if loads is not None:
+        return state, study.net_load(hour), "true"
+    if study.private not in ("loads", "profiles"):
+        return state, study.net_load(hour), "public"
+    served = study.served_load(hour)
+    if study.model.quantities == 1:
+        ratio = np.full(len(served), np.sqrt(1 / power_factor**2 - 1))
+        if study.private == "profiles":
+            # A load that the file has as 0 has no power factor.
+            pd, qd = study.case.bus.pd, study.case.bus.qd
+            ratio = np.divide(qd, pd, out=np.zeros(len(pd)), where=pd != 0)
+        served = np.column_stack((served[:, 0], ratio * served[:, 0]))
+    return state, served - study.added_power(hour)[:, None] * [1.0, 0.0], "served"
 
 
 def served_loads(case: Case, state: State) -> Floats:

@@ -94,16 +94,16 @@ def covered(
     Parameters
     ----------
     area : Area
-    delivered : cp.Expression, shape (buses, 2)
-        Active and reactive power in per unit that the area's buses get.
-    load : cp.Expression, shape (served, 2)
+    delivered : cp.Expression, shape (buses, 2) or (buses, 1)
+        Active and perhaps reactive power in per unit that the area's buses get.
+    load : cp.Expression, shape (served, 2) or (served, 1)
         What those buses need that have a load; ignored if there is none.
     served : ndarray of int
         Which these are, as positions in ``area.buses``.
-    reserve : cp.Expression, shape (2,)
+    reserve : cp.Expression, shape (2,) or (1,)
         What is kept beyond that, for all of them.
     flows : tuple of cp.Expression
-        ``pf, qf, pt, qt`` of the limited branches.
+        ``pf, qf, pt, qt`` of the limited branches, or ``pf`` alone.
     rate : ndarray
         Their limits.
 
@@ -115,12 +115,11 @@ def covered(
     if not served.size:
         return cp.Constant(0.0), [delivered == 0]
     surplus = delivered - incidence(served, area.buses.size) @ load
-    cost = _RESERVE @ reserve + _ASTRAY * cp.sum_squares(surplus)
+    cost = _RESERVE[: reserve.size] @ reserve + _ASTRAY * cp.sum_squares(surplus)
     everything = cp.sum(delivered, axis=0) + reserve >= cp.sum(load, axis=0)
     constraints: list[cp.Constraint] = [reserve >= 0, everything]
     count = len(area.limited)
     if count:
-        pf, qf, pt, qt = flows
         room = cp.Variable(count, name="room", nonneg=True)
         private = area.moved[:, served].any(axis=1)
         for lines, power in ((private, surplus[:, 0]), (~private, delivered[:, 0])):
@@ -128,7 +127,9 @@ def covered(
             if lines.any():
                 row = cp.reshape(moved, (1, int(lines.sum())), order="C")
                 constraints.append(cp.SOC(room[lines], row, axis=0))
-        for active, reactive in ((pf, qf), (pt, qt)):
+        if len(flows) == 1:
+            constraints.append(cp.abs(flows[0]) + room <= rate)
+        for active, reactive in zip(flows[::2], flows[1::2], strict=False):
             most = cp.vstack([cp.abs(active) + room, cp.abs(reactive)])
             constraints.append(cp.norm(most, axis=0) <= rate)
     return cost, constraints

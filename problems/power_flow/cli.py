@@ -21,16 +21,16 @@ from ..commands import MOST, sentence
 from ..files import check_folder
 from .ac import checked
 from .errors import CaseWarning
-from .measured import Run, as_json, breaks, gaps, measure, optimum
+from .measured import Run, as_json, breaks, gaps, measure, optimum, together
 from .options import parser
-from .planning import plan_of, study_of
+from .planning import objective_of, plan_of, private_of, study_of
 from .provenance import provenance
 from .relaxed import relaxation
-from .report import BOUND, objective_unit, table, violations
+from .report import BOUND, ac_line, nature, objective_unit, table, violations
 from .solution import State, central
-from .study import PowerFlow, power_flow
+from .study import PowerFlow
 from .sweep import Setting, summary, sweep
-from .tables import result_tables, write_tables
+from .tables import Table, study_tables, write_tables
 from .writer import write_set_points
 
 # Below this an optimum or a gap is 0 up to the accuracy of the solver.
@@ -89,6 +89,11 @@ def _check(options: argparse.Namespace) -> None:
     if options.tables is not None:
         check_folder(Path(options.tables), "--tables")
     _check_privacy(options)
+    if options.set_points and (options.horizon > 1 or options.model != "soc"):
+        raise dp.ModelError(
+            "--set-points writes an AC power flow of one hour: drop it, or write --model soc "
+            "and no --horizon."
+        )
     if options.over and (options.central or options.ledger):
         raise dp.ModelError(
             "--over repeats runs for study, with known noise: drop "
@@ -132,12 +137,11 @@ def _check_file(flag: str, given: str) -> None:
 def _check_privacy(options: argparse.Namespace) -> None:
     """Refuse budgets where nothing is private, and promises that no option can keep."""
     if options.prior is not None and (
-        options.central
-        or options.perturb == "none"
-        or (options.objective == "cost" and options.violation_probability is None)
+        options.central or options.perturb == "none" or private_of(options) != "loads"
     ):
         raise dp.PrivacyError(
-            "--prior is weighed against loads that leave with noise, and here none do. Drop it."
+            "--prior is weighed against loads that are released with noise, and here none are. "
+            "Drop it."
         )
     if options.central:
         for name in (
@@ -155,15 +159,17 @@ def _check_privacy(options: argparse.Namespace) -> None:
                 )
         return
     if options.violation_probability is None:
+        if private_of(options) is not None:
+            return
         budget = (options.epsilon, options.delta, options.release_epsilon, options.release_delta)
-        if options.objective == "cost" and budget != (None, None, None, None):
+        if budget != (None, None, None, None):
             raise dp.PrivacyError(
                 "With --objective cost nothing is private unless --violation-probability says how "
-                "surely loads are covered, so a budget would protect nothing. Add "
-                "--violation-probability 0.1, or drop the privacy options."
+                "surely loads are covered, or --private says what is; so a budget would protect "
+                "nothing. Add --violation-probability 0.1, or drop the privacy options."
             )
         return
-    if options.objective != "cost":
+    if objective_of(options) != "cost" or private_of(options) in (None, "bids"):
         raise dp.PrivacyError(
             "--violation-probability is the probability with which private loads may be left "
             "uncovered at least cost. Add --objective cost, or drop --violation-probability."
@@ -188,43 +194,57 @@ def _check_privacy(options: argparse.Namespace) -> None:
 
 
 def _central(options: argparse.Namespace) -> int:
-    study = power_flow(
-        options.case,
-        objective=options.objective,
-        load_scale=options.load_scale,
-        equivalents=options.equivalents,
-    )
+    study = study_of(options)
     started = time.perf_counter()
-    solved = central(study.case, options.objective, options.load_scale)
-    check = checked(study.case, solved.state, study.load_scale * study.case.load, "true")
+    setting = study.setting
+    if setting.kind == "soc" and study.hours == 1 and not (setting.stores or setting.flexible):
+        solved = central(study.case, study.objective, options.load_scale)
+        value, status, states = solved.value, solved.status, (solved.state,)
+        relaxed = relaxation(study.case, solved.state)
+    else:
+        value, public = together(study)
+        status, relaxed = "optimal", None
+        states = tuple(public.state(hour) for hour in range(public.hours))
+        study = public
+    checks = [
+        checked(study.case, state, study.net_load(hour), "true")
+        for hour, state in enumerate(states)
+    ]
+    bounds = setting.kind == "soc" and status == "optimal"
     if not options.quiet:
-        print(f"{study.case.name}: central solve with all loads in one place, no privacy")
-        bound = f", {BOUND}" if solved.status == "optimal" else ""
+        print(f"{study.case.name}: central solve with all data in one place, no privacy")
         unit = objective_unit(study)[0]
-        print(f"status {solved.status}, objective {solved.value:.8g} {unit}{bound}")
-        print(relaxation(study.case, solved.state))
-        print(check.short)
+        print(f"status {status}, objective {value:.8g} {unit}{f', {BOUND}' if bounds else ''}")
+        print(relaxed or nature(study)[1])
+        print(ac_line(checks))
         _note_equivalents(study)
     if options.json:
         _write_json(
             options.json,
             {
                 "case": study.case.name,
-                "status": solved.status,
-                "objective": solved.value,
-                "objective_is": BOUND if solved.status == "optimal" else None,
-                "relaxation": asdict(relaxation(study.case, solved.state)),
-                "ac_check": check.as_dict(),
+                "status": status,
+                "objective": value,
+                "objective_is": BOUND if bounds else None,
+                "relaxation": None if relaxed is None else asdict(relaxed),
+                "ac_check": checks[0].as_dict()
+                if len(checks) == 1
+                else [check.as_dict() for check in checks],
                 "consensus_residual": 0.0,
-                "max_violation": max(violations(study.case, solved.state).values()),
+                "max_violation": None
+                if relaxed is None
+                else max(violations(study.case, states[0]).values()),
                 "rounds": 0,
                 "seconds": time.perf_counter() - started,
                 "guarantee": {"epsilon": None, "delta": None, "kind": "none"},
             }
             | provenance(options, study.case, None),
         )
-    _write_tables(study, solved.state, options, private=False)
-    _write_set_points(study, solved.state, options)
+    if options.tables:
+        loads = [study.net_load(hour) for hour in range(study.hours)]
+        words = str(relaxed or nature(study)[1])
+        _write(study_tables(study, states, loads, note=words, private=False), options)
+    _write_set_points(study, states[0], options)
     return 0
 
 
@@ -275,17 +295,20 @@ def _distributed(options: argparse.Namespace) -> int:
         if options.seeds is not None:
             print(f"guarantee of every run: {runs[0].result.guarantee}\n\nthe first run,")
         print(table(study, runs[0].outcome))
+        if runs[0].prices is not None:
+            print(runs[0].prices)
         print(_comparison(study, runs, best))
         _note_equivalents(study)
     if options.json:
         _write_json(
-            options.json, as_json(study, runs, best) | provenance(options, study.case, plan)
+            options.json,
+            as_json(study, runs, best) | provenance(options, study.case, plan),
         )
     if options.plot:
         _plot(study, plan, runs, best, options)
     guarded = runs[0].result.guarantee.kind != "none"
-    _write_tables(study, runs[0].state, options, private=guarded)
-    _write_set_points(study, runs[0].state, options)
+    _write_tables(study, runs[0], options, guarded)
+    _write_set_points(study, runs[0].states[0], options)
     return 0
 
 
@@ -295,7 +318,8 @@ def _run(
     result = plan.run(
         seed=seed, ledger=options.ledger, verbose=verbose, iterates=options.plot is not None
     )
-    return measure(study, result, own=bool(options.json or not options.quiet))
+    own = bool(options.json or not options.quiet)
+    return measure(study, result, own=own, draws=options.price_draws)
 
 
 def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> str:
@@ -305,8 +329,9 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
     lines = [
         f"  central optimum {_shown(best)} {objective_unit(study)[0]} (not private: solved with "
         "all loads):",
-        f"  {BOUND}; a run with noise, or short of consensus, gives none",
     ]
+    if study.setting.kind == "soc":
+        lines.append(f"  {BOUND}; a run with noise, or short of consensus, gives none")
     lines += _gap_lines("gap to it", [run.outcome.objective for run in runs], best)
     broken = breaks(runs)
     if broken is not None:
@@ -370,13 +395,16 @@ def _plot(
     _announce(written, options)
 
 
-def _write_tables(
-    study: PowerFlow, state: State, options: argparse.Namespace, private: bool
-) -> None:
+def _write_tables(study: PowerFlow, run: Run, options: argparse.Namespace, private: bool) -> None:
     if options.tables:
-        load = study.load_scale * study.case.load
-        tables = result_tables(study.case, state, load, private=private)
-        _announce(write_tables(tables, Path(options.tables), options.table_format), options)
+        price = None if run.prices is None else run.prices.price
+        note = run.outcome.nature
+        tables = study_tables(study, run.states, run.loads, note=note, price=price, private=private)
+        _write(tables, options)
+
+
+def _write(tables: Sequence[Table], options: argparse.Namespace) -> None:
+    _announce(write_tables(tables, Path(options.tables), options.table_format), options)
 
 
 def _write_set_points(study: PowerFlow, state: State, options: argparse.Namespace) -> None:

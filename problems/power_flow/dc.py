@@ -1,22 +1,26 @@
-"""Terms of a multi-period optimal power flow in the direct-current approximation.
+"""Terms of the direct-current approximation of power flow, over any number of hours.
 
 Voltages have size 1 and lines lose nothing. The flow on a branch is its susceptance times the angle
 across it. Every term is a function of the network, its zones, and the variables, which a model of
-your own can take; `dc_study.dc_power_flow` puts them together.
+your own can take; `models.DcModel` puts them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
 
 from .case import Case
+from .errors import CaseError
+from .hours import hourly
 from .model import cost_of, generators_of
 from .physics import incidence, susceptances
 from .zones import Zones
@@ -24,30 +28,9 @@ from .zones import Zones
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class Store:
-    """Storage at a bus.
-
-    Attributes
-    ----------
-    bus : int
-        Id of the bus.
-    power : float
-        Most that it takes or gives, in MW.
-    energy : float
-        What it holds when full, in MWh.
-    efficiency : float
-        Share that is stored of what it takes, and given of what it releases.
-    start : float
-        Share of `energy` that it holds at the start, and at least at the end.
-    """
-
-    bus: int
-    power: float
-    energy: float
-    efficiency: float = 0.95
-    start: float = 0.5
+# Below this the outage of a branch parts the network, and a flow does not notice an outage.
+_PARTED, _UNMOVED = 1e-8, 1e-6
+_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,33 +43,23 @@ class DcVariables:
         Angles of voltages in radians.
     power : cp.Variable, shape (generators, hours)
         Generation.
-    takes, gives, energy : cp.Variable, shape (stores, hours)
-        Power into and out of storage, and energy at the end of each hour.
     """
 
     angle: cp.Variable
     power: cp.Variable
-    takes: cp.Variable
-    gives: cp.Variable
-    energy: cp.Variable
 
 
-def dc_variables(case: Case, hours: int = 1, stores: Sequence[Store] = ()) -> DcVariables:
+def dc_variables(case: Case, hours: int = 1) -> DcVariables:
     """Declare the variables of a network.
 
     Parameters
     ----------
     case : Case
     hours : int
-    stores : sequence of Store
     """
-    count = len(stores)
     return DcVariables(
         angle=cp.Variable((len(case.bus.id), hours), name="angle"),
         power=cp.Variable((len(case.gen.bus), hours), name="power"),
-        takes=cp.Variable((count, hours), name="takes"),
-        gives=cp.Variable((count, hours), name="gives"),
-        energy=cp.Variable((count, hours), name="energy"),
     )
 
 
@@ -109,19 +82,17 @@ def dc_flows(case: Case, x: DcVariables, branches: Ints | None = None) -> cp.Exp
     start, end = case.branch.from_bus[chosen], case.branch.to_bus[chosen]
     buses = np.union1d(start, end)  # those of other zones are left out
     across = (incidence(start, count) - incidence(end, count)).T.tocsc()[:, buses]
-    shifted = np.tile((size * case.branch.shift[chosen])[:, None], x.angle.shape[1])
+    shifted = hourly(size * case.branch.shift[chosen], x.angle.shape[1])
     return sp.csr_array(sp.diags_array(size) @ across) @ x.angle[buses] - shifted
 
 
-def dc_delivered(
-    case: Case, zones: Zones, x: DcVariables, zone: int, stores: Sequence[Store] = ()
-) -> cp.Expression:
-    """Return what the buses of a zone get: generation and storage less shunts and flows that leave.
+def dc_delivered(case: Case, zones: Zones, x: DcVariables, zone: int) -> cp.Expression:
+    """Return what the buses of a zone get: generation less shunts and flows that leave.
 
     Parameters
     ----------
-    case, zones, x, stores
-        Network, partition, variables and storage declared for them.
+    case, zones, x
+        Network, partition and the variables declared for them.
     zone : int
         Index of the zone in ``zones.names``.
 
@@ -131,15 +102,11 @@ def dc_delivered(
         In per unit, rows as in ``zones.buses[zone]``.
     """
     buses, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
-    generators, held = generators_of(case, zones, zone), stores_of(case, zones, zone, stores)
-    shunts = np.tile(-case.bus.gs[buses][:, None], x.angle.shape[1])
-    delivered: cp.Expression = cp.Constant(shunts)
+    generators = generators_of(case, zones, zone)
+    delivered: cp.Expression = cp.Constant(hourly(-case.bus.gs[buses], x.angle.shape[1]))
     if len(generators):
         at = incidence(case.gen.bus[generators], count)[buses]
         delivered += at @ x.power[generators]
-    if len(held):
-        at = incidence(_buses(case, stores)[held], count)[buses]
-        delivered += at @ (x.gives[held] - x.takes[held])
     if len(branches):
         ends = case.branch.from_bus[branches], case.branch.to_bus[branches]
         leaving = (incidence(ends[0], count) - incidence(ends[1], count))[buses]
@@ -157,32 +124,37 @@ def dc_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Co
     zone : int
         Index of the zone in ``zones.names``.
     """
+    generators = generators_of(case, zones, zone)
     return [
-        *generation_limits(case, x, generators_of(case, zones, zone)),
+        *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
         *branch_limits(case, zones, x, zone),
+        *link_limits(case, x.power, generators),
     ]
 
 
-def generation_limits(case: Case, x: DcVariables, generators: Ints) -> list[cp.Constraint]:
+def generation_limits(
+    power: cp.Expression, generators: Ints, low: Floats, high: Floats
+) -> list[cp.Constraint]:
     """Return bounds on the power of generators in every hour.
 
     Parameters
     ----------
-    case : Case
-    x : DcVariables
+    power : cp.Expression, shape (all generators, hours)
     generators : ndarray of int
         Positions.
+    low, high : ndarray, shape (all generators,)
+        Bounds in per unit, such as ``case.gen.pmin`` and ``case.gen.pmax``.
     """
     constraints: list[cp.Constraint] = []
-    for sign, bound in ((-1, case.gen.pmin), (1, case.gen.pmax)):
+    for sign, bound in ((-1, low), (1, high)):
         at = generators[np.isfinite(bound[generators])]
         if len(at):
-            constraints.append(sign * x.power[at] <= sign * hourly(bound[at], x))
+            constraints.append(sign * power[at] <= sign * hourly(bound[at], power.shape[1]))
     return constraints
 
 
 def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Constraint]:
-    """Return limits of flows and angles of a zone, what its DC lines carry, and a reference.
+    """Return limits of flows and angles of a zone, and a reference.
 
     Parameters
     ----------
@@ -191,127 +163,162 @@ def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[c
     zone : int
         Index of the zone in ``zones.names``.
     """
-    branches, pairs = zones.branches[zone], case.pairs
+    branches, pairs, hours = zones.branches[zone], case.pairs, x.angle.shape[1]
     constraints: list[cp.Constraint] = []
-    limited = branches[np.isfinite(case.branch.rate[branches])]
+    limited = branches[np.isfinite(_ratings(case)[branches])]
     if len(limited):
-        flow, rate = dc_flows(case, x, limited), hourly(case.branch.rate[limited], x)
+        flow, rate = dc_flows(case, x, limited), hourly(_ratings(case)[limited], hours)
         constraints += [flow <= rate, -flow <= rate]
     seen = np.unique(pairs.of_branch[branches])
     if len(seen):
         across = x.angle[pairs.first[seen]] - x.angle[pairs.second[seen]]
         constraints += [
-            across <= hourly(pairs.angmax[seen], x),
-            -across <= hourly(-pairs.angmin[seen], x),
+            across <= hourly(pairs.angmax[seen], hours),
+            -across <= hourly(-pairs.angmin[seen], hours),
         ]
     references = np.intersect1d(_references(case), zones.buses[zone])
     if len(references):
         constraints.append(x.angle[references] == 0)
-    return [*constraints, *_link_limits(case, zones, x, zone)]
+    return constraints
 
 
-def _link_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Constraint]:
-    links, generators = case.links, generators_of(case, zones, zone)
+def link_limits(case: Case, power: cp.Expression, generators: Ints) -> list[cp.Constraint]:
+    """Return what arrives over the DC lines that have an end among some generators.
+
+    Parameters
+    ----------
+    case : Case
+    power : cp.Expression, shape (all generators, hours)
+    generators : ndarray of int
+        Positions.
+    """
+    links = case.links
     at = np.flatnonzero(np.isin(links.start, generators) | np.isin(links.end, generators))
     if not len(at):
         return []
     share = sp.diags_array(1 - links.loss1[at])
-    arrives = x.power[links.end[at]] + share @ x.power[links.start[at]]
-    return [arrives == -hourly(links.loss0[at], x)]
+    arrives = power[links.end[at]] + share @ power[links.start[at]]
+    return [arrives == -hourly(links.loss0[at], power.shape[1])]
 
 
-def ramp_limits(
-    case: Case, x: DcVariables, generators: Ints, ramps: float | Floats
-) -> list[cp.Constraint]:
-    """Return bounds on the change of power from each hour to the next.
+def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
+    """Return positions of the branches whose outage the network has to survive.
+
+    Parameters
+    ----------
+    source : sequence of int or "all"
+        Rows of the file's branch matrix, counted from 1; or all branches whose outage does not part
+        the network.
+    case : Case
+
+    Raises
+    ------
+    CaseError
+        A row is not in service, or its outage parts the network.
+    """
+    if isinstance(source, str):
+        if source != "all":
+            raise CaseError(
+                f"contingencies={source[:30]!r} is not known. Write 'all', or rows of branches."
+            )
+        outages = np.arange(len(case.branch.x))
+        return outages[np.isfinite(outage_factors(case, outages)).all(axis=0)]
+    at = {int(row): k for k, row in enumerate(case.branch.row)}
+    unknown = [row for row in source if row not in at]
+    if unknown:
+        raise CaseError(
+            f"contingencies= has {', '.join(map(str, unknown[:_SHOWN]))}, and {case.name} has no "
+            "such rows of branches in service. Write rows counted from 1, or 'all'."
+        )
+    outages = np.array([at[row] for row in source], dtype=np.int64)
+    parted = ~np.isfinite(outage_factors(case, outages)).all(axis=0)
+    if parted.any():
+        rows = ", ".join(map(str, case.branch.row[outages[parted]][:_SHOWN]))
+        raise CaseError(
+            f"contingencies= has row {rows} of branches, whose outage parts {case.name}: no flow "
+            "takes its place. Leave it out, or write 'all', which does."
+        )
+    return outages
+
+
+def outage_factors(case: Case, outages: Ints) -> Floats:
+    """Return the share of the flow on a lost branch that each other branch takes over.
 
     Parameters
     ----------
     case : Case
-    x : DcVariables
-    generators : ndarray of int
-        Positions.
-    ramps : float or ndarray, shape (all generators,)
-        A share of the largest power of each, or the change itself in MW per hour.
+    outages : ndarray of int
+        Positions of branches.
+
+    Returns
+    -------
+    ndarray, shape (branches, outages)
+        Line outage distribution factors; NaN where the outage parts the network.
     """
-    if x.power.shape[1] == 1:
-        return []
-    most = ramps * case.gen.pmax if isinstance(ramps, float | int) else ramps / case.base_mva
-    at = generators[np.isfinite(most[generators])]
-    if not len(at):
-        return []
-    change = x.power[at, 1:] - x.power[at, :-1]
-    return [cp.abs(change) <= np.tile(most[at][:, None], x.power.shape[1] - 1)]
+    count, size = len(case.bus.id), susceptances(case)
+    ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
+    free = np.setdiff1d(np.arange(count), _references(case))
+    laplacian = sp.csc_array((ends @ sp.diags_array(size) @ ends.T)[free][:, free])
+    angles = np.zeros((count, len(outages)))
+    if len(free) and len(outages):
+        angles[free] = splu(laplacian).solve(ends[free][:, outages].toarray())
+    moved = size[:, None] * (ends.T @ angles)
+    kept = 1 - moved[outages, np.arange(len(outages))]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.abs(kept) > _PARTED, moved / kept, np.nan)
 
 
-def storage_limits(
-    case: Case, x: DcVariables, stores: Sequence[Store], held: Ints
+def contingency_limits(
+    case: Case, zones: Zones, x: DcVariables, zone: int, outages: Ints, rating: float = 1.0
 ) -> list[cp.Constraint]:
-    """Return the energy balance of storage over the hours, and its limits.
+    """Return limits of the flows on a zone's branches after the outage of any one branch.
 
     Parameters
     ----------
-    case : Case
-    x : DcVariables
-    stores : sequence of Store
-    held : ndarray of int
-        Positions of those that the constraints are of.
+    case, zones, x
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``. It keeps the limits of branches that start there.
+    outages : ndarray of int
+        Positions of branches, as of `read_outages`.
+    rating : float
+        Share of its rating that a branch may carry after an outage.
     """
-    if not len(held):
-        return []
-    base = case.base_mva
-    power, size, share, start = (
-        np.array([getattr(stores[k], name) for k in held], dtype=np.float64)
-        for name in ("power", "energy", "efficiency", "start")
-    )
-    size = size / base
-    takes, gives, energy = x.takes[held], x.gives[held], x.energy[held]
-    gained = sp.diags_array(share) @ takes - sp.diags_array(1 / share) @ gives
-    first = (start * size)[:, None]
-    constraints = [
-        takes >= 0,
-        gives >= 0,
-        energy >= 0,
-        takes <= hourly(power / base, x),
-        gives <= hourly(power / base, x),
-        energy <= hourly(size, x),
-        energy[:, :1] == first + gained[:, :1],
-        energy[:, -1:] >= first,
+    own = zones.branches[zone]
+    limited = own[
+        np.isfinite(_ratings(case)[own]) & np.isin(case.branch.from_bus[own], zones.buses[zone])
     ]
-    if x.angle.shape[1] > 1:
-        constraints.append(energy[:, 1:] == energy[:, :-1] + gained[:, 1:])
-    return constraints
+    factors = outage_factors(case, outages)[limited]
+    rows, columns = np.nonzero((np.abs(factors) > _UNMOVED) & (limited[:, None] != outages))
+    if not len(rows):
+        return []
+    lost, at = np.unique(columns, return_inverse=True)
+    each = np.arange(len(rows))
+    keeps = sp.csr_array((np.ones(len(rows)), (each, rows)), shape=(len(rows), len(limited)))
+    takes = sp.csr_array((factors[rows, columns], (each, at)), shape=(len(rows), len(lost)))
+    flow = keeps @ dc_flows(case, x, limited) + takes @ dc_flows(case, x, outages[lost])
+    most = hourly(rating * _ratings(case)[limited[rows]], x.angle.shape[1])
+    return [flow <= most, -flow <= most]
 
 
-def dc_cost(case: Case, x: DcVariables, generators: Ints) -> cp.Expression:
+def dc_cost(case: Case, power: cp.Expression, generators: Ints) -> cp.Expression:
     """Return the cost of generators over all hours in $, times `model.cost_scale`.
 
     Parameters
     ----------
     case : Case
-    x : DcVariables
+    power : cp.Expression, shape (all generators, hours)
     generators : ndarray of int
         Positions.
     """
     none = cp.Constant(np.zeros(len(case.gen.bus)))
-    hours = range(x.power.shape[1])
-    return sum((cost_of(case, generators, x.power[:, t], none) for t in hours), cp.Constant(0.0))
+    hours = range(power.shape[1])
+    return sum((cost_of(case, generators, power[:, t], none) for t in hours), cp.Constant(0.0))
 
 
-def hourly(values: Floats, x: DcVariables) -> Floats:
-    """The same values in every hour."""
-    return np.tile(values[:, None], x.angle.shape[1])
-
-
-def _buses(case: Case, stores: Sequence[Store]) -> Ints:
-    """Positions of the buses of storage."""
-    at = {int(number): row for row, number in enumerate(case.bus.id)}
-    return np.array([at[store.bus] for store in stores], dtype=np.int64)
-
-
-def stores_of(case: Case, zones: Zones, zone: int, stores: Sequence[Store]) -> Ints:
-    """Positions of the storage in a zone."""
-    return np.flatnonzero(np.isin(_buses(case, stores), zones.buses[zone]))
+def _ratings(case: Case) -> Floats:
+    """Limits of flows; at voltages of size 1, currents are apparent powers."""
+    return np.minimum(case.branch.rate, case.branch.current)
 
 
 def _references(case: Case) -> Ints:

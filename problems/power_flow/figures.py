@@ -193,7 +193,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     axes.set_title(
         f"{case.name}: at most {share[worst]:.2g} % of the load does not balance at a bus "
         f"({size[worst]:.3g} MVA at bus {int(case.bus.id[worst])})\n"
-        f"computed from the true loads: not private; {outcome.relaxation.short}"
+        f"computed from the true loads: not private; {outcome.short}"
     )
     axes.axis("off")
     return figure
@@ -262,7 +262,7 @@ def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
     axes.set(
         ylabel="sum of absolute imbalance,\n% of the load, active and reactive",
         title="above bars: MW and MVAr\ncomputed from the true loads: not private\n"
-        f"{outcome.relaxation.short}",
+        f"{outcome.short}",
     )
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)

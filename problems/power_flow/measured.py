@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from .report import BOUND, Outcome, after_recourse, assess
-from .solution import State, central, network_state
+from .prices import Prices, prices
+from .report import BOUND, Outcome, after_recourse, assess, objective_unit
+from .solution import State, central
+from .solver import solve
 from .study import PowerFlow
+
+Floats = NDArray[np.float64]
 
 # Per unit: of the solver.
 _ACCURACY = 1e-6
@@ -25,7 +32,12 @@ class Run:
     Attributes
     ----------
     result : dp.Result
-    state : State
+    states : tuple of State
+        One per hour.
+    loads : tuple of ndarray, shape (buses, 2)
+        `PowerFlow.net_load` of every hour.
+    prices : Prices or None
+        None where the run has no prices.
     outcome : Outcome
     recourse : float or None
         The objective once every zone has decided for itself; None where that was not asked for, or
@@ -35,13 +47,15 @@ class Run:
     """
 
     result: dp.Result
-    state: State
+    states: tuple[State, ...]
+    loads: tuple[Floats, ...]
+    prices: Prices | None
     outcome: Outcome
     recourse: float | None
     broken: bool | None = None
 
 
-def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
+def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int = 0) -> Run:
     """Measure a run; the variables must hold its values. Not private.
 
     Parameters
@@ -50,6 +64,8 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
     result : dp.Result
     own : bool
         Let every zone decide for itself as well.
+    draws : int
+        See `prices.prices`.
 
     Raises
     ------
@@ -62,13 +78,18 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
             "point to measure. With margins for their noise the loads cannot be served: raise "
             "--epsilon, or lower --radius or --load-scale."
         )
-    state = network_state(study.case, study.zones, study.variables)
+    states = tuple(study.state(hour) for hour in range(study.hours))
     recourse = after_recourse(study, result) if own else None
     broken = None
-    if study.objective == "cost" and any(agent.private for agent in study.problem.agents):
+    if study.setting.balance == "covered":
         excess = dp.not_private.violation(study.problem, result.solution)
         broken = result.feasible and excess > _ACCURACY
-    return Run(result, state, assess(study, result), recourse, broken)
+    loads = tuple(study.net_load(hour) for hour in range(study.hours))
+    priced = None
+    if study.balance:
+        with contextlib.suppress(dp.PrivacyError):  # a method without prices
+            priced = prices(study, result, draws=draws)
+    return Run(result, states, loads, priced, assess(study, result), recourse, broken)
 
 
 def breaks(runs: Sequence[Run]) -> int | None:
@@ -78,11 +99,50 @@ def breaks(runs: Sequence[Run]) -> int | None:
 
 
 def optimum(study: PowerFlow) -> float | None:
-    """Optimal value with all loads in one place, if there is one. Not private."""
+    """Optimal value with all data in one place, if there is one. Not private.
+
+    In squared per unit for "shed", in $/h for the others, and in $ over several hours.
+    """
+    setting = study.setting
+    if setting.kind == "soc" and study.hours == 1 and not (setting.stores or setting.flexible):
+        try:
+            return central(study.case, study.objective, study.load_scale, explain=False).value
+        except dp.SolverError:
+            return None
     try:
-        return central(study.case, study.objective, study.load_scale, explain=False).value
+        return together(study)[0]
     except dp.SolverError:
         return None
+
+
+def together(study: PowerFlow) -> tuple[float, PowerFlow]:
+    """Solve a study with all data in one place. Not private.
+
+    Parameters
+    ----------
+    study : PowerFlow
+
+    Returns
+    -------
+    value : float
+        See `optimum`.
+    public : PowerFlow
+        `PowerFlow.public` of the study; its variables hold a minimizer.
+
+    Raises
+    ------
+    dpcvx.errors.SolverError
+        The solver finds no optimum, for example because the loads cannot be served.
+    """
+    public = study.public()
+    problem = dp.not_private.joint_problem(public.problem)
+    status = solve(problem)
+    if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        raise dp.SolverError(
+            f"{study.case.name}: the problem with all data in one place ended as {status}. Lower "
+            "load_scale=, or use the objective 'shed', which leaves power unbalanced instead."
+        )
+    return np.asarray(problem.value).item() / objective_unit(study)[1], public
 
 
 def gaps(values: Sequence[float], best: float) -> list[float]:
@@ -135,10 +195,13 @@ def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[s
         "zone_imbalance": {
             zone.name: {"mw": zone.active, "mvar": zone.reactive} for zone in outcome.zones
         },
-        "relaxation": asdict(outcome.relaxation),
-        "ac_check": outcome.ac.as_dict(),
+        "relaxation": None if outcome.relaxation is None else asdict(outcome.relaxation),
+        "ac_check": outcome.ac[0].as_dict()
+        if study.hours == 1
+        else [check.as_dict() for check in outcome.ac],
+        "prices": None if runs[0].prices is None else runs[0].prices.as_dict(),
         "optimum": best,
-        "optimum_is": None if best is None else BOUND,
+        "optimum_is": BOUND if best is not None and study.setting.kind == "soc" else None,
         "runs": len(runs),
         "gap_quartiles": None if best is None else gaps(objectives, best),
         "gap_quartiles_after_recourse": None if best is None or not own else gaps(own, best),

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError
 
-from .areas import areas, covered
 from .case import Case
-from .physics import ENDS, flow_maps, incidence
+from .physics import flow_maps, incidence
 from .zones import Zones
 
 Shared = Literal["voltage", "flow"]
@@ -148,7 +147,6 @@ def zone_model(
     zone: int,
     load: cp.Expression,
     objective: Objective,
-    served: Ints | None = None,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Objective and constraints of one zone.
 
@@ -162,24 +160,15 @@ def zone_model(
         Network, partition and the variables declared for them.
     zone : int
         Index of the zone in ``zones.names``.
-    load : cp.Expression, shape (own buses, 2) or (served, 2)
+    load : cp.Expression, shape (own buses, 2)
         Loads of ``zones.buses[zone]``, columns P and Q in per unit: a constant or a parameter.
     objective : {"shed", "cost", "both"}
         "shed" minimizes the sum of squared active and reactive balance residuals in per unit;
         `load` appears there only. "cost" minimizes generation cost in $/h times
-        `cost_scale` under exact balance, hence `load` appears in constraints. Loads with
-        parameters are covered instead: what is delivered in an area and its reserve come to at
-        least as much, and lines have room for what is then moved; see `areas.covered`. Areas
-        without loads balance exactly. Active
-        reserve has five times the price of the dearest generator, reactive reserve a tenth of it.
-        What single buses get beyond their loads is squared, and priced. Power beyond all loads is
-        spilled.
+        `cost_scale` under exact balance, hence `load` appears in constraints.
         "both" minimizes that cost plus 100 times the squared residuals of "shed", so that `load`
         appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
         the last bit of imbalance costs as much as the dearest power.
-    served : ndarray of int, optional
-        Positions in ``zones.buses[zone]`` of the buses that `load` has rows for; all others have no
-        load. All buses if omitted.
 
     Returns
     -------
@@ -199,41 +188,38 @@ def zone_model(
             f"There is no zone with index {zone}; {len(zones.names)} zones are numbered from 0. "
             "Give the index of an entry of zones.names."
         )
-    own = zones.buses[zone]
-    served = np.arange(len(own)) if served is None else served
-    if load.shape != (len(served), 2):
+    count = len(zones.buses[zone])
+    if load.shape != (count, 2):
         raise ModelError(
-            f"The load of zone {zones.names[zone]} has shape {load.shape}, its {len(served)} buses "
-            f"need {(len(served), 2)}: one row per bus, columns P and Q in per unit. Take rows "
+            f"The load of zone {zones.names[zone]} has shape {load.shape}, its {count} buses "
+            f"need {(count, 2)}: one row per bus, columns P and Q in per unit. Take rows "
             "zones.buses[zone] of case.load."
         )
-    constraints = zone_constraints(case, zones, variables, zone)
-    arrives = delivered(case, zones, variables, zone)
-    needed = load if len(served) == len(own) else incidence(served, len(own)) @ load
-    if objective == "shed":
-        return cp.sum_squares(arrives - needed), constraints
-    cost = generation_cost(case, zones, variables, zone)
-    if objective == "both":
-        return cost + IMBALANCE * cp.sum_squares(arrives - needed), constraints
-    if not load.parameters():
-        return cost, [*constraints, arrives == needed]
-    for area in areas(case, zones, zone):
-        entries = variables.flows[zone][area.limited]
-        flows = tuple(getattr(variables, end)[entries] for end in ENDS)
-        rate = case.branch.rate[zones.branches[zone][area.limited]]
-        reserve = variables.reserve[own[area.buses[0]]]
-        rows = np.flatnonzero(np.isin(served, area.buses))
-        more, limits = covered(
-            area,
-            arrives[area.buses],
-            load[rows] if len(rows) else load,
-            np.searchsorted(area.buses, served[rows]),
-            reserve,
-            flows,
-            rate,
-        )
-        cost, constraints = cost + more, [*constraints, *limits]
-    return cost, constraints
+    cost: cp.Expression = cp.Constant(0.0)
+    if objective != "shed":
+        cost = generation_cost(case, zones, variables, zone)
+    cost, balance = balanced(objective, cost, delivered(case, zones, variables, zone), load)
+    return cost, [*zone_constraints(case, zones, variables, zone), *balance]
+
+
+def balanced(
+    objective: Objective, cost: cp.Expression, arrives: cp.Expression, needed: cp.Expression
+) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """Return the objective of a zone, and the balance if it holds exactly.
+
+    Parameters
+    ----------
+    objective : {"shed", "cost", "both"}
+        See `zone_model`.
+    cost : cp.Expression
+        Scalar; ignored with "shed".
+    arrives, needed : cp.Expression, shape (buses, columns)
+        Power that buses get, and their loads.
+    """
+    if objective == "cost":
+        return cost, [arrives == needed]
+    missing = cp.sum_squares(arrives - needed)
+    return (missing if objective == "shed" else cost + IMBALANCE * missing), []
 
 
 def zone_constraints(

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from typing import Literal, get_args
 
-from ..commands import add_plot, some_of
+from ..commands import add_plot, count, positive, some_of
 from .hidden import Hidden
+from .hours import Flexible, Store
+from .model import Objective
+from .models import Kind
+from .private import PrivateData
 from .tables import KINDS
 
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
@@ -50,13 +56,61 @@ def _network(group: argparse._ArgumentGroup) -> None:
         help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the bundled map)",
     )
     add(
+        "--model",
+        choices=get_args(Kind),
+        default="soc",
+        help="second-order-cone relaxation of AC power flow, direct-current approximation, or "
+        "linearized DistFlow of radial networks (default soc)",
+    )
+    add(
         "--objective",
-        choices=["shed", "cost", "both"],
-        default="shed",
-        help="shed: squared power that does not balance, loads private; cost: generation cost with "
-        "exact balance, nothing private unless --violation-probability says how surely loads are "
-        "covered; both: generation cost plus the price of what does not balance, loads private "
-        "(default shed)",
+        choices=get_args(Objective),
+        help="shed: squared power that does not balance; cost: generation cost with exact balance; "
+        "both: generation cost plus the price of what does not balance (default shed with --model "
+        "soc, else cost)",
+    )
+    add(
+        "--private",
+        choices=[*get_args(PrivateData), "nothing"],
+        help="what zones keep private (default loads; with --model soc --objective cost nothing, "
+        "unless --violation-probability says how surely loads are covered)",
+    )
+    add("--horizon", type=count(), default=1, metavar="HOURS", help="number of hours (default 1)")
+    add(
+        "--profiles",
+        metavar="CSV",
+        help="factors on loads: a header of bus ids, or 'all', and a row for every hour (default "
+        "1 in every hour; 'day' stands for a made-up day of 24 hours)",
+    )
+    add(
+        "--storage",
+        type=_store,
+        action="append",
+        default=[],
+        metavar="BUS:MW:MWH",
+        help="storage at a bus; given several times, several",
+    )
+    add("--ramps", type=positive, help="change of generation per hour, as a share of the largest")
+    add(
+        "--flexible",
+        type=_flexible,
+        action="append",
+        default=[],
+        metavar="BUS:MW[:PRICE]",
+        help="load that can be moved between hours, or cut at a price in $/MWh",
+    )
+    add(
+        "--contingencies",
+        type=_rows,
+        default=(),
+        metavar="all|ROW,...",
+        help="with --model dc: branches whose outage leaves all flows within their limits",
+    )
+    add(
+        "--emergency",
+        type=positive,
+        default=1.0,
+        help="share of its rating that a branch may carry after an outage (default 1)",
     )
     add(
         "--equivalents",
@@ -113,8 +167,8 @@ def _noise(group: argparse._ArgumentGroup) -> None:
     add(
         "--violation-probability",
         type=float,
-        help="with --objective cost: loads are private, and covered by what is delivered and by "
-        "reserve except with at most this probability, such as 0.1",
+        help="with --objective cost: private data in constraints are kept to except with at most "
+        "this probability, such as 0.1; loads are covered by what is delivered and by reserve",
     )
     add(
         "--prior",
@@ -172,7 +226,48 @@ def _output(group: argparse._ArgumentGroup) -> None:
         help="write a MATPOWER file with the set points and the loads that they serve; with "
         "--seeds, of the first run",
     )
+    add(
+        "--price-draws",
+        type=count(0),
+        default=0,
+        metavar="N",
+        help="simulate N releases to see how firm prices are (default 0)",
+    )
     add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _store(text: str) -> Store:
+    """Storage from its bus, power and energy."""
+    bus, power, energy = _numbers(text, (3,), "5:50:200")
+    return Store(int(bus), power, energy)
+
+
+def _flexible(text: str) -> Flexible:
+    """A flexible load from its bus, power and perhaps price."""
+    bus, power, *price = _numbers(text, (2, 3), "5:10 or 5:10:80")
+    return Flexible(int(bus), power, *price)
+
+
+def _numbers(text: str, counts: tuple[int, ...], example: str) -> list[float]:
+    """Numbers between colons, the first of which is a whole one."""
+    parts = text.split(":")
+    try:
+        values = [float(part) for part in parts]
+    except ValueError:
+        values = []
+    good = len(values) in counts and all(math.isfinite(value) for value in values)
+    if not good or values[0] != int(values[0]):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not understood; write {example}")
+    return values
+
+
+def _rows(text: str) -> tuple[int, ...] | Literal["all"]:
+    """Rows of branches."""
+    if text == "all":
+        return "all"
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not understood; write all or 3,17")
+    return tuple(int(row) for row in text.split(","))
 
 
 def _over(text: str) -> tuple[str, tuple[str, ...]]:

@@ -12,7 +12,9 @@ from dpcvx.algorithms.steps import StepRule
 
 from .case import read_case
 from .expected import expected_loads
+from .model import Objective
 from .options import DELTA, EPSILON, PERTURB, STEP_DELTA
+from .private import PrivateData
 from .study import PowerFlow, power_flow
 
 # Methods by their names on the command line, with the settings that they take.
@@ -23,6 +25,23 @@ _METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
 }
 
 
+def objective_of(options: argparse.Namespace) -> Objective:
+    """The objective: what is named, or the default of the model."""
+    return options.objective or ("shed" if options.model == "soc" else "cost")
+
+
+def private_of(options: argparse.Namespace) -> PrivateData | None:
+    """The data that are private.
+
+    By default loads, but with ``--model soc --objective cost`` nothing unless
+    ``--violation-probability`` says how surely loads are covered.
+    """
+    if options.private is not None:
+        return None if options.private == "nothing" else options.private
+    exact = options.model == "soc" and objective_of(options) == "cost"
+    return None if exact and options.violation_probability is None else "loads"
+
+
 def study_of(options: argparse.Namespace) -> PowerFlow:
     """The network and the problem that the options describe.
 
@@ -31,22 +50,32 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
     options : argparse.Namespace
         Of `options.parser`.
     """
-    like = None
-    if options.prior is not None and options.objective == "cost":
+    proxy, objective, private = None, objective_of(options), private_of(options)
+    if options.prior is not None and objective == "cost":
         network = read_case(options.case, equivalents=options.equivalents)
-        like = expected_loads(options.prior, network, options.load_scale).loads
+        proxy = expected_loads(options.prior, network, options.load_scale).loads
     numbered = re.fullmatch("[0-9]{1,9}", options.zones or "")
+    covered = options.violation_probability is not None and private in ("loads", "profiles")
     return power_flow(
         options.case,
+        model=options.model,
         zones=int(options.zones) if numbered else options.zones,
-        objective=options.objective,
+        objective=objective,
+        private=private,
+        balance="covered" if covered else "exact",
+        horizon=options.horizon,
+        profiles=options.profiles,
+        storage=options.storage,
+        ramps=options.ramps,
+        flexible=options.flexible,
+        contingencies=options.contingencies,
+        emergency=options.emergency,
         load_scale=options.load_scale,
         radius=options.radius,
         hidden=options.hide,
         shared=options.shared,
         equivalents=options.equivalents,
-        private=True if options.violation_probability is not None else None,
-        like=like,
+        proxy=proxy,
     )
 
 
@@ -63,7 +92,7 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
     if not any(agent.private for agent in study.problem.agents):
         mechanism = epsilon = delta = None
     expected = None
-    if options.prior is not None and options.objective != "cost":
+    if options.prior is not None and study.objective != "cost":
         known = expected_loads(options.prior, study.case, options.load_scale)
         expected = known.by_zone(study.zones)
     return study.problem.plan(
@@ -74,8 +103,17 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         delta=delta,
         release={None: None, "none": None, "once": "once"}.get(options.perturb, "each_step"),
         violation_probability=options.violation_probability,
+        constraints="released" if released(study, options) else "true",
         prior=expected,
     )
+
+
+def released(study: PowerFlow, options: argparse.Namespace) -> bool:
+    """Whether constraints with private data hold for the released data."""
+    constrained = study.private == "capacities" or (
+        study.private in ("loads", "profiles") and study.objective == "cost"
+    )
+    return constrained and options.violation_probability is None
 
 
 def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:

@@ -18,6 +18,9 @@ _REMEDY = (
     "Write a header of bus ids, or 'all' for buses without a column, and a row of factors for "
     "every hour."
 )
+DAY: Floats = 0.75 + 0.2 * np.sin(np.pi / 12 * (np.arange(24) - 8))
+"""Factors of a made-up day: lowest at 2, highest at 14 o'clock."""
+
 _ALL, _HOUR = "all", "hour"
 
 
@@ -27,15 +30,17 @@ def read_profiles(source: Floats | str | Path | None, case: Case, hours: int) ->
     Parameters
     ----------
     source : ndarray, str, Path or None
-        An array of shape (hours,) or (buses, hours); or the path of a CSV file with a row for every
-        hour. Its header has bus ids, and perhaps ``all`` for buses without a column of their own,
-        whose factors are else 1; a column ``hour`` is not read. None: 1 everywhere.
+        "day" for `DAY`, repeated; an array of shape (hours,) or (buses, hours); or the path of a
+        CSV file with a row for every hour. Its header has bus ids, and perhaps ``all`` for buses
+        without a column of their own, whose factors are else 1; a column ``hour`` is not read.
+        None: 1 everywhere.
     case : Case
     hours : int
 
     Returns
     -------
-    ndarray, shape (buses, hours)
+    ndarray, shape (buses, hours) or (1, hours)
+        One row if all buses have the same factors.
 
     Raises
     ------
@@ -44,7 +49,9 @@ def read_profiles(source: Floats | str | Path | None, case: Case, hours: int) ->
     """
     count = len(case.bus.id)
     if source is None:
-        return np.ones((count, hours))
+        return np.ones((1, hours))
+    if isinstance(source, str) and source == "day":
+        return DAY[np.arange(hours) % len(DAY)][None, :]
     if isinstance(source, str | Path):
         return _read(Path(source), case, hours)
     factors = np.asarray(source, dtype=np.float64)
@@ -53,7 +60,7 @@ def read_profiles(source: Floats | str | Path | None, case: Case, hours: int) ->
             f"profiles= has shape {factors.shape} or numbers that are not finite. Give one factor "
             f"for each of {hours} hours, or a row of them for each of {count} buses."
         )
-    return np.tile(factors, (count, 1)) if factors.ndim == 1 else factors.copy()
+    return np.atleast_2d(factors).copy()
 
 
 def _read(path: Path, case: Case, hours: int) -> Floats:
@@ -81,6 +88,8 @@ def _read(path: Path, case: Case, hours: int) -> Floats:
         if name != _HOUR
     }
     if _ALL in numbers:
+        if named == [_ALL]:
+            return np.array([numbers[_ALL]])
         factors[:] = numbers[_ALL]
     for name in named:
         if name != _ALL:

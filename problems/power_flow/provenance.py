@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import dpcvx as dp
 
 from ..provenance import commit, versions
 from .case import Case
+from .hours import Flexible, Store
 
 # Where results go, and what is shown of them, does not change them.
 _OUTPUT = frozenset(
@@ -37,7 +38,7 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
     """
     return {
         "inputs": {
-            name: value
+            name: _plain(value)
             for name, value in sorted(vars(options).items())
             if name not in _OUTPUT and value is not None
         },
@@ -53,6 +54,13 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
         "versions": versions(),
         "commit": commit(),
     }
+
+
+def _plain(value: object) -> object:
+    """An option's value as JSON has it."""
+    if isinstance(value, Store | Flexible):
+        return asdict(value)
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def network_digest(case: Case) -> str:

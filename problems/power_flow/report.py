@@ -6,6 +6,7 @@ private; the other functions need no loads: of released values they are post-pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from .case import Case
 from .model import cost_scale
 from .physics import ENDS, flow_maps
 from .relaxed import Relaxation, relaxation
-from .solution import State, network_state
+from .solution import State
 from .study import PowerFlow
 
 Floats = NDArray[np.float64]
@@ -164,6 +165,8 @@ def _worst(*excess: Floats) -> float:
 class ZoneImbalance:
     """Power that does not balance in one zone. Not private: computed from its loads.
 
+    Over several hours, all numbers are means over these.
+
     Attributes
     ----------
     name : str
@@ -191,67 +194,95 @@ class Outcome:
     Attributes
     ----------
     objective : float
-        Sum of the zones' true objectives at their own copies: squared per unit, or $/h.
+        Sum of the zones' true objectives at their own copies: squared per unit, $/h, or $ over
+        several hours.
     imbalance : dict
-        Bus id to (MW, MVAr).
+        Bus id to (MW, MVAr); over several hours, means of absolute values.
     zones : tuple of ZoneImbalance
     load : float
         Apparent power of all loads together in MVA, of which shares are taken; the base power of a
-        network without load.
-    relaxation : Relaxation
-        How far the point is from an AC power flow; that needs no loads.
-    ac : AcCheck
-        What an AC power flow from the point's set points does, at loads that are public or follow
-        from released values.
+        network without load. The mean over several hours.
+    relaxation : Relaxation or None
+        How far the point is from an AC power flow, which needs no loads; over several hours, of the
+        one with the largest cone slack. None if the model is an approximation.
+    nature : str
+        The same in words.
+    short : str
+        The same in a few words.
+    ac : tuple of AcCheck
+        Per hour, what an AC power flow from the point's set points does, at loads that are public
+        or follow from released values.
     """
 
     objective: float
     imbalance: dict[int, tuple[float, float]]
     zones: tuple[ZoneImbalance, ...]
     load: float
-    relaxation: Relaxation
-    ac: AcCheck
+    relaxation: Relaxation | None
+    nature: str
+    short: str
+    ac: tuple[AcCheck, ...]
+
+
+_APPROXIMATIONS = {
+    "dc": "direct-current approximation: not an AC power flow; voltages of 1 p.u., no losses",
+    "distflow": "linearized DistFlow: not an AC power flow; no losses",
+}
 
 
 def assess(study: PowerFlow, result: dp.Result) -> Outcome:
     """Measure the reported solution of a run; the variables must hold its values. Not private."""
-    case = study.case
+    case, base = study.case, study.case.base_mva
     value = dp.not_private.objective(study.problem, result.solution)
-    state = network_state(case, study.zones, study.variables)
-    surplus = imbalance(case, state, study.load_scale * case.load)
+    served = np.stack([study.served_load(hour) for hour in range(study.hours)], axis=2)
+    surplus = np.zeros((len(served), 2, study.hours))
+    surplus[:, : served.shape[1]] = base * (served - study.load)
+    mean = surplus[:, :, 0] if study.hours == 1 else np.abs(surplus).mean(axis=2)
+    size = np.hypot(surplus[:, 0], surplus[:, 1]).mean(axis=1)
     zones = []
     for name, buses in zip(study.zones.names, study.zones.buses, strict=True):
-        ids = case.bus.id[buses].tolist()
-        own = np.abs([surplus[bus] for bus in ids])
-        size = np.hypot(own[:, 0], own[:, 1])
-        worst = int(np.argmax(size))
+        active, reactive = np.abs(mean[buses]).sum(axis=0)
+        worst = buses[int(np.argmax(size[buses]))]
         zones.append(
             ZoneImbalance(
                 name=f"zone {name}",
-                buses=len(ids),
-                active=float(own[:, 0].sum()),
-                reactive=float(own[:, 1].sum()),
-                worst_bus=ids[worst],
+                buses=len(buses),
+                active=float(active),
+                reactive=float(reactive),
+                worst_bus=int(case.bus.id[worst]),
                 worst=float(size[worst]),
             )
         )
-    whole = float(np.hypot(*study.load_scale * case.load.sum(axis=0))) or 1.0
+    whole = float(np.linalg.norm(study.load.sum(axis=0), axis=0).mean()) or 1.0
     _, factor = objective_unit(study)
+    relaxed, words, short = nature(study)
     return Outcome(
         value / factor,
-        surplus,
+        {int(bus): (float(p), float(q)) for bus, (p, q) in zip(case.bus.id, mean, strict=True)},
         tuple(zones),
-        case.base_mva * whole,
-        relaxation(case, state),
-        ac_check(study, result),
+        base * whole,
+        relaxed,
+        words,
+        short,
+        tuple(ac_check(study, result, hour=hour) for hour in range(study.hours)),
     )
+
+
+def nature(study: PowerFlow) -> tuple[Relaxation | None, str, str]:
+    """Return how far a point is from an AC power flow, see `Outcome`; in words; in few words."""
+    if study.setting.kind != "soc":
+        words = _APPROXIMATIONS[study.setting.kind]
+        return None, words, words.partition(";")[0]
+    each = [relaxation(study.case, study.state(hour)) for hour in range(study.hours)]
+    worst = max(each, key=lambda hour: hour.cone_slack)
+    return worst, str(worst), worst.short
 
 
 def objective_unit(study: PowerFlow) -> tuple[str, float]:
     """The unit of the objective, and how much of the model's own objective makes one of it."""
     if study.objective == "shed":
         return "per unit squared", 1.0
-    return "$/h", cost_scale(study.case)
+    return "$/h" if study.hours == 1 else "$", cost_scale(study.case)
 
 
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
@@ -266,6 +297,32 @@ def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
     return value if np.isfinite(value) else None
 
 
+def ac_line(checks: Sequence[AcCheck]) -> str:
+    """Return AC checks of one or several hours as a line.
+
+    Parameters
+    ----------
+    checks : sequence of AcCheck
+    """
+    if len(checks) == 1:
+        return checks[0].short
+    solved = [check for check in checks if check.flow.converged]
+    kept = sum(check.within for check in checks)
+    parts = [f"all limits kept in {kept} of {len(checks)} hours"]
+    if len(solved) < len(checks):
+        parts.append(f"no AC power flow found in {len(checks) - len(solved)}")
+    for hours, what, most in (
+        ([c.loading for c in solved if c.overloads], "overloads", "up to {:.1f} %"),
+        ([c.voltage for c in solved if c.voltages], "voltages outside", "by up to {:.4f} p.u."),
+        ([c.reactive_power for c in solved if c.reactive], "reactive limits", "up to {:.2f} MVAr"),
+        ([c.slack_outside for c in solved if c.slack_outside], "slack beyond", "up to {:.2f} MW"),
+    ):
+        if hours:
+            parts.append(f"{what} in {len(hours)} ({most.format(max(hours))})")
+    losses = sum(check.losses for check in solved)
+    return f"{checks[0].head}: {', '.join(parts)}, losses {losses:.1f} MWh"
+
+
 def table(study: PowerFlow, outcome: Outcome) -> str:
     """The outcome as text, labeled as what it is."""
     unit, _ = objective_unit(study)
@@ -278,14 +335,14 @@ def table(study: PowerFlow, outcome: Outcome) -> str:
         worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} MVA)"
         power = f"{_shown(zone.active):>14}{_shown(zone.reactive):>15}"
         lines.append(f"  {zone.name:<12}{zone.buses:>6}{power}{worst:>22}")
-    load = study.case.base_mva * study.load_scale * study.case.load.sum(axis=0)
-    active = sum(zone.active for zone in outcome.zones)
-    reactive = sum(zone.reactive for zone in outcome.zones)
-    lines.append(
-        f"  missing or too much: {_shown(active)} of {load[0]:.4g} MW, {_shown(reactive)} of "
-        f"{load[1]:.4g} MVAr"
-    )
-    lines += [str(outcome.relaxation), outcome.ac.short]
+    load = study.case.base_mva * study.load.sum(axis=0).mean(axis=1)
+    missing = f"{_shown(sum(zone.active for zone in outcome.zones))} of {load[0]:.4g} MW"
+    if len(load) > 1:
+        reactive = sum(zone.reactive for zone in outcome.zones)
+        missing += f", {_shown(reactive)} of {load[1]:.4g} MVAr"
+    mean = f" on average over {study.hours} hours" if study.hours > 1 else ""
+    lines.append(f"  missing or too much{mean}: {missing}")
+    lines += [outcome.nature, ac_line(outcome.ac)]
     return "\n".join(lines)
 
 

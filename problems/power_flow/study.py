@@ -1,10 +1,11 @@
-"""The case study as a `dp.Problem`: one agent per zone, its loads private."""
+"""Optimal power flow as a `dp.Problem`: one agent per zone, whose data are private."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import cvxpy as cp
 import numpy as np
@@ -12,54 +13,237 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
+from .areas import areas, covered
 from .case import Case, read_case
+from .dc import read_outages
+from .errors import CaseError
 from .hidden import Adjacency, Hidden, adjacency
-from .model import Objective, Shared, Variables, variables, zone_model
-from .physics import flow_maps
+from .hours import (
+    Flexible,
+    StorageVariables,
+    Store,
+    added,
+    check_places,
+    flexible_cost,
+    flexible_limits,
+    hourly,
+    places_at,
+    ramp_limits,
+    storage_limits,
+    storage_variables,
+)
+from .model import Objective, Shared, balanced, generators_of
+from .models import DcModel, DistFlowModel, Kind, SocModel, make_model
+from .physics import incidence
+from .private import (
+    PrivateData,
+    private_bids,
+    private_capacities,
+    private_loads,
+    private_profiles,
+)
+from .profiles import read_profiles
+from .solution import State
 from .sources import Source
 from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Balance = Literal["exact", "covered"]
+# A year.
+_MOST_HOURS = 8760
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What `power_flow` was called with, read and checked."""
+
+    case: Case
+    zones: Zones
+    kind: Kind
+    objective: Objective
+    private: PrivateData | None
+    balance: Balance
+    factors: Floats  # on the loads, of shape (buses, hours), or (1, hours) for all buses
+    load_scale: float
+    stores: tuple[Store, ...]
+    flexible: tuple[Flexible, ...]
+    ramps: float | Floats | None
+    outages: Ints  # positions of branches
+    emergency: float
+    change: Adjacency
+    shared: Shared
+    proxy: Floats | None  # public loads, shaped like those of the study
 
 
 @dataclass(frozen=True, eq=False)
 class PowerFlow:
-    """A network split into zones.
+    """A network over some hours, split into zones.
 
     Attributes
     ----------
-    case : Case
-    zones : Zones
-    variables : Variables
-    objective : {"shed", "cost", "both"}
-    load_scale : float
+    setting : Setting
+        Arguments of `power_flow`; `case`, `zones`, `objective`, `private`, `load_scale` are among
+        them.
+    model : SocModel, DcModel or DistFlowModel
+    storage : StorageVariables
+    flexible : cp.Variable, shape (flexible loads, hours)
+        Power by which they are below their loads, in per unit.
+    load : ndarray, shape (buses, quantities, hours)
+        True loads in per unit: active ones, and reactive ones if the model has them.
+    balance : tuple of cp.Constraint
+        With the objective "cost" and exact balance, that of each zone, of shape (own buses,
+        quantities * hours), whose dual values are prices; else empty.
     problem : dp.Problem
-        One agent per zone, named ``zone <label>``. With "shed" and "both" the loads of a zone (per
-        unit, one row per bus, columns P and Q) are its private data; with "cost" if that was asked
-        for, those of buses that have one.
+        One agent per zone, named ``zone <label>``.
     """
 
-    case: Case
-    zones: Zones
-    variables: Variables
-    objective: Objective
-    load_scale: float
+    setting: Setting
+    model: SocModel | DcModel | DistFlowModel
+    storage: StorageVariables
+    flexible: cp.Variable
+    load: Floats
+    balance: tuple[cp.Constraint, ...]
     problem: dp.Problem
+
+    @property
+    def case(self) -> Case:
+        """The network."""
+        return self.setting.case
+
+    @property
+    def zones(self) -> Zones:
+        """Its partition."""
+        return self.setting.zones
+
+    @property
+    def objective(self) -> Objective:
+        """The objective, "shed", "cost" or "both"."""
+        return self.setting.objective
+
+    @property
+    def private(self) -> PrivateData | None:
+        """The data that are private."""
+        return self.setting.private
+
+    @property
+    def load_scale(self) -> float:
+        """Factor on all loads."""
+        return self.setting.load_scale
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        return self.load.shape[2]
+
+    @property
+    def variables(self) -> Any:
+        """Variables of the model; with "soc" over several hours a tuple of them."""
+        x = self.model.x
+        return x[0] if isinstance(x, tuple) and len(x) == 1 else x
+
+    def state(self, hour: int = 0) -> State:
+        """Return the point of an hour, from the values of the variables.
+
+        Parameters
+        ----------
+        hour : int
+        """
+        return self.model.state(hour)
+
+    def full_load(self, hour: int = 0) -> Floats:
+        """Return the true loads of an hour in per unit, active and reactive, whatever the model.
+
+        Parameters
+        ----------
+        hour : int
+
+        Returns
+        -------
+        ndarray, shape (buses, 2)
+        """
+        factors = np.broadcast_to(self.setting.factors, (len(self.case.bus.id), self.hours))
+        return self.load_scale * self.case.load * factors[:, [hour]]
+
+    def net_load(self, hour: int = 0) -> Floats:
+        """Return `full_load` less what storage and flexible loads add.
+
+        Parameters
+        ----------
+        hour : int
+        """
+        return self.full_load(hour) - self.added_power(hour)[:, None] * [1.0, 0.0]
+
+    def served_load(self, hour: int = 0) -> Floats:
+        """Return the loads that the point of an hour serves, from the values of the variables.
+
+        Parameters
+        ----------
+        hour : int
+
+        Returns
+        -------
+        ndarray, shape (buses, quantities)
+            In per unit: post-processing, which differs from `load` by the imbalance.
+        """
+        served = np.zeros(self.load.shape[:2])
+        for zone, buses in enumerate(self.zones.buses):
+            power = _arriving(self.setting, self.model, self.storage, self.flexible, zone)
+            value = np.asarray(power.value, dtype=np.float64)
+            served[buses] = value.reshape(len(buses), -1, self.hours)[:, :, hour]
+        return served
+
+    def added_power(self, hour: int = 0) -> Floats:
+        """Return the active power that storage and flexible loads add at each bus, in per unit.
+
+        Parameters
+        ----------
+        hour : int
+
+        Returns
+        -------
+        ndarray, shape (buses,)
+        """
+        everywhere = np.arange(len(self.case.bus.id))
+        total = np.zeros(len(everywhere))
+        stored = self.storage.gives - self.storage.takes
+        for places, power in (
+            (self.setting.stores, stored),
+            (self.setting.flexible, self.flexible),
+        ):
+            if places:
+                chosen = np.arange(len(places))
+                more = added(self.case, places, power, everywhere, chosen).value
+                total += np.asarray(more, dtype=np.float64)[:, hour]
+        return total
+
+    def public(self) -> PowerFlow:
+        """Return the same study as one zone without private data; solving it is not private."""
+        whole = read_zones(1, self.case)
+        return _assembled(replace(self.setting, private=None, balance="exact", zones=whole))
 
 
 def power_flow(
     case: Source,
     *,
+    model: Kind = "soc",
     zones: Mapping[int, Hashable] | str | Path | int | None = None,
-    objective: Objective = "shed",
+    objective: Objective | None = None,
+    private: PrivateData | None = "loads",
+    balance: Balance | None = None,
+    horizon: int = 1,
+    profiles: Floats | str | Path | None = None,
+    storage: Sequence[Store] = (),
+    ramps: float | Floats | None = None,
+    flexible: Sequence[Flexible] = (),
+    contingencies: Sequence[int] | Literal["all"] = (),
+    emergency: float = 1.0,
     load_scale: float = 1.0,
     radius: float = 0.01,
     hidden: Hidden | Adjacency = "entry",
     shared: Shared = "voltage",
     equivalents: bool = False,
-    private: bool | None = None,
-    like: Floats | None = None,
+    proxy: Floats | None = None,
 ) -> PowerFlow:
     """Read a network and state it as a private distributed problem.
 
@@ -67,27 +251,51 @@ def power_flow(
     ----------
     case : int, str, Path, mapping or object with data frames
         Network in one of the forms of `sources.tables`, for example 14 or a path.
+    model : {"soc", "dc", "distflow"}
+        Second-order-cone relaxation of AC power flow; direct-current approximation; or the
+        linearized DistFlow model of radial networks.
     zones : mapping, str, Path, int or None
-        See `zones.read_zones`.
-    objective : {"shed", "cost", "both"}
-        Squared balance residuals (the study of Ryu and Kim), or generation cost: under exact
-        balance with public loads, and with private ones under the constraint that loads are
-        covered; or both added up, see `model.zone_model`.
+        See `zones.read_zones`. As many zones as buses make every bus an agent.
+    objective : {"shed", "cost", "both"}, optional
+        Squared balance residuals (the study of Ryu and Kim; default of "soc"), generation cost
+        (default of the others), or both added up; see `model.balanced`.
+    private : {"loads", "profiles", "bids", "capacities"} or None
+        What each zone keeps private: its loads, in every hour; the factors by which they differ
+        from the public loads of the file; the linear costs of its generators; or their largest
+        power.
+    balance : {"covered", "exact"}, optional
+        With "cost" and private loads or profiles: loads are covered by generation and reserve of
+        an area (default of "soc", with ``plan(violation_probability=)``), or every bus balances its
+        released load (default of the others, with ``plan(constraints="released")``), which has
+        prices.
+    horizon : int
+        Hours.
+    profiles : ndarray, str, Path, optional
+        Factors on the loads, of shape (hours,) or (buses, hours), or a CSV file of them; see
+        `profiles.read_profiles`. One everywhere if omitted.
+    storage : sequence of Store
+    ramps : float or ndarray, optional
+        See `hours.ramp_limits`.
+    flexible : sequence of Flexible
+        Loads that can be moved or cut.
+    contingencies : sequence of int or "all"
+        Branches whose outage "dc" survives; see `dc.read_outages`.
+    emergency : float
+        Share of its rating that a branch may carry after an outage.
     load_scale : float
         Positive factor on all loads.
     radius : float
-        Size of the change that stays hidden, in per unit.
+        Size of the change that stays hidden: of loads and capacities in per unit, of profiles as a
+        factor, of bids as a share of the dearest marginal cost of all generators.
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
-        What changes by at most that: one number of one bus, one customer, a whole load, or all
-        loads of a zone; see `hidden.adjacency`.
+        What changes by at most that: one number, such as one hour at one bus; one customer, whose
+        changes in all numbers of a bus have that length; a whole row, such as the load of a bus
+        in all hours; or all numbers of a zone; see `hidden.adjacency`.
     shared : {"voltage", "flow"}
-        Consensus set, see `model.Variables`.
+        Consensus set of "soc", see `model.Variables`.
     equivalents : bool
         See `case.read_case`.
-    private : bool, optional
-        Whether loads are private; by default but with "cost". With "cost" a plan then needs
-        ``violation_probability=``.
-    like : ndarray, shape (buses, 2), optional
+    proxy : ndarray, shape (buses, 2) or as `PowerFlow.load`, optional
         Public loads of the same kind in per unit. Noise and margins are shaped by them, and what
         is tried or forecast is tried on them.
 
@@ -98,76 +306,272 @@ def power_flow(
     Raises
     ------
     CaseError
-        The file or the zones cannot be used.
+        The file, zones, profiles, storage or contingencies cannot be used.
     dp.ModelError
         Another argument cannot be used.
     """
+    _check(model, objective, private, balance, horizon, contingencies, emergency)
     change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
-    declared = variables(network, partition, shared)
-    loads = network.scaled_load(load_scale)
-    agents = []
-    for zone, label in enumerate(partition.names):
-        own = loads[partition.buses[zone]]
-        name = f"zone {label}"
-        load: cp.Expression = cp.Constant(own)
-        served = np.arange(len(own))
-        if objective != "cost" if private is None else private:
-            near = None if like is None else like[partition.buses[zone]]
-            if objective == "cost":
-                # Which buses have a load is then public: all others need no reserve.
-                served = np.flatnonzero(own.any(axis=1))
-            load = _private_load(own[served], f"load of {name}", change, near, served)
-        cost, constraints = zone_model(network, partition, declared, zone, load, objective, served)
-        agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
-    problem = dp.Problem(agents, start=flat_start(network, partition, declared))
-    return PowerFlow(network, partition, declared, objective, load_scale, problem)
+    network.scaled_load(load_scale)  # refuses factors that are none
+    _check_network(network, horizon, ramps)
+    check_places(network, storage, "storage")
+    check_places(network, flexible, "flexible")
+    factors = read_profiles(profiles, network, horizon)
+    if objective is None:
+        objective = "shed" if model == "soc" else "cost"
+    if private in ("bids", "capacities") and objective == "shed":
+        raise dp.ModelError(
+            f"With the objective 'shed' nothing has a cost, so private={private!r} would protect "
+            "what is not used. Write objective='cost' or 'both'."
+        )
+    loads_private = private in ("loads", "profiles") and objective == "cost"
+    if balance is None:
+        balance = "covered" if model == "soc" and loads_private else "exact"
+    elif balance == "covered" and not loads_private:
+        raise dp.ModelError(
+            "balance='covered' is for private loads or profiles and the objective 'cost'. Leave it "
+            "out, or write private='loads', objective='cost'."
+        )
+    return _assembled(
+        Setting(
+            network,
+            partition,
+            model,
+            objective,
+            private,
+            balance,
+            factors,
+            load_scale,
+            tuple(storage),
+            tuple(flexible),
+            ramps,
+            read_outages(contingencies, network),
+            emergency,
+            change,
+            shared,
+            _read_proxy(proxy, network, horizon, 1 if model == "dc" else 2, private),
+        )
+    )
 
 
-def _private_load(
-    own: Floats, name: str, change: Adjacency, like: Floats | None, served: Ints
+def _assembled(setting: Setting) -> PowerFlow:
+    """The problem of a setting."""
+    case, zones, hours = setting.case, setting.zones, setting.factors.shape[1]
+    model = make_model(
+        setting.kind, case, zones, hours, setting.shared, setting.outages, setting.emergency
+    )
+    nominal = setting.load_scale * case.load[:, : model.quantities]
+    factors = np.broadcast_to(setting.factors, (len(nominal), hours))
+    load = nominal[:, :, None] * factors[:, None, :]
+    stored = storage_variables(setting.stores, hours)
+    less = cp.Variable((len(setting.flexible), hours), name="less")
+    agents, balances = [], []
+    for zone, label in enumerate(zones.names):
+        name, own = f"zone {label}", zones.buses[zone]
+        needed, served = _needed(setting, nominal[own], load[own], zone, name)
+        cost, limits = _own_terms(setting, model, stored, less, zone, name)
+        arrives = _arriving(setting, model, stored, less, zone)
+        if setting.balance == "covered" and needed.parameters():
+            more, kept = _covered(setting, model, zone, arrives, needed, served)
+            cost, limits = cost + more, [*limits, *kept]
+        else:
+            placed = incidence(served, len(own)) @ needed if len(served) < len(own) else needed
+            cost, kept = balanced(setting.objective, cost, arrives, placed)
+            limits, balances = [*limits, *kept], [*balances, *kept]
+        agents.append(dp.Agent(cp.Minimize(cost), limits, name=name))
+    start = {**model.start(), **_start(setting, stored, less)}
+    problem = dp.Problem(agents, start={v: value for v, value in start.items() if v.size})
+    exact = () if setting.balance == "covered" else tuple(balances)
+    return PowerFlow(setting, model, stored, less, load, exact, problem)
+
+
+def _needed(
+    setting: Setting, nominal: Floats, load: Floats, zone: int, name: str
+) -> tuple[cp.Expression, Ints]:
+    """What some buses of a zone need, and which these are: columns are hours, P before Q."""
+    count, (_, quantities, hours) = len(load), load.shape
+    flat, everyone = load.reshape(count, quantities * hours), np.arange(count)
+    if setting.private not in ("loads", "profiles"):
+        return cp.Constant(flat), everyone
+    # With the objective "cost" it is public which buses have a load: all others balance exactly.
+    data = nominal if setting.private == "profiles" else flat
+    served = np.flatnonzero(data.any(axis=1)) if setting.objective == "cost" else everyone
+    if setting.private == "profiles":
+        factors = setting.factors
+        if len(factors) > 1:
+            factors = factors[setting.zones.buses[zone]][served]
+        return private_profiles(nominal[served], factors, name, setting.change), served
+    proxy = setting.proxy
+    if proxy is not None:
+        proxy = proxy[setting.zones.buses[zone]].reshape(flat.shape)[served]
+    return private_loads(flat[served], name, setting.change, proxy), served
+
+
+def _own_terms(
+    setting: Setting,
+    model: SocModel | DcModel | DistFlowModel,
+    stored: StorageVariables,
+    less: cp.Variable,
+    zone: int,
+    name: str,
+) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """Cost and limits of a zone but for its balance."""
+    case, own = setting.case, setting.zones.buses[zone]
+    generators = generators_of(case, setting.zones, zone)
+    held = places_at(case, setting.stores, own)
+    moved = places_at(case, setting.flexible, own)
+    if setting.private == "capacities":
+        limits = private_capacities(model, case, zone, generators, name, setting.change)
+    else:
+        limits = model.limits(case, zone)
+    limits = [
+        *limits,
+        *storage_limits(case, setting.stores, stored, held),
+        *flexible_limits(case, setting.flexible, less, moved),
+    ]
+    if setting.ramps is not None:
+        limits += ramp_limits(case, model.power, generators, setting.ramps)
+    if setting.objective == "shed":
+        return cp.Constant(0.0), limits
+    if setting.private == "bids":
+        cost = private_bids(model, case, generators, name, setting.change)
+    else:
+        cost = model.cost(case, generators)
+    if len(moved):
+        cost += flexible_cost(case, setting.flexible, less, moved)
+    return cost, limits
+
+
+def _arriving(
+    setting: Setting,
+    model: SocModel | DcModel | DistFlowModel,
+    stored: StorageVariables,
+    less: cp.Variable,
+    zone: int,
 ) -> cp.Expression:
-    """Private loads of the served buses; a constant where there are none."""
-    if not len(served):
-        return cp.Constant(own)
-    near = None if like is None else like[served]
-    return dp.Private(own, name=name, adjacency=change, proxy=near)
+    """Power for the loads of a zone, with storage, and with what flexible loads save."""
+    case, own = setting.case, setting.zones.buses[zone]
+    arrives = model.delivered(zone)
+    for places, power in ((setting.stores, stored.gives - stored.takes), (setting.flexible, less)):
+        chosen = places_at(case, places, own)
+        if len(chosen):
+            more = added(case, places, power, own, chosen)
+            if model.quantities > 1:
+                more = cp.hstack([more, np.zeros(more.shape)])
+            arrives = arrives + more
+    return arrives
 
 
-def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
-    """Unit voltages, the flows that follow from them, generation in the middle of its bounds.
+def _covered(
+    setting: Setting,
+    model: SocModel | DcModel | DistFlowModel,
+    zone: int,
+    arrives: cp.Expression,
+    load: cp.Expression,
+    served: Ints,
+) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """Reserve and room on lines by which the areas of a zone cover private loads."""
+    case, zones, hours = setting.case, setting.zones, model.hours
+    own = zones.buses[zone]
+    cost: cp.Expression = cp.Constant(0.0)
+    limits: list[cp.Constraint] = []
+    for hour in range(hours):
+        columns = [quantity * hours + hour for quantity in range(model.quantities)]
+        at_hour, needed = (power if hours == 1 else power[:, columns] for power in (arrives, load))
+        for area in areas(case, zones, zone):
+            rows = np.flatnonzero(np.isin(served, area.buses))
+            more, kept = covered(
+                area,
+                at_hour[area.buses],
+                needed[rows] if len(rows) else needed,
+                np.searchsorted(area.buses, served[rows]),
+                model.reserve(hour)[own[area.buses[0]]],
+                model.flows(zone, area.limited, hour),
+                case.branch.rate[zones.branches[zone][area.limited]],
+            )
+            cost, limits = cost + more, [*limits, *kept]
+    return cost, limits
 
-    Parameters
-    ----------
-    case : Case
-    zones : Zones
-    declared : Variables
 
-    Returns
-    -------
-    dict
-        For ``dp.Problem(..., start=...)``.
-    """
-    pairs = case.pairs.first.size
-    w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
-    start = {declared.w: w, declared.wr: wr, declared.wi: wi}
-    maps = flow_maps(case)
-    for end in maps:
-        flow = maps[end].w_map @ w + maps[end].wr_map @ wr + maps[end].wi_map @ wi
-        entries = np.zeros(getattr(declared, end).size)
-        for branches, places in zip(zones.branches, declared.flows, strict=True):
-            entries[places] = flow[branches]
-        start[getattr(declared, end)] = entries
-    gen = case.gen
-    links, power = case.links, middle(gen.pmin, gen.pmax)
-    power[links.end] = -(1 - links.loss1) * power[links.start] - links.loss0
-    start[declared.pg] = power
-    start[declared.qg] = middle(gen.qmin, gen.qmax)
-    return {variable: value for variable, value in start.items() if variable.size}
+def _start(
+    setting: Setting, stored: StorageVariables, less: cp.Variable
+) -> dict[cp.Variable, Floats]:
+    """Storage as at the start, and loads as they are."""
+    base = setting.case.base_mva
+    energy = np.array([store.start * store.energy / base for store in setting.stores])
+    return {
+        stored.takes: np.zeros(stored.takes.shape),
+        stored.gives: np.zeros(stored.gives.shape),
+        stored.energy: hourly(energy, less.shape[1]),
+        less: np.zeros(less.shape),
+    }
 
 
-def middle(low: Floats, high: Floats) -> Floats:
-    """Return the middle of bounds, 0 where one of them is infinite."""
-    bounded = np.isfinite(low) & np.isfinite(high)
-    return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)
+def _read_proxy(
+    proxy: Floats | None, case: Case, hours: int, quantities: int, private: PrivateData | None
+) -> Floats | None:
+    """Public loads for every hour."""
+    if proxy is None:
+        return None
+    if private != "loads":
+        raise dp.ModelError(
+            f"proxy= is of private loads, and private={private!r} has none. Leave it out, or write "
+            "private='loads'."
+        )
+    count, given = len(case.bus.id), np.asarray(proxy, dtype=np.float64)
+    if given.shape == (count, 2):
+        given = np.repeat(given[:, :quantities, None], hours, axis=2)
+    if given.shape != (count, quantities, hours) or not np.isfinite(given).all():
+        raise dp.ModelError(
+            f"proxy= has shape {np.shape(proxy)} or numbers that are not finite. Give loads in per "
+            f"unit of shape {(count, 2)} or {(count, quantities, hours)}."
+        )
+    return given
+
+
+def _check(
+    model: str,
+    objective: str | None,
+    private: str | None,
+    balance: str | None,
+    horizon: int,
+    contingencies: Sequence[int] | str,
+    emergency: float,
+) -> None:
+    """Refuse words that are not known, and terms that a model does not have."""
+    for name, value, known in (
+        ("model", model, get_args(Kind)),
+        ("objective", objective, (None, *get_args(Objective))),
+        ("private", private, (None, *get_args(PrivateData))),
+        ("balance", balance, (None, *get_args(Balance))),
+    ):
+        if value not in known:
+            shown = ", ".join(repr(choice) for choice in known)
+            raise dp.ModelError(f"{name}={value!r} is not known. Write one of {shown}.")
+    if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= _MOST_HOURS:
+        raise dp.ModelError(f"horizon= is no number of hours from 1 to {_MOST_HOURS}. Write 24.")
+    if len(contingencies) and model != "dc":
+        raise dp.ModelError(
+            f"contingencies= needs flows after an outage, which model={model!r} does not have. "
+            "Write model='dc'."
+        )
+    if not 0 < emergency < np.inf:
+        raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")
+
+
+def _check_network(case: Case, horizon: int, ramps: float | Floats | None) -> None:
+    """Refuse hours and ramps that do not fit a network."""
+    if horizon > 1 and np.any(case.gen.kind == "storage"):
+        raise CaseError(
+            f"{case.name} has storage rows, which hold for one period. Switch them off in the "
+            "file, and write storage=[Store(...)]."
+        )
+    if ramps is not None and not np.all(np.asarray(ramps, dtype=np.float64) > 0):
+        raise dp.ModelError("ramps= has numbers that are not positive. Write 0.3 for 30 % an hour.")
+    if isinstance(ramps, np.ndarray) and ramps.shape != case.gen.pmax.shape:
+        raise dp.ModelError(
+            f"ramps= has shape {ramps.shape}, and {case.name} has {len(case.gen.pmax)} generators "
+            "in service. Write a number of MW per hour for each."
+        )

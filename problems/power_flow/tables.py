@@ -19,11 +19,15 @@ from .case import Case
 from .relaxed import CLOSED, TIGHT, angle_mismatch, cone_slack, relaxation
 from .report import generator_costs, imbalance, thermal_loading
 from .solution import State
+from .study import PowerFlow
 
 Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "not private"
 KINDS = ("csv", "tex")
+# Columns that the direct-current approximation does not have, and those of the relaxation alone.
+_REACTIVE = frozenset({"Vm", "V", "Q imbalance", "Q from", "Q to", "Q", "Qmin", "Qmax"})
+_RELAXED = frozenset({"cone slack", "angle mismatch"})
 # Characters of a note on a line.
 _NOTE_WIDTH = 80
 
@@ -87,6 +91,11 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.columns[0].values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
 
     def write(self, folder: Path, kind: str = "csv") -> Path:
         """Write ``<name>.csv`` with full precision, or ``<name>.tex`` with six digits.
@@ -182,6 +191,76 @@ def result_tables(
         replace(_branches(case, state, private), note=note),
         replace(_generators(case, state, private), note=note),
     )
+
+
+def study_tables(
+    study: PowerFlow,
+    states: Sequence[State],
+    loads: Sequence[Floats],
+    *,
+    note: str,
+    price: Floats | None = None,
+    private: bool = True,
+) -> tuple[Table, Table, Table]:
+    """Return tables of the buses, the branches and the generators of all hours of a study.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    states : sequence of State
+        One per hour. With several, rows have the hour, from 0, in front.
+    loads : sequence of ndarray, shape (buses, 2)
+        `PowerFlow.net_load` of every hour.
+    note : str
+        How far the point is from an AC power flow, such as `report.nature` returns.
+    price : ndarray, shape (buses, hours), optional
+        Of `prices.prices`, in $/MWh.
+    private : bool
+        See `result_tables`.
+
+    Returns
+    -------
+    buses, branches, generators : Table
+        With ``model="dc"``, without reactive power.
+    """
+    active = study.model.quantities == 1
+    hours = []
+    for hour, (state, load) in enumerate(zip(states, loads, strict=True)):
+        buses, branches, generators = (
+            replace(table, note=note)
+            for table in result_tables(study.case, state, load, private=private)
+        )
+        if active:
+            buses, branches, generators = (
+                replace(each, columns=tuple(c for c in each.columns if c.name not in _REACTIVE))
+                for each in (buses, branches, generators)
+            )
+        if study.setting.kind != "soc":
+            branches = replace(
+                branches, columns=tuple(c for c in branches.columns if c.name not in _RELAXED)
+            )
+        if price is not None:
+            more = Column("price", "$/MWh", price[:, hour], private)
+            buses = replace(buses, columns=(*buses.columns, more))
+        hours.append((buses, branches, generators))
+    if len(hours) == 1:
+        return hours[0]
+    buses, branches, generators = (_stacked(tables) for tables in zip(*hours, strict=True))
+    return buses, branches, generators
+
+
+def _stacked(tables: Sequence[Table]) -> Table:
+    """The rows of several hours below each other, of the columns that all hours have."""
+    common = [
+        column.name for column in tables[0].columns if all(column.name in t.names for t in tables)
+    ]
+    hour = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    columns = [
+        replace(column, values=np.concatenate([table[column.name] for table in tables]))
+        for column in tables[0].columns
+        if column.name in common
+    ]
+    return replace(tables[0], columns=(Column("hour", "", hour), *columns))
 
 
 def voltage_angles(case: Case, state: State) -> Floats:

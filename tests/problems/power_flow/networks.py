@@ -1,5 +1,9 @@
 """Texts of small networks for the tests."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from problems.power_flow.sources import BUNDLED, CASES
 
 # Every awkward feature of the format at once. Bus 9 is isolated, bus 30 has a negative load,
@@ -47,3 +51,16 @@ def bundled_text(number: int) -> str:
     """Text of a bundled case with one blank between columns."""
     lines = (CASES / BUNDLED[number]).read_text().splitlines()
     return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def blind(study):
+    """The study with loads that nobody knows: every number that is read of them is NaN."""
+    bus = study.case.bus
+    nothing = np.full(len(bus.id), np.nan)
+    case = replace(study.case, bus=replace(bus, pd=nothing, qd=nothing.copy()))
+    return replace(
+        study,
+        load=np.full(study.load.shape, np.nan),
+        setting=replace(study.setting, case=case),
+        model=replace(study.model, case=case),
+    )

@@ -26,7 +26,7 @@ ALLOWED = binom.isf(1e-6, RUNS, VIOLATION)
 
 @pytest.fixture(scope="module")
 def planned():
-    study = power_flow(14, objective="cost", private=True)
+    study = power_flow(14, objective="cost")
     return study, study.problem.plan(violation_probability=VIOLATION, mechanism="laplace", **BUDGET)
 
 
@@ -53,7 +53,7 @@ def test_parts_of_a_zone_that_its_own_branches_do_not_connect_are_areas_of_their
 
 
 def test_public_loads_that_are_covered_cost_what_exact_balance_costs():
-    study = power_flow(14, objective="cost", private=True)
+    study = power_flow(14, objective="cost")
     soft = dp.not_private.joint_problem(study.problem).solve(cp.CLARABEL) / cost_scale(study.case)
     # Buses give way by what losses on lines are worth.
     assert soft == pytest.approx(central(study.case, "cost").value, rel=1e-3)
@@ -103,7 +103,7 @@ def test_loads_of_buses_without_any_are_public(planned):
 )
 def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
     # Zones without loads, areas without loads, and lines that no load of their area moves.
-    study = power_flow(number, zones=count, objective="cost", private=True, shared=shared)
+    study = power_flow(number, zones=count, objective="cost", shared=shared)
     plan = study.problem.plan(violation_probability=VIOLATION, mechanism="gaussian", **BUDGET)
     assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-3)
     loaded = {study.case.bus.id[b] for b in np.flatnonzero(study.case.load.any(axis=1))}
@@ -112,7 +112,7 @@ def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
 
 
 def test_covered_zones_without_loads_balance_exactly():
-    study = power_flow(14, zones=14, objective="cost", private=True)
+    study = power_flow(14, zones=14, objective="cost")
     plan = study.problem.plan(violation_probability=VIOLATION, mechanism="gaussian", **BUDGET)
     result = plan.run(seed=0)
     outcome = assess(study, result)

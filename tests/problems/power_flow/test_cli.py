@@ -1,5 +1,6 @@
 """The command line: what it prints, writes and refuses."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -221,7 +222,7 @@ def test_expectations_are_numbers_or_other_cases_with_the_same_buses(tmp_path):
 
 
 def test_private_loads_are_covered():
-    study = power_flow(14, objective="cost", private=True, radius=0.002)
+    study = power_flow(14, objective="cost", radius=0.002)
     plan = study.problem.plan(
         epsilon=1.0, delta=1e-6, violation_probability=0.1, mechanism="gaussian"
     )
@@ -515,3 +516,51 @@ def test_fields_that_are_not_read_are_noted_once(tmp_path, capsys):
     assert capsys.readouterr().out.count("note: more.m: read_case does not read 'candidates'") == 1
     assert run("--case", path, "--central", "--quiet") == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_day_of_the_direct_current_model_has_prices_and_checks(tmp_path, capsys):
+    options = (
+        *SMALL, "--model", "dc", "--horizon", 3, "--profiles", "day", "--storage", "4:50:100",
+        "--ramps", 0.5, "--flexible", "2:10:80", "--contingencies", "6", "--emergency", 1.5,
+        "--epsilon", 10, "--seed", 1, "--price-draws", 2, "--tables", tmp_path,
+        "--json", tmp_path / "run.json",
+    )  # fmt: skip
+    assert run(*options) == 0
+    printed = capsys.readouterr().out
+    for part in ("congestion rent", "simulated releases", "on average over 3 hours", " of 3 hours"):
+        assert part in printed
+    assert "cone slack" not in printed and "lower bound" not in printed
+    stored = json.loads((tmp_path / "run.json").read_text())
+    assert np.shape(stored["prices"]["dollars_per_mwh"]) == (5, 3)
+    assert len(stored["ac_check"]) == 3 and stored["relaxation"] is None
+    assert stored["inputs"]["storage"][0]["energy"] == 100
+    header, *rows = (tmp_path / "buses.csv").read_text().splitlines()
+    assert header.startswith("hour,bus,") and "price ($/MWh)" in header
+    assert "Q imbalance" not in header and len(rows) == 15
+    # The optimum without privacy is below, up to the noise.
+    assert run(*options[:-2], "--central", "--quiet", "--json", tmp_path / "best.json") == 2
+    central = [o for o in options[:-2] if o not in ("--epsilon", 10)]
+    assert run(*central, "--central", "--quiet", "--json", tmp_path / "best.json") == 0
+    best = json.loads((tmp_path / "best.json").read_text())
+    assert best["objective"] == pytest.approx(stored["optimum"], rel=1e-6)
+    assert best["objective_is"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--storage", "4:50"), "'4:50' is not understood; write 5:50:200"),
+        (("--flexible", "x:1"), "'x:1' is not understood; write 5:10 or 5:10:80"),
+        (("--contingencies", "a,b"), "'a,b' is not understood; write all or 3,17"),
+        (("--model", "dc", "--contingencies", "99"), "no such rows of branches in service"),
+        (("--model", "distflow"), "has 2 loops"),
+        (("--model", "dc", "--set-points", "x.m"), "--set-points writes an AC power flow of one"),
+        (("--model", "dc", "--private", "nothing", "--epsilon", 1), "nothing is private"),
+        (("--model", "dc", "--private", "bids", "--violation-probability", 0.1), "Add --objective"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_options_of_models_that_make_no_sense_are_refused(options, message, capsys):
+    with pytest.raises(SystemExit) if "understood" in message else contextlib.nullcontext():
+        assert run(*SMALL, *options) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -8,18 +8,17 @@ import pytest
 
 import dpcvx as dp
 from problems.power_flow import dc
+from problems.power_flow.ac import ac_check
 from problems.power_flow.case import read_case
-from problems.power_flow.dc import Store, dc_flows, dc_variables
-from problems.power_flow.dc_study import (
-    dc_ac_check,
-    dc_imbalance,
-    dc_optimum,
-    dc_power_flow,
-    dc_prices,
-)
+from problems.power_flow.dc import dc_flows, dc_variables
 from problems.power_flow.errors import CaseError
+from problems.power_flow.hours import Flexible, Store
+from problems.power_flow.measured import together
 from problems.power_flow.model import cost_scale
+from problems.power_flow.prices import prices
 from problems.power_flow.profiles import read_profiles
+from problems.power_flow.study import power_flow
+from tests.problems.power_flow.networks import blind
 from tests.problems.power_flow.test_branch_flow import text_with
 
 
@@ -39,8 +38,15 @@ def network(*loads: float, branches=(), gens=((1, 10, 1), (1, 100, 10))):
 
 def solved(case, **options):
     """The optimum, and the study with a minimizer."""
-    study = dc_power_flow(case, zones=options.pop("zones", 1), **options)
-    return dc_optimum(study), study
+    study = power_flow(case, model="dc", zones=options.pop("zones", 1), **options)
+    value, public = together(study)
+    return value, public
+
+
+def off(study):
+    """What each bus gets beyond its true load, in MW."""
+    served = [study.served_load(hour)[:, 0] for hour in range(study.hours)]
+    return study.case.base_mva * (np.array(served).T - study.load[:, 0])
 
 
 # DC optima of PowerModels in pglib-opf's BASELINE.md, in $/h. Its branches have the susceptance of
@@ -76,7 +82,7 @@ def test_hours_without_coupling_are_solved_as_if_alone(zones):
     alone = [solved("14", load_scale=factor)[0] for factor in factors]
     together, study = solved("14", horizon=3, profiles=factors, zones=zones)
     assert together == pytest.approx(sum(alone), rel=1e-6)
-    np.testing.assert_allclose(study.load, np.outer(study.case.bus.pd, factors))
+    np.testing.assert_allclose(study.load[:, 0], np.outer(study.case.bus.pd, factors))
 
 
 def test_storage_moves_energy_between_hours():
@@ -85,7 +91,7 @@ def test_storage_moves_energy_between_hours():
     options = dict(horizon=2, profiles=np.array([5.0, 15.0]))
     cost, study = solved(network(1), storage=[store], **options)
     assert cost == pytest.approx(10 + 10 + 10 * (5 - 5 * 0.81), rel=1e-6)
-    energy = 100 * study.variables.energy.value[0]
+    energy = 100 * study.storage.energy.value[0]
     np.testing.assert_allclose(energy, [10 + 4.5, 10], atol=1e-5)
     full = replace(store, start=1.0)
     assert solved(network(1), storage=[full], **options)[0] == pytest.approx(5 + 60, rel=1e-6)
@@ -119,72 +125,71 @@ def test_storage_rows_of_files_hold_for_one_period(tmp_path):
     path.write_text(text_with("storage"))
     assert solved(path)[0] > 0
     with pytest.raises(CaseError, match="has storage rows, which hold for one period"):
-        dc_power_flow(path, horizon=2)
+        power_flow(path, model="dc", horizon=2)
 
 
 def test_prices_are_the_slopes_of_the_optimum():
-    options = dict(zones=2, horizon=2, ramps=0.5)
-    study = dc_power_flow("5", profiles=np.array([0.9, 1.0]), **options)
+    options = dict(model="dc", zones=2, horizon=2, ramps=0.5)
+    study = power_flow("5", profiles=np.array([0.9, 1.0]), **options)
     plan = study.problem.plan(constraints="released", mechanism=None)
-    prices = dc_prices(study, plan.run())
-    assert np.ptp(prices[:, 1]) > 1  # lines are congested
+    price = prices(study, plan.run()).price
+    assert np.ptp(price[:, 1]) > 1  # lines are congested
     for bus, hour in ((1, 0), (1, 1), (3, 1)):
         values = []
         for sign in (1, -1):
             factors = np.tile([0.9, 1.0], (5, 1))
             factors[bus, hour] += sign * 1e-3
-            values.append(dc_optimum(dc_power_flow("5", profiles=factors, **options)))
+            values.append(together(power_flow("5", profiles=factors, **options))[0])
         more = 2e-3 * 100 * study.case.bus.pd[bus]
-        assert prices[bus, hour] == pytest.approx((values[0] - values[1]) / more, rel=1e-3)
+        assert price[bus, hour] == pytest.approx((values[0] - values[1]) / more, rel=1e-3)
 
 
 @pytest.fixture(scope="module")
 def private_run():
     store = Store(bus=4, power=20, energy=40)
     options = dict(horizon=3, profiles=np.array([0.8, 1.0, 0.9]), storage=[store], ramps=0.5)
-    study = dc_power_flow(14, **options)
+    study = power_flow(14, model="dc", **options)
     plan = study.problem.plan(epsilon=10.0, delta=1e-6, constraints="released")
     return study, plan.run(seed=1)
 
 
 def test_private_loads_are_balanced_as_released(private_run):
     study, result = private_run
-    served = dc_imbalance(study) / 100 + study.load
-    released = np.zeros(study.load.shape)
+    served, load = off(study) / 100 + study.load[:, 0], study.load[:, 0]
+    released = np.zeros(load.shape)
     for buses, name in zip(study.zones.buses, study.zones.names, strict=True):
         zone = released[buses]
-        zone[study.load[buses].any(axis=1)] = result.released[f"load of zone {name}"]
+        zone[load[buses].any(axis=1)] = result.released[f"load of zone {name}"]
         released[buses] = zone
     # The mean over data that are consistent with the release decides, which are near it.
-    assert 0 < np.abs(dc_imbalance(study)).max() < 5
+    assert 0 < np.abs(off(study)).max() < 5
     np.testing.assert_allclose(served, released, atol=0.02)
-    prices = dc_prices(study, result)
-    assert prices.shape == (14, 3) and (prices > 0).all()
+    price = prices(study, result).price
+    assert price.shape == (14, 3) and (price > 0).all()
 
 
 def test_an_ac_power_flow_is_checked_for_every_hour_without_true_loads(private_run):
     study, result = private_run
-    checks = dc_ac_check(study, result)
-    assert len(checks) == 3 and all(check.loads == "served" for check in checks)
+    checks = [ac_check(study, result, hour=hour) for hour in range(3)]
+    assert all(check.loads == "served" for check in checks)
     assert all(check.flow.converged and check.slack_error > 0 for check in checks)  # losses
-    unknown = replace(study.case.bus, pd=np.full(14, np.nan), qd=np.full(14, np.nan))
-    blind = replace(study, load=np.full((14, 3), np.nan), case=replace(study.case, bus=unknown))
-    again = dc_ac_check(blind, result)
+    again = [ac_check(blind(study), result, hour=hour) for hour in range(3)]
     assert [check.as_dict() for check in again] == [check.as_dict() for check in checks]
-    (first, *_) = dc_ac_check(study, result, power_factor=1.0)
-    assert first.as_dict() != checks[0].as_dict()
-    true = dc_ac_check(study, result, dp.not_private)
-    assert "(not private)" in true[0].short and true[0].losses != checks[0].losses
+    assert ac_check(study, result, power_factor=1.0).as_dict() != checks[0].as_dict()
+    true = ac_check(study, result, dp.not_private)
+    assert "(not private)" in true.short and true.losses != checks[0].losses
     with pytest.raises(dp.ModelError, match="takes dp.not_private alone"):
-        dc_ac_check(study, result, np)
+        ac_check(study, result, np)
     with pytest.raises(dp.ModelError, match="power_factor= is not above 0"):
-        dc_ac_check(study, result, power_factor=0.0)
+        ac_check(study, result, power_factor=0.0)
+    with pytest.raises(dp.ModelError, match="hour=3 is not one of the 3 hours"):
+        ac_check(study, result, hour=3)
 
 
 @pytest.mark.parametrize(("private", "radius"), [("bids", 1e-4), ("capacities", 1e-3)])
 def test_bids_and_capacities_can_be_private(private, radius):
     best, _ = solved("5", private=private, zones=3)
-    study = dc_power_flow("5", private=private, radius=radius, zones=3)
+    study = power_flow("5", model="dc", private=private, radius=radius, zones=3)
     (name,) = {
         value.name().split(" of ")[0] for agent in study.problem.agents for value in agent.private
     }
@@ -192,20 +197,20 @@ def test_bids_and_capacities_can_be_private(private, radius):
     options = {"constraints": "released"} if private == "capacities" else {}
     result = study.problem.plan(epsilon=10.0, delta=1e-6, **options).run(seed=1)
     power = study.variables.power.value
-    np.testing.assert_allclose(dc_imbalance(study), 0, atol=1e-3)
+    np.testing.assert_allclose(off(study), 0, atol=1e-3)
     assert (100 * study.case.gen.c1 / 100) @ power[:, 0] == pytest.approx(best, rel=0.02)
-    assert "at public loads" in dc_ac_check(study, result)[0].short
+    assert "at public loads" in ac_check(study, result).short
 
 
 @pytest.mark.parametrize("objective", ["shed", "both"])
 def test_loads_in_the_objective_need_no_exact_balance(objective):
-    study = dc_power_flow(14, objective=objective, horizon=2)
-    best = dc_optimum(study)
+    study = power_flow(14, model="dc", objective=objective, horizon=2)
+    best, _ = together(study)
     result = study.problem.plan(epsilon=10.0, delta=1e-6).run(seed=1)
     assert study.balance == () and best >= -1e-9
-    assert np.abs(dc_imbalance(study)).max() < 5
-    with pytest.raises(dp.ModelError, match="has no balance that holds exactly"):
-        dc_prices(study, result)
+    assert np.abs(off(study)).max() < 5
+    with pytest.raises(dp.ModelError, match="no balance that holds exactly"):
+        prices(study, result)
 
 
 def test_loads_that_cannot_be_served_are_said():
@@ -216,10 +221,10 @@ def test_loads_that_cannot_be_served_are_said():
 def test_terms_make_a_model_of_ones_own():
     case = read_case(14)
     x = dc_variables(case)
-    zones = dc_power_flow(14, zones=1).zones
+    zones = power_flow(14, model="dc", zones=1).zones
     everything = np.arange(len(case.gen.bus))
     problem = cp.Problem(
-        cp.Minimize(dc.dc_cost(case, x, everything)),
+        cp.Minimize(dc.dc_cost(case, x.power, everything)),
         [*dc.dc_limits(case, zones, x, 0), dc.dc_delivered(case, zones, x, 0)[:, 0] == case.bus.pd],
     )
     problem.solve(cp.CLARABEL)
@@ -238,17 +243,32 @@ def test_terms_make_a_model_of_ones_own():
         ({"storage": [Store(99, 1, 1)]}, CaseError, r"storage\[0\] is at a bus"),
         ({"storage": [Store(1, 1, 1, 1.1)]}, CaseError, r"storage\[0\] is at a bus"),
         ({"profiles": np.ones(3), "horizon": 2}, CaseError, "one factor for each of 2 hours"),
+        ({"model": "ac"}, dp.ModelError, "model='ac' is not known. Write one of 'soc', 'dc'"),
+        ({"balance": "soft"}, dp.ModelError, "balance='soft' is not known"),
+        ({"balance": "covered", "private": "bids"}, dp.ModelError, "is for private loads"),
+        ({"flexible": [Flexible(99, 1)]}, CaseError, r"flexible\[0\] is at a bus"),
+        ({"flexible": [Store(1, 1, 1)]}, CaseError, r"flexible\[0\] is at a bus"),
+        ({"flexible": [Flexible(1, 1, -3)]}, CaseError, r"flexible\[0\] is at a bus"),
+        ({"contingencies": [14]}, CaseError, "row 14 of branches, whose outage parts"),
+        ({"contingencies": [99]}, CaseError, "has 99, and pglib_opf_case14_ieee has no"),
+        ({"contingencies": "none"}, CaseError, "contingencies='none' is not known"),
+        ({"contingencies": "all", "model": "soc"}, dp.ModelError, "Write model='dc'"),
+        ({"emergency": 0.0}, dp.ModelError, "emergency= is no positive share"),
+        ({"proxy": np.ones((14, 3))}, dp.ModelError, r"proxy= has shape \(14, 3\)"),
+        ({"proxy": np.ones((14, 2)), "private": None}, dp.ModelError, "proxy= is of private loads"),
+        ({"model": "distflow"}, CaseError, "case14_ieee has 7 loops, and model='distflow'"),
     ],
 )
 def test_what_makes_no_model_is_refused(options, error, message):
     with pytest.raises(error, match=message):
-        dc_power_flow(14, **options)
+        power_flow(14, **{"model": "dc"} | options)
 
 
 def test_profiles_are_read_from_csv(tmp_path):
     case, path = read_case(14), tmp_path / "profiles.csv"
     path.write_text("hour,all,4\n0,0.5,2\n1,1.5,3\n")
     factors = read_profiles(path, case, 2)
+    assert read_profiles(np.ones(2), case, 2).shape == (1, 2)
     assert factors[3].tolist() == [2, 3] and factors[0].tolist() == [0.5, 1.5]
     path.write_text("4\n2\n")
     assert read_profiles(str(path), case, 1)[:5, 0].tolist() == [1, 1, 1, 2, 1]

@@ -44,7 +44,7 @@ def violation(study, vectors):
 @pytest.mark.parametrize("shared", ["voltage", "flow"])
 @pytest.mark.parametrize("case", [14, 118])
 def test_admm_reaches_the_cost_optimum_within_forty_rounds(case, shared):
-    study = power_flow(case, objective="cost", shared=shared)
+    study = power_flow(case, objective="cost", private=None, shared=shared)
     result = study.problem.plan(dp.ADMM(penalty=10.0), mechanism=None, rounds=40).run()
     value = dp.not_private.objective(study.problem, result.last) / cost_scale(study.case)
     assert value == pytest.approx(COST[case], rel=1e-2)
@@ -148,7 +148,7 @@ def test_a_load_scale_is_positive_and_finite(scale):
 
 
 def test_the_exact_solution_of_thin_sets_stays_where_it_is():
-    study = power_flow(14, zones=2, objective="cost")
+    study = power_flow(14, zones=2, objective="cost", private=None)
     result = study.problem.plan(dp.OneShot(), mechanism=None).run()
     cost = dp.not_private.objective(study.problem, result.solution) / cost_scale(study.case)
     assert cost == pytest.approx(central(study.case, "cost").value, rel=1e-6)

@@ -1,0 +1,399 @@
+"""Models of power flow behind one interface: limits of a zone, power for its loads, and its cost.
+
+`study.power_flow` adds what is the same in all of them: loads, storage, ramps, and private data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from .case import Case
+from .dc import (
+    DcVariables,
+    branch_limits,
+    contingency_limits,
+    dc_cost,
+    dc_delivered,
+    dc_flows,
+    dc_variables,
+    generation_limits,
+    link_limits,
+)
+from .distflow import (
+    DistFlowVariables,
+    distflow_cost,
+    distflow_delivered,
+    distflow_limits,
+    distflow_variables,
+)
+from .hours import hourly
+from .model import (
+    Shared,
+    Variables,
+    cost_of,
+    delivered,
+    generators_of,
+    variables,
+    zone_constraints,
+)
+from .physics import ENDS, flow_maps
+from .solution import State, network_state
+from .zones import Zones
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Kind = Literal["soc", "dc", "distflow"]
+
+
+class Model(Protocol):
+    """A model of the network over some hours.
+
+    Attributes
+    ----------
+    quantities : int
+        2 where buses balance active and reactive power, 1 where they balance active power.
+    hours : int
+    """
+
+    @property
+    def quantities(self) -> int:
+        """Number of quantities that buses balance."""
+        ...
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        ...
+
+    @property
+    def power(self) -> cp.Expression:
+        """Active power of all generators, shape (generators, hours), in per unit."""
+        ...
+
+    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
+        """All constraints of a zone but its balance, with the bounds of `case` on generation."""
+        ...
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Power for the loads of a zone: columns are hours, active power before reactive power."""
+        ...
+
+    def cost(self, case: Case, generators: Ints) -> cp.Expression:
+        """Cost of generators over all hours, times `model.cost_scale` of `case`."""
+        ...
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Flows on some branches of a zone, which are positions in ``zones.branches[zone]``."""
+        ...
+
+    def reserve(self, hour: int) -> cp.Variable:
+        """Reserve at buses where private loads have to be covered, shape (buses, quantities)."""
+        ...
+
+    def state(self, hour: int) -> State:
+        """The point of an hour, from the values of the variables."""
+        ...
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """A public initial point."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SocModel:
+    """The second-order-cone relaxation, with variables of their own for every hour."""
+
+    case: Case
+    zones: Zones
+    x: tuple[Variables, ...]
+    quantities: int = 2
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        return len(self.x)
+
+    @property
+    def power(self) -> cp.Expression:
+        """Active power of all generators, shape (generators, hours), in per unit."""
+        return cp.vstack([x.pg for x in self.x]).T
+
+    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
+        """Return all constraints of a zone but its balance, with the bounds of `case`."""
+        return [limit for x in self.x for limit in zone_constraints(case, self.zones, x, zone)]
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        each = [delivered(self.case, self.zones, x, zone) for x in self.x]
+        if len(each) == 1:
+            return each[0]
+        return cp.vstack([power[:, column] for column in range(2) for power in each]).T
+
+    def cost(self, case: Case, generators: Ints) -> cp.Expression:
+        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
+        costs = [cost_of(case, generators, x.pg, x.qg) for x in self.x]
+        return costs[0] if len(costs) == 1 else sum(costs[1:], costs[0])
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        entries = self.x[hour].flows[zone][branches]
+        return tuple(getattr(self.x[hour], end)[entries] for end in ENDS)
+
+    def reserve(self, hour: int) -> cp.Variable:
+        """Return the reserve at buses, shape (buses, quantities)."""
+        return self.x[hour].reserve
+
+    def state(self, hour: int) -> State:
+        """Return the point of an hour, from the values of the variables."""
+        return network_state(self.case, self.zones, self.x[hour])
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """Return a public initial point."""
+        return {
+            variable: value
+            for x in self.x
+            for variable, value in flat_start(self.case, self.zones, x).items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class DcModel:
+    """The direct-current approximation, which can survive outages."""
+
+    case: Case
+    zones: Zones
+    x: DcVariables
+    reserves: tuple[cp.Variable, ...]
+    outages: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    emergency: float = 1.0
+    quantities: int = 1
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        return self.x.angle.shape[1]
+
+    @property
+    def power(self) -> cp.Expression:
+        """Active power of all generators, shape (generators, hours), in per unit."""
+        return self.x.power
+
+    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
+        """Return all constraints of a zone but its balance, with the bounds of `case`."""
+        x, generators = self.x, generators_of(case, self.zones, zone)
+        return [
+            *branch_limits(case, self.zones, x, zone),
+            *contingency_limits(case, self.zones, x, zone, self.outages, self.emergency),
+            *link_limits(case, x.power, generators),
+            *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
+        ]
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        return dc_delivered(self.case, self.zones, self.x, zone)
+
+    def cost(self, case: Case, generators: Ints) -> cp.Expression:
+        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
+        return dc_cost(case, self.x.power, generators)
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        return (dc_flows(self.case, self.x, self.zones.branches[zone][branches])[:, hour],)
+
+    def reserve(self, hour: int) -> cp.Variable:
+        """Return the reserve at buses, shape (buses, quantities)."""
+        return self.reserves[hour]
+
+    def state(self, hour: int) -> State:
+        """Return the point of an hour, from the values of the variables."""
+        case = self.case
+        angle, power = (np.asarray(v.value)[:, hour] for v in (self.x.angle, self.x.power))
+        size = np.clip(1.0, case.bus.vmin, case.bus.vmax)
+        first, second = case.pairs.first, case.pairs.second
+        flow = np.asarray(dc_flows(case, self.x).value)[:, hour]
+        return _state(
+            case,
+            size**2,
+            angle[first] - angle[second],
+            (power, np.zeros(len(power))),
+            (flow, np.zeros(len(flow)), np.zeros(len(flow))),
+        )
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """Return a public initial point."""
+        gen = self.case.gen
+        return {
+            self.x.angle: np.zeros(self.x.angle.shape),
+            self.x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class DistFlowModel:
+    """The linearized DistFlow model of radial networks."""
+
+    case: Case
+    zones: Zones
+    x: DistFlowVariables
+    reserves: tuple[cp.Variable, ...]
+    quantities: int = 2
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        return self.x.w.shape[1]
+
+    @property
+    def power(self) -> cp.Expression:
+        """Active power of all generators, shape (generators, hours), in per unit."""
+        return self.x.power
+
+    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
+        """Return all constraints of a zone but its balance, with the bounds of `case`."""
+        return distflow_limits(case, self.zones, self.x, zone)
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        return distflow_delivered(self.case, self.zones, self.x, zone)
+
+    def cost(self, case: Case, generators: Ints) -> cp.Expression:
+        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
+        return distflow_cost(case, self.x, generators)
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        at = self.zones.branches[zone][branches]
+        p, q = self.x.p[at, hour], self.x.q[at, hour]
+        return p, q, -p, -q
+
+    def reserve(self, hour: int) -> cp.Variable:
+        """Return the reserve at buses, shape (buses, quantities)."""
+        return self.reserves[hour]
+
+    def state(self, hour: int) -> State:
+        """Return the point of an hour, from the values of the variables."""
+        case, branch = self.case, self.case.branch
+        x = self.x
+        w, p, q, power, reactive = (
+            np.asarray(v.value)[:, hour] for v in (x.w, x.p, x.q, x.power, x.reactive)
+        )
+        across = np.zeros(len(case.pairs.first))
+        across[case.pairs.of_branch] = case.pairs.sign * (
+            branch.shift + branch.x * p - branch.r * q
+        )
+        half = branch.b / 2
+        charged = half * w[branch.from_bus] / branch.tap**2, half * w[branch.to_bus]
+        return _state(case, w, across, (power, reactive), (p, q - charged[0], -q - charged[1]))
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """Return a public initial point."""
+        gen, x = self.case.gen, self.x
+        return {
+            x.w: np.ones(x.w.shape),
+            x.p: np.zeros(x.p.shape),
+            x.q: np.zeros(x.q.shape),
+            x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
+            x.reactive: hourly(middle(gen.qmin, gen.qmax), self.hours),
+        }
+
+
+def make_model(
+    kind: Kind,
+    case: Case,
+    zones: Zones,
+    hours: int,
+    shared: Shared = "voltage",
+    outages: Ints | None = None,
+    emergency: float = 1.0,
+) -> SocModel | DcModel | DistFlowModel:
+    """Declare the variables of a model.
+
+    Parameters
+    ----------
+    kind : {"soc", "dc", "distflow"}
+    case, zones
+        Network and its partition.
+    hours : int
+    shared : {"voltage", "flow"}
+        Consensus set of "soc", see `model.Variables`.
+    outages : ndarray of int, optional
+        Branches whose outage "dc" survives; see `dc.contingency_limits`.
+    emergency : float
+        Share of its rating that a branch may carry then.
+    """
+    if kind == "soc":
+        return SocModel(case, zones, tuple(variables(case, zones, shared) for _ in range(hours)))
+    quantities = 1 if kind == "dc" else 2
+    reserves = tuple(
+        cp.Variable((len(case.bus.id), quantities), name="reserve") for _ in range(hours)
+    )
+    if kind == "distflow":
+        return DistFlowModel(case, zones, distflow_variables(case, hours), reserves)
+    lost = np.zeros(0, dtype=np.int64) if outages is None else outages
+    return DcModel(case, zones, dc_variables(case, hours), reserves, lost, emergency)
+
+
+def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
+    """Unit voltages, the flows that follow from them, generation in the middle of its bounds.
+
+    Parameters
+    ----------
+    case : Case
+    zones : Zones
+    declared : Variables
+
+    Returns
+    -------
+    dict
+        For ``dp.Problem(..., start=...)``.
+    """
+    pairs = case.pairs.first.size
+    w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
+    start = {declared.w: w, declared.wr: wr, declared.wi: wi}
+    maps = flow_maps(case)
+    for end in maps:
+        flow = maps[end].w_map @ w + maps[end].wr_map @ wr + maps[end].wi_map @ wi
+        entries = np.zeros(getattr(declared, end).size)
+        for branches, places in zip(zones.branches, declared.flows, strict=True):
+            entries[places] = flow[branches]
+        start[getattr(declared, end)] = entries
+    gen = case.gen
+    links, power = case.links, middle(gen.pmin, gen.pmax)
+    power[links.end] = -(1 - links.loss1) * power[links.start] - links.loss0
+    start[declared.pg] = power
+    start[declared.qg] = middle(gen.qmin, gen.qmax)
+    return {variable: value for variable, value in start.items() if variable.size}
+
+
+def middle(low: Floats, high: Floats) -> Floats:
+    """Return the middle of bounds, 0 where one of them is infinite."""
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)
+
+
+def _state(
+    case: Case,
+    w: Floats,
+    across: Floats,
+    generation: tuple[Floats, Floats],
+    flow: tuple[Floats, Floats, Floats],
+) -> State:
+    """A point from squared voltages, angles across pairs, generation, and flows p, qf and qt."""
+    size = np.sqrt(np.maximum(w, 0.0))
+    product = size[case.pairs.first] * size[case.pairs.second]
+    return State(
+        w=w,
+        wr=product * np.cos(across),
+        wi=product * np.sin(across),
+        pg=generation[0],
+        qg=generation[1],
+        pf=flow[0],
+        qf=flow[1],
+        pt=-flow[0],
+        qt=flow[2],
+    )
