@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..model.canonical import ConeData
 from ..model.coupling import Eliminated, eliminate
 from ..model.matrices import SLACK, round_down
-from ..solvers.closed_forms import separable
+from ..solvers.blocks import separable
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.steps import Contraction
 from .program import Program

@@ -64,9 +64,9 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
     """Exact minimization of each agent's objective with a random linear term, for delta = 0.
 
     One release per agent. Losses of records have to be smooth and convex functions of the records'
-    scores. Sets and penalties together need a closed form: boxes and balls without a penalty, or
-    ``cp.norm1`` without a set or with bounds ``lower <= w, w <= upper``. With several agents that
-    hold private data, the result is the mean of their minimizers.
+    scores. Sets and penalties together need a closed form. Boxes and balls around 0 have one, alone
+    or beside ``cp.norm1``. With several agents that hold private data, the result is the mean of
+    their minimizers.
 
     Guarantee: pure epsilon (Chaudhuri, Monteleoni and Sarwate, 2011), with a determinant that
     bounds how one change of the data moves the curvature; see `dpcvx.privacy.linear_term`.

@@ -28,8 +28,7 @@ from ..model.normal_form import LARGEST, NormalForm
 from ..model.private_constraints import PrivateConstraint, Tightened, private_constraint
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
-from ..solvers.blocks import Blocks, blocks_of, empty_set
-from ..solvers.closed_forms import separable
+from ..solvers.blocks import Blocks, blocks_of, empty_set, separable
 from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector

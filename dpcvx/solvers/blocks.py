@@ -20,7 +20,16 @@ from scipy.sparse.csgraph import connected_components
 from ..errors import UnsolvableError
 from ..model.canonical import ConeData, Cones
 from ..model.matrices import without_zeros
-from .closed_forms import ROUNDING, Affine, Ball, Box, ClosedForm, Simplex, slack_of_rounding
+from .closed_forms import (
+    ROUNDING,
+    Affine,
+    Ball,
+    Box,
+    ClosedForm,
+    Separable,
+    Simplex,
+    slack_of_rounding,
+)
 from .cones import ConeTest
 
 Array = NDArray[np.float64]
@@ -118,8 +127,104 @@ def empty_set(owner: str) -> UnsolvableError:
     )
 
 
-def _without_epigraphs(data: ConeData) -> ConeData:
+def separable(data: ConeData) -> Separable | None:
+    """Read a cone program as a sum over single columns; None if it is no such sum.
+
+    A column may have a quadratic term, bounds, and one auxiliary column above two affine functions
+    of it: what ``cp.abs``, ``cp.norm1``, ``cp.pos`` and ``cp.sum_squares`` become. Balls around 0
+    may take the place of bounds.
+    """
+    data = _without_epigraphs(data, costs=True)
+    balls = _balls_of(data)
+    if balls is None:
+        return None
+    data, around = balls
+    n, A, b = data.n, sp.csr_array(data.A), data.b
+    P = sp.coo_array(data.P)
+    diagonal = P.row == P.col
+    if data.cones.zero or (P.data[~diagonal] != 0).any():
+        return None
+    p = data.P.diagonal()
+    if (p[n:] != 0).any():
+        return None
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    pieces: dict[int, list[tuple[int, float, float]]] = {}
+    for i in range(A.shape[0]):
+        span = slice(A.indptr[i], A.indptr[i + 1])
+        nonzero = A.data[span] != 0
+        columns, values = A.indices[span][nonzero], A.data[span][nonzero]
+        own, auxiliary = columns < n, columns >= n
+        if own.sum() > 1 or auxiliary.sum() > 1 or not columns.size:
+            return None
+        if not auxiliary.any():
+            j, root = int(columns[0]), b[i] / values[0]
+            if values[0] > 0:
+                upper[j] = min(upper[j], root)
+            else:
+                lower[j] = max(lower[j], root)
+            continue
+        t, weight = int(columns[auxiliary][0]), float(values[auxiliary][0])
+        if weight >= 0:  # a bound from above on an auxiliary column
+            return None
+        j = int(columns[own][0]) if own.any() else -1
+        slope = float(values[own][0]) / -weight if own.any() else 0.0
+        pieces.setdefault(t, []).append((j, slope, b[i] / weight))
+    low, high, kink = np.zeros(n), np.zeros(n), np.zeros(n)
+    taken: set[int] = set()
+    for t in range(n, A.shape[1]):
+        found = sorted(pieces.get(t, []), key=lambda piece: piece[1])
+        named = {j for j, _, _ in found if j >= 0}
+        if len(found) != 2 or len(named) != 1 or taken & named or data.q[t] < 0:
+            return None
+        (_, first, at_first), (_, second, at_second) = found
+        if first == second:
+            return None
+        j = named.pop()
+        taken.add(j)
+        low[j], high[j] = data.q[t] * first, data.q[t] * second
+        kink[j] = (at_first - at_second) / (second - first)
+    for own, _ in around:
+        if np.isfinite(lower[own]).any() or np.isfinite(upper[own]).any() or kink[own].any():
+            return None
+    return Separable(p[:n], data.q[:n], low, high, kink, lower, upper, around)
+
+
+def _balls_of(data: ConeData) -> tuple[ConeData, tuple[tuple[Index, Ball], ...]] | None:
+    """Take balls around 0 out of a cone program; None if other cones are left than bounds."""
+    if data.cones.polyhedral:
+        return data, ()
+    kinds, starts = _row_kinds(data.cones)
+    if set(kinds.tolist()) - {"zero", "nonneg", "soc"}:
+        return None
+    A = without_zeros(data.A)
+    soc = np.repeat(kinds == "soc", np.diff(starts))
+    inside = np.zeros(A.shape[1], dtype=bool)
+    inside[A[np.flatnonzero(soc)].indices] = True
+    # Radii may be bounds of auxiliary columns.
+    radii = np.flatnonzero(inside[data.n :]) + data.n
+    rows = soc | (np.diff(sp.csr_array(A[:, radii]).indptr) > 0)
+    apart = _restricted(data, np.arange(A.shape[1]), rows)
+    matrix = without_zeros(apart.A)
+    kinds, starts = _row_kinds(apart.cones)
+    balls: list[tuple[Index, Ball]] = []
+    tied = np.flatnonzero(np.diff(sp.csc_array(matrix).indptr) > 0)
+    for columns, cones in _components(matrix, tied, starts):
+        rows_of = _runs(starts, cones)
+        found = _ball(Block(matrix, apart.b, kinds[cones].tolist(), rows_of, columns, data.n))
+        if found is None or not isinstance(found[1], Ball) or found[1].c.any():
+            return None
+        balls.append((columns[columns < data.n], found[1]))
+    if any((data.q[radii] != 0) | (data.P.diagonal()[radii] != 0)):
+        return None
+    keep = np.setdiff1d(np.arange(A.shape[1]), radii)
+    rest = _restricted(data, keep, ~rows)
+    return replace(rest, P=data.P[keep][:, keep], q=data.q[keep]), tuple(balls)
+
+
+def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
     """Fix auxiliary columns whose increase loosens every row but their own upper bounds.
+
+    With `costs` the objective counts, and stays: only columns without a cost are fixed.
 
     ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r: the set of x
     is largest at t = r. Fixing it separates the components and uncovers boxes and balls.
@@ -141,6 +246,8 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     np.minimum.at(tops, columns[bounds], b[rows[bounds]] / -effect[bounds])
     fixed = np.isfinite(tops)
     fixed[columns[~bounds & ~(loosened[rows] & (effect > 0))]] = False
+    if costs:
+        fixed &= (data.q[data.n :] == 0) & (abs(data.P).sum(axis=0)[data.n :] == 0)
     if not fixed.any():
         return data
     held = fixed[columns]
@@ -148,7 +255,8 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     dropped = np.zeros(b.size, dtype=bool)
     dropped[rows[held & bounds]] = True
     keep = np.concatenate([np.arange(data.n), data.n + np.flatnonzero(~fixed)])
-    return _restricted(replace(data, b=b), keep, ~dropped)
+    found = _restricted(replace(data, b=b), keep, ~dropped)
+    return replace(found, P=data.P[keep][:, keep], q=data.q[keep]) if costs else found
 
 
 def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ..errors import package_fault
 from ..model.canonical import ConeData
-from .blocks import Blocks, blocks_of
-from .closed_forms import Ball, Box, ClosedForm, Separable, Simplex, separable
+from .blocks import Blocks, blocks_of, separable
+from .closed_forms import Ball, Box, ClosedForm, Separable, Simplex
 from .conic import ConicProgram, Outcome
 from .newton import PLAIN
 from .splitting import STRETCH, Splitting, obstacle

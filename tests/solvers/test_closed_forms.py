@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpcvx.model.canonical import cone_data
 from dpcvx.model.layout import layout_of
-from dpcvx.solvers.closed_forms import separable
+from dpcvx.solvers.blocks import separable
 
 N = 4
 FREE = (-np.inf, np.inf)
@@ -94,6 +94,8 @@ READ = {
         plain(nonneg=True),
         lambda y: (W @ cp.abs(y - SHIFT) + cp.sum_squares(y) + SHIFT @ y, [y <= 0.6]),
     ),
+    "bounded abs": (plain(), lambda y: (0.3 * cp.norm1(y), [cp.abs(y) <= W])),
+    "bounded largest entry": (plain(), lambda y: (cp.norm1(y), [cp.norm_inf(y) <= 0.6])),
     "different atoms": (
         plain(),
         lambda y: (cp.norm1(y[:2]) + cp.pos(y[2] - 1) + 3 * cp.abs(y[3]) + cp.sum_squares(y), []),
@@ -108,6 +110,8 @@ BOXES = {
     "kink on the bound": (0.0, np.inf),
     "point": (0.3, 0.3),
     "everything": (0.0, 0.6),
+    "bounded abs": (-W, W),
+    "bounded largest entry": (-0.6, 0.6),
 }
 
 
@@ -124,6 +128,36 @@ def test_minimizers_are_exact_and_those_of_cvxpy(case):
             total = cost + cp.sum(cp.multiply(curvature / 2, cp.square(y))) + slope @ y
             cp.Problem(cp.Minimize(total), constraints).solve(cp.CLARABEL)
             assert y.value == pytest.approx(ours, abs=1e-4)
+
+
+BALLS = {
+    "l1": lambda y: (0.3 * cp.norm1(y), [cp.norm(y) <= 0.7]),
+    "of squares": lambda y: (0.3 * cp.norm1(y), [cp.sum_squares(y) <= 0.5]),
+    "elastic net": lambda y: (W @ cp.abs(y) + cp.sum_squares(y), [cp.norm(y) <= 0.2]),
+    "of weights": lambda y: (cp.norm1(y), [cp.norm(cp.multiply([1, 2, -3, 0.5], y)) <= 1]),
+    "of some": lambda y: (cp.norm1(y), [cp.norm(y[:3]) <= 0.4, y[3] <= 0.1]),
+    "two": lambda y: (SHIFT @ y, [cp.norm(y[:2]) <= 0.4, cp.norm(y[2:]) <= 0.3]),
+}
+
+
+@pytest.mark.parametrize("case", BALLS)
+def test_balls_around_0_keep_minimizers_exact(case):
+    """As good as cvxpy's to what its solver leaves, never outside, and one row at a time."""
+    y, rng = cp.Variable(N, name="y"), np.random.default_rng(3)
+    cost, constraints = BALLS[case](y)
+    found = read(cost, constraints)
+    assert found is not None
+    curvature, slopes = rng.uniform(0.2, 3.0, N), 3 * rng.normal(size=(5, N))
+    rows = found.minimize(curvature, slopes)
+    for ours, slope in zip(rows, slopes, strict=True):
+        assert np.array_equal(found.minimize(curvature, slope), ours)
+        total = cost + cp.sum(cp.multiply(curvature / 2, cp.square(y))) + slope @ y
+        cp.Problem(cp.Minimize(total), constraints).solve(cp.CLARABEL)
+        best = total.value
+        assert y.value == pytest.approx(ours, abs=1e-4)
+        y.save_value(ours)
+        assert total.value <= best + 1e-6
+        assert all(np.all(c.violation() <= 1e-12) for c in constraints)
 
 
 NONE = {
@@ -144,8 +178,13 @@ NONE = {
     "sum bound": lambda y: (cp.norm1(y), [cp.sum(y) <= 1]),
     "equality": lambda y: (cp.norm1(y), [cp.sum(y) == 1]),
     "fixed entry": lambda y: (cp.norm1(y), [y[0] == 1]),
-    "bounded abs": lambda y: (cp.norm1(y), [cp.norm1(y) <= 1]),
-    "ball": lambda y: (cp.norm1(y), [cp.norm(y) <= 1]),
+    "bounded l1": lambda y: (cp.norm1(y), [cp.norm1(y) <= 1]),
+    "bound of a cost": lambda y: (cp.norm(y), [cp.norm(y) <= 1]),
+    "ball around another point": lambda y: (cp.norm1(y), [cp.norm(y - 1) <= 1]),
+    "ball in a box": lambda y: (cp.norm1(y), [cp.norm(y) <= 1, y <= 0.5]),
+    "ball with kinks elsewhere": lambda y: (cp.norm1(y - 1), [cp.norm(y) <= 1]),
+    "ball of sums": lambda y: (cp.norm1(y), [cp.norm(cp.diff(y)) <= 1]),
+    "exponential": lambda y: (cp.norm1(y), [cp.exp(y) <= 2]),
 }
 
 
@@ -197,7 +236,7 @@ SETS = {
         lambda y, w, s: y[1] <= 0.5,
         lambda w, s: (-np.inf, np.where(np.arange(N) == 1, 0.5, np.inf)),
     ),
-    "abs": (lambda y, w, s: cp.abs(y) <= w, None),
+    "abs": (lambda y, w, s: cp.abs(y) <= w, lambda w, s: (-w, w)),
     "sum": (lambda y, w, s: cp.sum(y) <= 1, None),
     "equal": (lambda y, w, s: y[0] == s[0], None),
 }
