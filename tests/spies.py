@@ -28,6 +28,7 @@ INSIDES = {
     # Functions and methods.
     "norm of one row": "sensitivity.norms._row_norm",
     "intervals by sign": "sensitivity.intervals._by_sign",
+    "the search for a certificate": "defaults.proposal.certificate_for",
     "a conic solver is built": "solvers.conic.ConicProgram._build",
     "a conic solver is updated": "solvers.conic.ConicProgram._updated",
     "the answer of a conic solver": "solvers.conic.ConicProgram._found",

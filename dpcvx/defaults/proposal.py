@@ -15,10 +15,19 @@ from ..algorithms.one_shot import OneShot
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import Agents, Compiled
-from ..plan.draft import Draft, before_noise, checked, declared_draft, make_terms, noisy_draft
+from ..plan.draft import (
+    Draft,
+    before_noise,
+    certified,
+    checked,
+    declared_draft,
+    make_terms,
+    noisy_draft,
+)
 from ..plan.request import Choice, CompleteRequest, Request
 from ..plan.terms import Terms
 from ..sensitivity.release_once import Once, Publication
+from .certificates import certificate_for
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
 from .forecast import Remark, bent, in_secret, of_one_value, of_releases, of_steps
@@ -132,7 +141,9 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
     compiled = replace(draft.known, program=draft.program)
     if draft.steps_first:
         draft, selection = _with_steps(draft, selection)
-    draft, multipliers = _with_noise(before_noise(draft), selection)
+    draft = before_noise(draft)
+    certificate = None if draft.last is None else certificate_for(draft.last)
+    draft, multipliers = _with_noise(certified(draft, certificate), selection)
     shares = None
     if draft.once:
         draft, selection, shares = _released_once(draft, selection)
@@ -157,6 +168,7 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
         ],
         shares=shares,
         slope_noise=draft.program.noise,
+        certificate=certificate,
     )
     return Proposal(complete, compiled, selection.choices, selection.forecast)
 

@@ -21,6 +21,7 @@ from ..algorithms.program import (
 from ..model.curvature import curvature, record_smoothness, smoothness
 from ..model.declaration import Declaration
 from ..model.prior import expectations
+from ..privacy.contraction import Certificate
 from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
@@ -118,7 +119,7 @@ def make_terms(
         If no guarantee can be derived, or one costs more than the request allows.
     """
     request = checked(problem, request)
-    draft = before_noise(declared_draft(problem, request, known))
+    draft = certified(before_noise(declared_draft(problem, request, known)), request.certificate)
     draft = noisy_draft(draft, request.multipliers)
     if draft.once:
         draft = _released_once(draft, request)
@@ -247,6 +248,27 @@ def before_noise(draft: Draft) -> Draft:
     if draft.noisy and draft.request.observer == "last_iterate":
         last = last_iterate.constants(draft.algorithm, draft.program, agents, draft.rounds)
     return replace(draft, agents=agents, last=last)
+
+
+def certified(draft: Draft, certificate: Certificate | None) -> Draft:
+    """Return the draft with a certificate of amplification by iteration, which is checked.
+
+    Parameters
+    ----------
+    draft : Draft
+    certificate : Certificate or None
+        Whoever found it.
+
+    Raises
+    ------
+    PrivacyError
+        If it does not prove what it claims, or if nothing proves any amplification.
+    """
+    if draft.last is None:
+        return draft
+    last = draft.last.certified(certificate)
+    last.require_amplified()
+    return replace(draft, last=last)
 
 
 def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:

@@ -20,6 +20,7 @@ from ..model.declaration import Declaration
 from ..model.prior import Expectations, Prior
 from ..model.private import Private
 from ..privacy.accounting import check_epsilon
+from ..privacy.contraction import Certificate
 from ..privacy.mechanism import Gaussian, Laplace, Mechanism
 from ..sensitivity.estimates import Estimate
 from ..sensitivity.release_once import Once
@@ -121,6 +122,7 @@ class CompleteRequest(Request):
         None  # of violation_probability=, by part of each constraint
     )
     slope_noise: SlopeNoise | None = None  # for solutions that stay near the start
+    certificate: Certificate | None = None  # of amplification by iteration; the plan checks it
 
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ from .._arguments import finite, is_int, show
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from .accounting import Composition, Price, check_delta
+from .contraction import Certificate
 from .gaussian import gaussian_delta
 from .two_block import RULES, UP, TwoBlock, bounds, least, local_zcdp, refusal, step_interval
 
@@ -131,11 +132,27 @@ class LastIterate:
                 f"plan has rounds={self.rounds} for {len(self.users)} users. Write "
                 f"problem.plan(..., rounds={len(self.users)})."
             )
-        if self.block.eta * self.block.nu > 2 * (1 + 1e-15):
+
+    def certified(self, certificate: Certificate | None) -> LastIterate:
+        """Return the same with this certificate, which is checked, or with none.
+
+        Raises
+        ------
+        PrivacyError
+            If the certificate proves something else than it claims.
+        """
+        return replace(self, block=replace(self.block, certificate=certificate))
+
+    def require_amplified(self) -> None:
+        """Refuse steps that may expand, unless a certificate proves that rounds hide a turn."""
+        block = self.block
+        if block.eta * block.nu <= 2 * (1 + 1e-15):
+            return
+        if block.proved is None or not block.proved.hides(self.rounds - 1):
             raise PrivacyError(
-                f"step={self.block.eta:.6g} is above 2 / smoothness = {2 / self.block.nu:.6g} (of "
-                "the users' objectives times the number of users): a step can then expand what "
-                "came before, and hiding iterates promises nothing. Leave step= out, or write "
+                f"step={block.eta:.6g} is above 2 / smoothness = {2 / block.nu:.6g} (of the users' "
+                "objectives times the number of users): a step can then expand what came before, "
+                "and hiding iterates promises nothing. Leave step= out, or write "
                 "observer='everyone'."
             )
 
@@ -191,7 +208,8 @@ class LastIterate:
         visible = None
         if self.order != "sampling":
             visible = Composition(mu2=2 * float(in_turn.local.max())).price(delta).epsilon
-        best = bounds(self.block, self.sensitivity, sigma, np.array([self.rounds - 1]))
+        after = np.array([self.rounds - 1])
+        best = bounds(self.block, self.sensitivity, sigma, after, x_alone=True)
         amplification = Amplification(
             order=self.order,
             by_agent=dict(zip(self.users, values, strict=True)),
@@ -206,6 +224,13 @@ class LastIterate:
         block = self.block
         if refusal(block) is None:
             return None
+        if block.proved is not None:
+            if block.mu > 0:
+                return None
+            return (
+                "Strongly convex users would lose less: add a multiple of cp.sum_squares to the "
+                "objective of each"
+            )
         if block.mu == 0 or block.mu_g == 0:
             whose = "each user" if block.mu == 0 else "the public agent"
             return (
@@ -287,7 +312,8 @@ def profile(
     rho = np.where(uses > 0, np.inf, 0.0)
     roots = np.zeros(users)
     for m in range(1, int(uses.max()) + 1):
-        roots += np.sqrt(least(block, sensitivity, sigma, last + (m - 1) * users))
+        turn = least(block, sensitivity, sigma, last + (m - 1) * users, x_alone=True)
+        roots += np.sqrt(turn)
         here = uses >= m
         rho[here] = np.minimum(rho, (uses - m) * between + roots**2)[here]
     local = uses * local_zcdp(block, sensitivity, sigma)
@@ -352,7 +378,9 @@ def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) ->
     """
     _turns(users, None)
     outcomes = users - users // 2
-    rho = least(block, sensitivity, sigma, np.arange(outcomes))
+    every = least(block, sensitivity, sigma, np.arange(users), x_alone=True)
+    # The largest from there on, since bounds for x alone need not fall with every round.
+    rho = np.maximum.accumulate(every[::-1])[::-1][:outcomes]
     return Mixture(rho, np.full(outcomes, 1 / outcomes), "random stopping")
 
 

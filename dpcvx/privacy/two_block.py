@@ -47,6 +47,14 @@ processing inequality, adaptive composition of Gaussian mechanisms and mixtures 
 used, and all of them hold for trade-off functions: a bound rho is also one by a Gaussian mechanism
 of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
 
+Two more rules hold if a certificate proves them for the constants; `contraction` has their proofs.
+They need no strongly convex g, and no interval of step sizes:
+
+=================  ==================================================================
+contraction        :math:`\kappa \rho^e / \sum_{j < T} \rho^{-2j}` with numbers of the certificate
+round by round     :math:`g_k`: a shift in every round, rather than one for each pair
+=================  ==================================================================
+
 All steps are assumed exact: an inexact y or x step is not known to be nonexpansive. Algorithm 4 of
 the paper cuts the same sequence of updates at another place, with the same bounds.
 `problems/elastic_net/printed.py` says what the paper prints that is not so.
@@ -55,7 +63,7 @@ the paper cuts the same sequence of updates at another place, with the same boun
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -64,13 +72,23 @@ from numpy.typing import ArrayLike, NDArray
 from .._arguments import finite, positive_finite, show, store_python_numbers
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
+from .contraction import MOST_VALUES, Certificate, Iteration, Proved, prove
 
 Array = NDArray[np.float64]
-Rule = Literal["local", "convex", "strongly convex"]
+Rule = Literal["local", "convex", "strongly convex", "contraction", "round-by-round"]
 
-RULES: tuple[Rule, ...] = ("local", "convex", "strongly convex")
+RULES: tuple[Rule, ...] = (
+    "local",
+    "convex",
+    "strongly convex",
+    "contraction",
+    "round-by-round",
+)
 # Relative rounding errors of the formulas are of the order of 1e-15.
 UP = 1 + 1e-11
+# Singular values that are this close, relatively, count as one. Those of a matrix with a larger
+# condition number than that are not known to `contraction.GAIN_ERROR`.
+_ONE, _CONDITION = 1e-12, 300.0
 # Bounds do not underflow to zero.
 _TINY = 1e-290
 
@@ -99,6 +117,14 @@ class TwoBlock:
         Largest singular value of A'B. Only the strongly convex bound needs it.
     square : bool
         Whether A is square, so that A x = 0 for no other x than 0.
+    spectrum : tuple of float, optional
+        Distinct singular values of A, the largest first. Only certificates need them.
+    B_norm : float or None
+        Largest singular value of B. Only certificates need it.
+    certificate : contraction.Certificate, optional
+        Numbers that prove smaller bounds; whoever found them, they are checked here.
+    proved : contraction.Proved or None
+        What the certificate proves.
     """
 
     nu: float
@@ -110,6 +136,10 @@ class TwoBlock:
     A_least: float = 1.0
     AB_norm: float | None = None
     square: bool = False
+    spectrum: tuple[float, ...] = ()
+    B_norm: float | None = None
+    certificate: Certificate | None = field(default=None, repr=False)
+    proved: Proved | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, meaning in (
@@ -150,8 +180,18 @@ class TwoBlock:
                 "convex bound."
             )
         store_python_numbers(
-            self, "nu", "beta", "eta", "A_norm", "mu", "mu_g", "A_least", "AB_norm"
+            self, "nu", "beta", "eta", "A_norm", "mu", "mu_g", "A_least", "AB_norm", "B_norm"
         )
+        if self.certificate is not None:
+            iteration = self.iteration
+            if iteration is None:
+                raise PrivacyError(
+                    "A certificate of amplification by iteration needs the singular values of A "
+                    "and the norm of B. Write TwoBlock.of(A, B, ...). Matrices with more than "
+                    f"{MOST_VALUES} distinct singular values, or a condition number above "
+                    f"{_CONDITION:g}, are not covered: leave certificate= out."
+                )
+            object.__setattr__(self, "proved", prove(self.certificate, iteration))
 
     @classmethod
     def of(
@@ -200,6 +240,22 @@ class TwoBlock:
             A_least=float(values.min() - 1e-12 * values.max()),
             AB_norm=float(np.linalg.norm(left.T @ right, 2)) * (1 + 1e-12),
             square=m == n,
+            spectrum=_distinct(values),
+            B_norm=float(np.linalg.norm(right, 2)) * (1 + 1e-12),
+        )
+
+    @property
+    def iteration(self) -> Iteration | None:
+        """Return what a certificate is about, rounded to the safe side; None if there is none."""
+        if not self.spectrum or not self.B_norm:
+            return None
+        curved = self.mu_g / (self.beta * self.B_norm**2)
+        return Iteration(
+            smooth=self.eta * self.nu * (1 + 1e-12),
+            convex=self.eta * self.mu * (1 - 1e-12),
+            public=curved * (1 - 1e-12),
+            gains=tuple(self.eta * self.beta * s * s for s in self.spectrum),
+            null=not self.square,
         )
 
     @property
@@ -325,10 +381,18 @@ def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     return _unit(block, sensitivity, sigma) / (1 + block._low) ** 2 * UP
 
 
-def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
+def bounds(
+    block: TwoBlock,
+    sensitivity: float,
+    sigma: float,
+    after: NDArray[np.int64],
+    *,
+    x_alone: bool = False,
+) -> Array:
     """Return the losses of single uses of a user, by every rule.
 
-    Theorems 6.1 and 7.2, the latter corrected, both with sharper constants.
+    Theorems 6.1 and 7.2, the latter corrected, both with sharper constants; and what the block's
+    certificate proves.
 
     Parameters
     ----------
@@ -339,10 +403,12 @@ def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.
         Standard deviation of the noise in each component of x.
     after : ndarray of int, shape (K,)
         Number of iterations after the use.
+    x_alone : bool
+        Whether x alone is released then, and not the multipliers.
 
     Returns
     -------
-    ndarray, shape (3, K)
+    ndarray, shape (5, K)
         Parameters of zero-concentrated differential privacy, and of Gaussian mechanisms, in the
         order of `RULES`; infinite where a rule does not apply.
     """
@@ -353,12 +419,37 @@ def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.
         found[1] = unit * _convex(block, after)
     if unit > 0 and refusal(block) is None:
         found[2] = unit * _strong(block, after)
+    if unit > 0 and block.proved is not None:
+        single = block.proved.of_last if x_alone else block.proved.of_state
+        found[3] = np.maximum(unit * block.proved.of_pairs(after), _TINY) * UP
+        found[4] = np.maximum(unit * single(after), _TINY) * UP
     return found
 
 
-def least(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
+def least(
+    block: TwoBlock,
+    sensitivity: float,
+    sigma: float,
+    after: NDArray[np.int64],
+    *,
+    x_alone: bool = False,
+) -> Array:
     """Return the smallest of the `bounds`, shape (K,). Arguments as there."""
-    return bounds(block, sensitivity, sigma, after).min(axis=0)
+    return bounds(block, sensitivity, sigma, after, x_alone=x_alone).min(axis=0)
+
+
+def _distinct(values: Array) -> tuple[float, ...]:
+    """Return distinct singular values, the largest first; none if they are not known well enough.
+
+    The error of each is below 1e-13 of the largest one.
+    """
+    if not values.min() * _CONDITION >= values.max():
+        return ()
+    found: list[float] = []
+    for value in sorted(map(float, values), reverse=True):
+        if not found or value < found[-1] * (1 - _ONE):
+            found.append(value)
+    return tuple(found) if len(found) <= MOST_VALUES else ()
 
 
 def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:

@@ -42,7 +42,7 @@ from tests.algorithms.test_gradient_admm import (
     records,
 )
 from tests.helpers import contains
-from tests.spies import watch_releases
+from tests.spies import change, watch_releases
 
 # The same data serve test after test, each with a ledger of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
@@ -59,8 +59,9 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Spare the time of the disk."""
+    """Spare the time of the disk and of searches: these are plans without certificates."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
+    change(monkeypatch, "the search for a certificate", lambda last: None)
 
 
 @pytest.fixture

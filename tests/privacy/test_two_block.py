@@ -165,7 +165,7 @@ def test_iterations_can_expand_beyond_two_over_nu():
     after = instance.step(np.array([0.0, 1.0]), np.zeros(1), lambda x: x)
     assert instance.norm2(*after) > 1.2
     found = bounds(replace(instance.block, eta=2.1), 1.0, 1.0, np.array([10]))[:, 0]
-    assert 0 < found[0] < math.inf and list(found[1:]) == [math.inf, math.inf]
+    assert 0 < found[0] < math.inf and set(found[1:]) == {math.inf}
 
 
 # Constants ----------------------------------------------------------------------------------

@@ -1,0 +1,277 @@
+"""Search for certificates of amplification by iteration; `dpcvx.privacy.contraction` checks them.
+
+No proof rests on anything here. A sweep finds multipliers of rounds backward from the end. The
+first one makes the loss of a turn at that round small. Later ones make the form small in the
+states that a run with the shifts of the sweep before would reach. Norms are solutions of one small
+semidefinite program for each rate.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from ..errors import PrivacyError
+from ..privacy.contraction import (
+    MOST_ROUNDS,
+    MOST_VALUES,
+    Certificate,
+    ContractingNorm,
+    Form,
+    HiddenRounds,
+    Iteration,
+    above,
+    least,
+    prove,
+)
+from ..privacy.last_iterate import LastIterate
+
+Array = NDArray[np.float64]
+Forms = list[tuple[Array, Array]]  # W and P by round, from the end backward
+
+# If x alone is released, a few rounds more hide it nearly as (x, lambda).
+_ROUNDS_OF_LAST, _SWEEPS_OF_LAST, _SWEEPS = 48, 3, 2
+# Bounds below this share of a turn are small enough.
+_NEGLIGIBLE = 1e-20
+# Rounds that all have a search of their own; later ones share one with a tenth of those before.
+_EACH = 16
+# In place of the largest of components, a norm of them, which has a gradient.
+_POWER = 16
+# Rates of contraction, fast to none; the last is for users who are convex only.
+_RATES = (0.45, 0.65, 0.8, 0.9, 0.96, 0.99, 1 + 1e-6)
+# Margin of the semidefinite programs: their solver's accuracy, and the margin of the check.
+_MARGIN = 1e-6
+# Determinants of two by two matrices, relative to their diagonals, that are kept away from.
+_SINGULAR = 1e-6
+# Digits that are kept: processors differ in those behind.
+_DIGITS = 6
+
+
+def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
+    """Return a certificate of what rounds after a turn hide; None if the search finds none.
+
+    The effort is fixed and does not depend on the clock: at most 16 distinct singular values and
+    200 rounds.
+
+    Parameters
+    ----------
+    iteration : Iteration
+    rounds : int
+        Of the run.
+    """
+    if not 0 < len(iteration.gains) <= MOST_VALUES or rounds < 2:
+        return None
+    form, count = Form(iteration), min(rounds - 1, MOST_ROUNDS)
+    pair = _best_pair(form)
+    start = None if pair is None else least(*form.last_pair(pair))
+    if pair is None or start is None:
+        return None
+    try:
+        rounds = min(count, _ROUNDS_OF_LAST)
+        last = _chains(form, iteration, form.end, rounds, _SWEEPS_OF_LAST)
+        state = _chains(form, iteration, start, count - 1, _SWEEPS, pair)
+        found = Certificate(last, state, tuple(_contractions(form, iteration)))
+        prove(found, iteration)
+    except (PrivacyError, np.linalg.LinAlgError):
+        return None
+    return found
+
+
+def certificate_for(last: LastIterate) -> Certificate | None:
+    """Return a certificate for the constants of a plan; None if none is found.
+
+    Parameters
+    ----------
+    last : LastIterate
+    """
+    iteration = last.block.iteration
+    return None if iteration is None else certificate(iteration, last.rounds)
+
+
+def _chains(
+    form: Form, iteration: Iteration, end: Array, count: int, sweeps: int, pair: float = 0.0
+) -> tuple[HiddenRounds, ...]:
+    """Return what sweeps over all rounds found, each with directions from the one before."""
+    found, goals, weights = [], None, None
+    for _ in range(sweeps):
+        chain, forms = _sweep(form, end, count, goals)
+        found.append(HiddenRounds(chain[0], chain[1], pair))
+        count = min(count, len(forms))
+        if count == 0:
+            break
+        sizes = np.maximum(_sizes(form, form.after_shift(forms[-1][1])), 1e-300)
+        weights = sizes if weights is None else np.sqrt(weights * sizes)
+        goals = _goals(form, iteration, forms, weights / weights.max())
+    return tuple(found)
+
+
+def _sweep(
+    form: Form, W: Array, count: int, goals: Sequence[Array] | None
+) -> tuple[tuple[tuple[tuple[float, float], ...], tuple[float, ...]], Forms]:
+    """Return the multipliers and losses of rounds, and their forms, as far as they exist."""
+    multipliers, losses, forms = [], [form.of_turn(W)], []
+    z, size = np.zeros(2), float(np.abs(W).max())
+    for t in range(count):
+        if t < _EACH or t % (t // 10) == 0:
+            z = _searched(form, W / size, z, size, None if goals is None else goals[t])
+        users, public, P = _believed(form, W, np.exp(z) * size)
+        if P is None:
+            break
+        after = form.after_shift(P)
+        if not np.abs(after).max() < 1e6:
+            break
+        multipliers.append((users, public))
+        forms.append((W, P))
+        W, size = after, float(np.abs(after).max())
+        losses.append(form.of_turn(W))
+        if losses[-1] < _NEGLIGIBLE:
+            break
+    return (tuple(multipliers), tuple(losses)), forms
+
+
+def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, Array | None]:
+    """Return multipliers near those, rounded, and the form that they prove; None if none is."""
+    users = public = 0.0
+    for factor in (1.0, 1.03, 1.3, 3.0):
+        users, public = (float(f"{factor * v:.{_DIGITS}g}") for v in multipliers)
+        right = form.round(W, (users, public))
+        P = least(*right)
+        if P is not None and above(P, *right):
+            return users, public, P
+    return users, public, None
+
+
+def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -> Array:
+    """Return logarithms of multipliers that make P small: for a turn there, or for a goal."""
+    fixed = np.swapaxes(form.next, 1, 2) @ W @ form.next
+    aims = form.b[:, :, None] * form.b[:, None, :] if goal is None else goal
+
+    def cost(z: Array) -> float:
+        users, public = np.exp(np.minimum(z, 40.0))
+        right = fixed + users * form.F + public * form.G
+        a, b, c = -right[:, 2, 2], -right[:, 2, 3], -right[:, 3, 3]
+        det = a * c - b * b
+        if not ((a > 0) & (det > _SINGULAR * a * c)).all():
+            return math.inf
+        e, r = right[:, :2, 2, None], right[:, :2, 3, None]
+        flat = np.swapaxes(e, 1, 2), np.swapaxes(r, 1, 2)
+        a, b, c = (entry[:, None, None] for entry in (a / det, b / det, c / det))
+        P = right[:, :2, :2] + c * e * flat[0] - 2 * b * e * flat[1] + a * r * flat[1]
+        traces = P[:, 0, 0] + P[:, 1, 1]
+        found = (aims * P).sum(axis=(1, 2))
+        if goal is not None:
+            return float(found.sum() + 1e-4 * traces.sum())
+        found = form.squares * (found / (1 + size * found) + 1e-3 * traces)
+        top = found.max()
+        return float(top * ((found / top) ** _POWER).sum() ** (1 / _POWER) + 1e-3 * found.sum())
+
+    while math.isinf(cost(z)) and z.max() < 30:
+        z = z + 1.0
+    first = z + np.array([[0.0, 0.0], [0.4, 0.1], [-0.1, 0.4]])
+    return _simplex(cost, z, first)
+
+
+def _simplex(cost: Callable[[Array], float], z: Array, first: Array) -> Array:
+    """Return where a function that may be infinite is small."""
+    height = cost(z)
+    if math.isinf(height):
+        return z
+    options = {"initial_simplex": first, "xatol": 1e-2, "fatol": 1e-6 * height, "maxiter": 60}
+    with np.errstate(invalid="ignore"):
+        return minimize(cost, z, method="Nelder-Mead", options=options).x
+
+
+def _sizes(form: Form, W: Array) -> Array:
+    return form.squares * np.einsum("ki,kij,kj->k", form.b, W, form.b)
+
+
+def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> list[Array]:
+    """Return second moments of the state, by round, in a run of quadratic users."""
+    size = len(form.b)
+    ends = [
+        np.array([[1.0, 0.0], [0.0, 1.0], [slope, 0.0], [0.0, share]])
+        for slope in np.array([-0.5, 0.5]) * (iteration.smooth - iteration.convex)
+        for share in (0.0, 0.5, 1 / (1 + iteration.public))
+    ]
+    moves = [form.next @ end for end in ends]
+    M = form.squares[:, None, None] * form.b[:, :, None] * form.b[:, None, :]
+    found: list[Array] = []
+    for _, P in reversed(forms):
+        Pb = np.einsum("kij,kj->ki", P, form.b)
+        gain = Pb / (1 + np.einsum("ki,ki->k", Pb, form.b))[:, None]
+        left = np.eye(2) - form.b[:, :, None] * gain[:, None, :]
+        moved = left @ M @ np.swapaxes(left, 1, 2)
+        traces = weights**4 * np.einsum("kii->k", moved)
+        top = max(float(traces.max()), 1e-300)
+        even = 1e-3 * np.maximum(traces / top, 1e-2)
+        goal = (weights**4 / top)[:, None, None] * moved + even[:, None, None] * np.eye(2)
+        found.append(goal)
+        M = sum((m @ moved @ np.swapaxes(m, 1, 2) for m in moves), np.zeros((size, 2, 2))) / 6
+        M = M / max(float(np.abs(M).max()), 1e-300)
+    return found[::-1]
+
+
+def _best_pair(form: Form) -> float | None:
+    """Return the multiplier of the last two rounds with the least loss of a turn before them."""
+
+    def cost(z: Array) -> float:
+        right, sums = form.last_pair(float(np.exp(z[0])))
+        P = least(right, sums) if (right[:, 2, 2] < 0).all() else None
+        return math.inf if P is None else form.of_turn(P) * (1 + 1e-3 * float(np.abs(P).max()))
+
+    start = np.array([math.log(2.0 * form.squares.max())])
+    if math.isinf(cost(start)):
+        return None
+    z = _simplex(cost, start, np.array([start, start + 0.5]))
+    return float(f"{math.exp(z[0]):.{_DIGITS}g}")
+
+
+def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]:
+    """Yield norms with the least cost of a turn, by rate of contraction."""
+    for rho in _RATES:
+        found = _norm(form, rho)
+        if found is None:
+            continue
+        try:
+            prove(Certificate((), (), (found,)), iteration)
+        except PrivacyError:
+            continue
+        yield found
+
+
+def _norm(form: Form, rho: float) -> ContractingNorm | None:
+    """Return what a semidefinite program finds, unchecked; None if it finds nothing."""
+    size = len(form.b)
+    P = [cp.Variable((2, 2), symmetric=True) for _ in range(size)]
+    multipliers, kappa = cp.Variable(3, nonneg=True), cp.Variable()
+    wide, short = np.eye(2, 4), np.eye(2, 3)
+    limits = [form.squares[k] * (form.b[k] @ P[k] @ form.b[k]) <= kappa for k in range(size)]
+    for k in range(size):
+        users, public, pair = (
+            multipliers[i] * m[k] for i, m in enumerate((form.F, form.G, form.C))
+        )
+        step = rho * wide.T @ P[k] @ wide - form.next[k].T @ P[k] @ form.next[k] - users - public
+        limits.append(step >> _MARGIN * np.eye(4))
+        limits.append(short.T @ P[k] @ short - form.pair[k] - pair >> _MARGIN * np.eye(3))
+    problem = cp.Problem(cp.Minimize(kappa), limits)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is inaccurate is checked by whoever uses it
+            problem.solve(solver="CLARABEL")
+    except cp.SolverError:
+        return None
+    values = [one.value for one in (multipliers, *P)]
+    if any(value is None for value in values):
+        return None
+    t, *forms = (np.asarray(value, dtype=float) for value in values)
+    users, public, pair = (max(float(f"{value:.{_DIGITS}g}"), 0.0) for value in t)
+    rounded = [[float(f"{p[i]:.10g}") for i in ((0, 0), (0, 1), (1, 1))] for p in forms]
+    turn = form.of_turn(np.array([[[a, b], [b, c]] for a, b, c in rounded]))
+    norm = tuple((a, b, c) for a, b, c in rounded)
+    return ContractingNorm(rho, norm, (users, public), pair, turn)

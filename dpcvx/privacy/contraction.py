@@ -1,0 +1,420 @@
+r"""Certificates of what later iterations hide of a turn: numbers that prove a bound, rechecked.
+
+`two_block` has the iteration, with the notation of Chan, Xie and Zhao. Its bounds there follow
+from one norm, written down once for all problems. This module takes numbers that somebody found
+for one problem, by whatever search, and refuses them unless they prove what they claim.
+
+**Differences of two runs.** Write :math:`\xi = dx`, :math:`\omega = A^+ (d\lambda/\beta - A dx)`,
+:math:`r = A^+ B\,dy` and :math:`e = \eta\, d\nabla f`, in the singular vectors of A, which has
+full row rank. For one singular value s, with :math:`h = \eta \beta s^2`, an iteration before its
+noise is
+
+.. math::
+    \xi^+ = \frac{\xi - e - h (2 r - \omega)}{1 + h}, \quad
+    \omega^+ = \omega - r - \xi^+ , \quad (1)
+
+and :math:`\xi^+ = \xi - e` alone in the null space of A. The functions enter by two inequalities,
+which are sums over all components:
+
+.. math::
+    F = \langle e - \eta\mu\,\xi, \eta\nu\,\xi - e \rangle \ge 0, \quad
+    G = \sum h \, r (\omega - (1 + \gamma) r) \ge 0, \quad
+    \gamma = \frac{\mu_g}{\beta \|B\|^2}. \quad (2)
+
+F is the interpolation inequality of a function with modulus :math:`\mu` and smoothness
+:math:`\nu`. G: optimality of y says that :math:`B' \beta (w - B y)` is a subgradient of g, with
+:math:`w = \lambda/\beta - A x + c`. Subgradients of g are monotone with modulus :math:`\mu_g`, so
+:math:`\langle B\,dy, dw - B\,dy \rangle \ge \mu_g \|dy\|^2 / \beta \ge \gamma \|B\,dy\|^2`; and
+:math:`s^2` in one component of it is h up to a common factor. Noise in x and the user's own turn
+move :math:`(\xi, \omega)` along :math:`b = (1, -1)`, and b = 1 in the null space. A turn moves it
+by :math:`b\,e / (1 + h)` with :math:`\|e\| \le \eta \Delta`.
+
+**Hiding a shift round by round.** Let :math:`U_t = Y_t + N_t` be the run with the change. Its state
+before the noise of round t is :math:`Y_t`, and t = 0 is the turn. Let :math:`\tilde U_t = \tilde
+Y_t + v_t + N_t` take its turn with the *other* function, and all other rounds with the same
+functions. It has the same noise, and in addition shifts :math:`v_t` of x. A shift depends on
+:math:`D_t = Y_t - \tilde Y_t` alone. The states agree before the turn, so U is a function of the
+past of :math:`\tilde U`, and so is :math:`v_t`.
+
+*Lemma.* Let :math:`O_t = h_t + v_t + N_t` under P and :math:`O_t = h_t + N_t` under Q, with
+functions :math:`h_t` and :math:`v_t` of the past, and surely :math:`\sum_t \|v_t\|^2 \le W`. Then P
+and Q are at least as hard to tell apart as :math:`N(\sqrt W, \sigma^2)` and :math:`N(0,
+\sigma^2)`. Proof: append a round with the shift :math:`(W - \sum \|v_t\|^2)^{1/2}`; to forget it
+is post-processing. Under Q the log likelihood ratio is :math:`\sum \langle v_t, N_t \rangle /
+\sigma^2 - W / (2 \sigma^2)`. The mean of :math:`\exp(i \theta \sum_{t \le k} \langle v_t, N_t
+\rangle + \theta^2 \sigma^2 \sum_{t \le k} \|v_t\|^2 / 2)` is 1 by induction over k. So the sum is
+Gaussian with variance :math:`\sigma^2 W`. The law of the ratio under Q fixes the rest.
+
+Take quadratic forms backward from the end: :math:`P_t` with
+
+.. math::
+    P_t(\xi, \omega) \ge W_{t+1}(\xi^+, \omega^+) + t_F F + t_G G
+        \quad\text{for all}\quad (\xi, \omega, e, r), \\
+    W_t(D) = \min_v \|v\|^2 + P_t(D - b v) = P_t - \frac{P_t b\, (P_t b)'}{1 + b' P_t b}, \quad (3)
+
+the first as a sum over components, so the multipliers :math:`t_F, t_G \ge 0` are common to them.
+If v attains the minimum, then :math:`\|v_t\|^2 + W_{t+1}(D_{t+1}) \le W_t(D_t)` by (2), whatever
+the functions are. The sum telescopes. If x alone is released, :math:`W_K = \xi^2`: the last shift
+is all of :math:`\xi`, and both runs end in one x. If (x, lambda) is released, the last two rounds
+make both equal: :math:`v = -\omega` leaves no difference but :math:`x_1 = \xi + \omega`, hence y
+and lambda agree in the next round, whose shift is what (1) makes of :math:`x_1`:
+
+.. math::
+    P_{K-1} \ge \omega^2 + \Bigl(\frac{x_1 - e}{1 + h}\Bigr)^2 + t_C \,
+    (e - \eta\mu x_1)(\eta\nu x_1 - e). \quad (4)
+
+By the lemma a turn and K rounds lose at most :math:`g_K (\eta \Delta / \sigma)^2 / 2` with
+:math:`g_K = \max_s W_0(1, -1) / (1 + h)^2`, as a Gaussian mechanism does. In the form (4) the
+bound also holds after more than K rounds, which are post-processing of (x, lambda). Users need
+not be strongly convex, g need not, and no step is excluded but by failure of (3).
+
+**Contraction.** Let :math:`\rho P \ge P(\xi^+, \omega^+) + t_F F + t_G G`, and let P satisfy (4).
+Then :math:`|D|^2 = P(D)` is the square of a norm, and every iteration contracts it by
+:math:`\rho`. A turn has at most :math:`\sqrt\kappa\, \eta \Delta` in it, with :math:`\kappa =
+\max_s P(1, -1) / (1 + h)^2`. To move :math:`\tilde Y` by D takes two shifts, as in (4):
+:math:`-\omega` before one round, and what is left after it. Their squares add up to at most
+:math:`|D|^2`. T = (K + 1) // 2 pairs of rounds move :math:`\tilde U` to U in parts. Let part j
+have the norm :math:`z_j` in units of the turn, so that :math:`\sum z_j \rho^{T-1-j} =
+\rho^{T-1}`. The least sum of squares is :math:`1 / \sum_{j<T} \rho^{-2j}`. If K is even, one more
+round contracts before. The loss is at most :math:`\kappa \rho^e / \sum_{j<T} \rho^{-2j}`, with e =
+1 for even K and 0 for odd K.
+
+**The check.** (3) and (4) are linear in the multipliers. The least P for given ones is a Schur
+complement. It is computed here and enlarged a little, and the enlarged one is tested by
+eigenvalues. The margin covers all rounding errors, and relative errors up to 1e-10 in h. These
+change a matrix by at most 6e-10 of the sum of the absolute values of its terms. Its least
+eigenvalue changes by no more, relative to the norm of that sum. A certificate also says what it
+claims. If its numbers do not prove exactly that, somebody has changed it, or it belongs to another
+problem.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+
+Array = NDArray[np.float64]
+Multipliers = tuple[tuple[float, float], ...]
+
+# Relative errors of the gains that the tests below cover.
+GAIN_ERROR = 1e-10
+# Least eigenvalue that is believed, relative to the norm of sums of absolute values.
+_COVER = 1e-9
+# Relative enlargement of the least matrices, above that.
+_SLACK = 1e-7
+# Of a bound: products of a few numbers, with relative errors up to GAIN_ERROR each.
+_UP = 1 + 1e-9
+# Claims agree with what is computed elsewhere up to this.
+_AGREE = 1e-9
+# Numbers of a certificate beyond this are no proof of anything; their products could overflow.
+_HUGE = 1e100
+# More distinct singular values, rounds and contractions than these are not certified.
+MOST_VALUES = 16
+MOST_ROUNDS = 200
+MOST_CONTRACTIONS = 16
+MOST_CHAINS = 4
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration in units of the step: all that inequalities (1) to (4) depend on."""
+
+    smooth: float  # eta nu
+    convex: float  # eta mu
+    public: float  # gamma
+    gains: tuple[float, ...]  # h of the distinct singular values of A, the largest first
+    null: bool  # whether A has a null space
+
+
+@dataclass(frozen=True)
+class HiddenRounds:
+    """Rounds that hide a turn, backward from the end, with what they are claimed to leave."""
+
+    multipliers: Multipliers  # (t_F, t_G) of each round
+    losses: tuple[float, ...]  # g after as many rounds, from the first that the end allows
+    pair: float = 0.0  # t_C of (4) if (x, lambda) is released
+
+
+@dataclass(frozen=True)
+class ContractingNorm:
+    """Norm for the state: iterations contract it, and two rounds hide a shift of its size."""
+
+    rho: float  # of the squared norm
+    norm: tuple[tuple[float, float, float], ...]  # P by component: xi^2, xi omega, omega^2
+    multipliers: tuple[float, float]
+    pair: float
+    kappa: float  # claimed
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Numbers that prove how much later iterations hide; public, and believed after a check."""
+
+    last: tuple[HiddenRounds, ...]  # x is released
+    state: tuple[HiddenRounds, ...]  # (x, lambda) is released
+    contractions: tuple[ContractingNorm, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Proved:
+    """Proved losses of one turn, in the unit ``(eta Delta)^2 / (2 sigma^2)``."""
+
+    last: Array  # by the number of rounds after the turn, from 0
+    state: Array
+    contractions: tuple[tuple[float, float], ...]  # rho and kappa
+
+    def hides(self, after: int) -> bool:
+        """Return whether so many rounds hide a hundredth of a turn or more."""
+        return bool(self.of_last(np.array([after]))[0] < 0.99 * self.last[0])
+
+    def of_last(self, after: NDArray[np.int64]) -> Array:
+        """Return the bounds if x is released; after more rounds those for (x, lambda) hold."""
+        found = self.of_state(after)
+        inside = after < len(self.last)
+        found[inside] = np.minimum(found[inside], self.last[after[inside]])
+        return found
+
+    def of_state(self, after: NDArray[np.int64]) -> Array:
+        """Return the bounds if (x, lambda) is released, or anything computed from it."""
+        return np.minimum.accumulate(self.state)[np.minimum(after, len(self.state) - 1)]
+
+    def of_pairs(self, after: NDArray[np.int64]) -> Array:
+        """Return the bounds by contraction, infinite without a pair of rounds."""
+        found = np.full(after.shape, math.inf)
+        some = after > 0
+        pairs = (after[some] + 1) // 2
+        for rho, kappa in self.contractions:
+            sums = _powers(rho**-2.0, pairs)
+            first = np.where(after[some] % 2 == 0, rho, 1.0)
+            found[some] = np.minimum(found[some], kappa * first / sums * _UP)
+        return found
+
+
+def _powers(base: float, count: NDArray[np.int64]) -> Array:
+    """Return the sums of ``base**j`` over j < count, rounded down, at most 1e290."""
+    with np.errstate(over="ignore"):
+        sums = np.expm1(count * math.log(base)) / math.expm1(math.log(base))
+    return np.minimum(sums, 1e290) * (1 - 1e-9)
+
+
+class Form:
+    """The matrices of (1) to (4) of every component, in ``(xi, omega, e - c xi, r)``.
+
+    c is the mean of ``eta mu`` and ``eta nu``, so that F is ``half^2 xi^2 - (e - c xi)^2``. The
+    last component is the null space if there is one. Its omega and r are 0. F and G contain minus
+    their squares there, so that all components have matrices of one size.
+    """
+
+    def __init__(self, iteration: Iteration) -> None:
+        h = np.array([*iteration.gains, *([0.0] if iteration.null else [])])
+        one, q = np.ones_like(h), 1 / (1 + h)
+        c = (iteration.smooth + iteration.convex) / 2
+        half = (iteration.smooth - iteration.convex) / 2
+        size, weight = len(h), h / h[0]
+        self.squares = q * q
+        self.b = np.stack([one, -one], axis=1)
+        self.next = np.zeros((size, 2, 4))
+        self.next[:, 0] = np.stack([(1 - c) * q, h * q, -q, -2 * h * q], axis=1)
+        self.next[:, 1] = -self.next[:, 0] + np.array([0.0, 1.0, 0.0, -1.0])
+        self.next_sum = np.zeros((size, 2, 4))
+        self.next_sum[:, 0] = np.stack([(1 + c) * q, h * q, q, 2 * h * q], axis=1)
+        self.next_sum[:, 1] = self.next_sum[:, 0] + np.array([0.0, 1.0, 0.0, 1.0])
+        self.F, self.G = np.zeros((size, 4, 4)), np.zeros((size, 4, 4))
+        self.F[:, 0, 0], self.F[:, 2, 2] = half * half, -1.0
+        self.G[:, 1, 3] = self.G[:, 3, 1] = weight / 2
+        self.G[:, 3, 3] = -weight * (1 + iteration.public)
+        # Of a pair, in (xi, omega, e - c x1).
+        second = np.stack([(1 - c) * q, (1 - c) * q, -q], axis=1)
+        second_sum = np.stack([(1 + c) * q, (1 + c) * q, q], axis=1)
+        self.pair, self.C = np.zeros((size, 3, 3)), np.zeros((size, 3, 3))
+        self.pair[:, 1, 1] = 1.0
+        self.pair_sum = self.pair + second_sum[:, :, None] * second_sum[:, None, :]
+        self.pair = self.pair + second[:, :, None] * second[:, None, :]
+        self.C[:, :2, :2], self.C[:, 2, 2] = half * half, -1.0
+        if iteration.null:
+            self.b[-1] = 1.0, 0.0
+            self.next[-1, 1] = self.next_sum[-1, 1] = 0.0
+            self.F[-1, 1, 1] = self.G[-1, 3, 3] = -1.0
+            for matrices in (self.pair, self.pair_sum, self.C):
+                matrices[-1, 1, :] = matrices[-1, :, 1] = 0.0
+            self.C[-1, 1, 1] = -1.0
+        self.end = np.zeros((size, 2, 2))
+        self.end[:, 0, 0] = 1.0  # x is released
+
+    def round(self, W: Array, t: tuple[float, float]) -> tuple[Array, Array]:
+        """Return the right side of (3), and the sums of the absolute values of its terms."""
+        flipped = np.swapaxes(self.next, 1, 2), np.swapaxes(self.next_sum, 1, 2)
+        return (
+            flipped[0] @ W @ self.next + t[0] * self.F + t[1] * self.G,
+            flipped[1] @ np.abs(W) @ self.next_sum + t[0] * np.abs(self.F) + t[1] * np.abs(self.G),
+        )
+
+    def last_pair(self, t: float) -> tuple[Array, Array]:
+        """Return the right side of (4), and the sums of the absolute values of its terms."""
+        return self.pair + t * self.C, self.pair_sum + t * np.abs(self.C)
+
+    def after_shift(self, P: Array) -> Array:
+        """Return W of (3), rounded up."""
+        Pb = np.einsum("kij,kj->ki", P, self.b)
+        scale = 1 + np.einsum("ki,ki->k", Pb, self.b)
+        away = Pb[:, :, None] * Pb[:, None, :] / scale[:, None, None]
+        rounding = 1e-14 * (np.abs(P) + np.abs(away)).sum(axis=2)
+        return P - away + rounding[:, :, None] * np.eye(2)
+
+    def of_turn(self, W: Array) -> float:
+        """Return the largest of a turn's squared sizes, rounded up."""
+        terms = self.b[:, :, None] * W * self.b[:, None, :]
+        sizes = terms.sum(axis=(1, 2)) + 1e-14 * np.abs(terms).sum(axis=(1, 2))
+        return float((sizes * self.squares).max()) * _UP
+
+
+def least(right: Array, sums: Array) -> Array | None:
+    """Return the smallest P above a right side of (3) or (4), enlarged; None if there is none.
+
+    Parameters
+    ----------
+    right, sums : ndarray, shape (components, d, d)
+        See `Form.round`; P is about the first two coordinates.
+    """
+    try:
+        solved = np.linalg.solve(-right[:, 2:, 2:], right[:, 2:, :2])
+    except np.linalg.LinAlgError:
+        return None
+    P = right[:, :2, :2] + right[:, :2, 2:] @ solved
+    P = (P + np.swapaxes(P, 1, 2)) / 2
+    if not np.isfinite(P).all():
+        return None
+    total = np.einsum("kii->ki", sums[:, :2, :2] + np.abs(P))
+    return P + _SLACK * total[:, :, None] * np.eye(2)
+
+
+def above(P: Array, right: Array, sums: Array) -> bool:
+    """Return whether P is proved to be above a right side of (3) or (4).
+
+    Parameters
+    ----------
+    P : ndarray, shape (components, 2, 2)
+    right, sums : ndarray, shape (components, d, d)
+        See `Form.round`.
+    """
+    gap, total = -right, sums.copy()
+    gap[:, :2, :2] += P
+    total[:, :2, :2] += np.abs(P)
+    diagonal = np.einsum("kii->ki", total)
+    if not (np.isfinite(total).all() and (diagonal > 0).all()):
+        return False
+    scale = 1 / np.sqrt(diagonal)
+    both = scale[:, :, None] * scale[:, None, :]
+    try:
+        lowest = np.linalg.eigvalsh(gap * both)[:, 0]
+    except np.linalg.LinAlgError:
+        return False
+    return bool((lowest > _COVER * np.linalg.norm(total * both, axis=(1, 2))).all())
+
+
+def prove(certificate: Certificate, iteration: Iteration) -> Proved:
+    """Return what a certificate proves about an iteration.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Whoever found it.
+    iteration : Iteration
+
+    Raises
+    ------
+    PrivacyError
+        If its numbers do not prove exactly what it claims.
+    """
+    form = Form(iteration)
+    _require(
+        0 < len(iteration.gains) <= MOST_VALUES
+        and len(certificate.contractions) <= MOST_CONTRACTIONS
+        and max(len(certificate.last), len(certificate.state)) <= MOST_CHAINS,
+        "it has too many parts",
+    )
+    last, state = [np.array([form.of_turn(form.end)])], [np.zeros(0)]
+    for chain in certificate.last:
+        _require(chain.pair == 0, "x alone is released and its last two rounds are a pair")
+        last.append(_chain(form, form.end, chain))
+    for chain in certificate.state:
+        pair = _least(form.last_pair(_multiplier(chain.pair)), "the last two rounds")
+        state.append(_chain(form, pair, chain))
+    pairs = tuple(_contraction(form, one) for one in certificate.contractions)
+    return Proved(_smallest(last), np.concatenate([last[0], _smallest(state)]), pairs)
+
+
+def _smallest(chains: list[Array]) -> Array:
+    """Return the smallest losses by number of rounds."""
+    found = np.full(max(map(len, chains)), math.inf)
+    for values in chains:
+        found[: len(values)] = np.minimum(found[: len(values)], values)
+    return found
+
+
+def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
+    """Return the losses of a turn by the number of rounds, from the end W backward."""
+    _require(
+        len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
+        "its numbers of rounds do not fit together",
+    )
+    found = [form.of_turn(W)]
+    for t, (users, public) in enumerate(chain.multipliers):
+        right = form.round(W, (_multiplier(users), _multiplier(public)))
+        W = form.after_shift(_least(right, f"round {t + 1} from the end"))
+        found.append(form.of_turn(W))
+    values = np.array(found)
+    _require(_agree(values, np.array(chain.losses)), "it claims other losses than it proves")
+    return values
+
+
+def _least(right: tuple[Array, Array], where: str) -> Array:
+    P = least(*right)
+    _require(P is not None and above(P, *right), f"its numbers prove nothing for {where}")
+    assert P is not None
+    return P
+
+
+def _contraction(form: Form, found: ContractingNorm) -> tuple[float, float]:
+    """Return rho and kappa, if they are proved."""
+    rho, flat = _multiplier(found.rho), np.array(found.norm, dtype=float)
+    _require(
+        flat.shape == (len(form.b), 3) and bool((np.abs(flat) < _HUGE).all()),
+        "its norm has another number of components, or numbers out of range",
+    )
+    P = np.stack([flat[:, :2], flat[:, 1:]], axis=1)
+    t = _multiplier(found.multipliers[0]), _multiplier(found.multipliers[1])
+    holds = above(rho * P, *form.round(P, t)) and above(P, *form.last_pair(_multiplier(found.pair)))
+    _require(holds, f"its norm is not proved to contract by {rho:.6g}")
+    kappa = form.of_turn(P)
+    _require(_agree(kappa, found.kappa), "it claims another cost of a turn than it proves")
+    return rho, kappa
+
+
+def _agree(proved: Array | float, claimed: Array | float) -> bool:
+    """Return whether two sequences of bounds are the same up to rounding."""
+    one, other = np.asarray(proved), np.asarray(claimed)
+    return bool(
+        one.shape == other.shape
+        and np.isfinite(other).all()
+        and (np.abs(one - other) <= _AGREE * np.abs(one)).all()
+    )
+
+
+def _multiplier(value: float) -> float:
+    _require(isinstance(value, float) and 0 <= value < _HUGE, "a multiplier is out of range")
+    return value
+
+
+def _require(holds: bool, why: str) -> None:
+    if not holds:
+        raise PrivacyError(
+            f"The certificate of amplification by iteration is refused: {why}. Plan again, which "
+            "searches one. A certificate holds for one problem, one penalty and one "
+            "step, and every number of it counts."
+        )

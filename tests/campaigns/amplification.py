@@ -1,0 +1,154 @@
+"""Amplification by iteration against exact losses, by code that takes no formula from the package.
+
+A trial is a random problem with linear gradients and a linear y step, other ones in every round, so
+that its iterates are Gaussian and their losses exact. A climb over the maps of single rounds makes
+them as large as it can. The package finds a certificate for the constants, and has to claim at
+least as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dpcvx.defaults.certificates import certificate
+from dpcvx.privacy.two_block import TwoBlock, bounds
+from tests.campaigns.tally import Tally
+
+FULL = 1000
+# Of the exact losses, relative: they are singular values of products of random matrices.
+ROUNDING = 1e-7
+AFTER = (0, 1, 2, 3, 5, 9, 14, 30)
+
+
+def between(rng, n, low, high):
+    """Return a random symmetric matrix with eigenvalues from low to high, often at an end."""
+    basis = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    ends = [
+        np.full(n, low),
+        np.full(n, high),
+        rng.choice([low, high], n),
+        rng.uniform(low, high, n),
+    ]
+    return basis * ends[rng.integers(4)] @ basis.T
+
+
+class Attack:
+    """A random problem of two blocks, and maps of its rounds that a climb may change."""
+
+    def __init__(self, rng, rounds=AFTER[-1] + 1):
+        self.rng, n = rng, int(rng.integers(1, 5))
+        m = n if rng.random() < 0.5 else int(rng.integers(1, n + 1))
+        self.n, self.m = n, m
+        left, right = (np.linalg.qr(rng.standard_normal((k, k)))[0] for k in (m, n))
+        values = np.geomspace(1, rng.choice([1, 0.5, 0.1]), m) * rng.uniform(0.3, 2)
+        self.A = left * values @ right[:, :m].T
+        self.B = -np.eye(m)
+        if rng.random() < 0.4:
+            self.B = rng.standard_normal((m, int(rng.integers(1, 5))))
+        self.nu, self.mu = 1.0, float(rng.choice([0, 0.05, 0.3, 1]))
+        self.mu_g = float(rng.choice([0, 0, 0.1, 1]))
+        self.beta = float(10 ** rng.uniform(-1.5, 0.7))
+        self.eta = float(rng.choice([0.2, 1, 1.9, 2.5]))
+        self.rounds = [self.maps() for _ in range(rounds)]
+        if rng.random() < 0.5:
+            self.rounds = [self.rounds[0]] * rounds
+
+    def maps(self):
+        """Return a Hessian of a user, and one of g."""
+        k = self.B.shape[1]
+        high = self.mu_g + self.rng.choice([0, 0.1, 1, 1e5])
+        return between(self.rng, self.n, self.mu, self.nu), between(self.rng, k, self.mu_g, high)
+
+    def block(self):
+        """Return the constants with a certificate, or None if none was found."""
+        block = TwoBlock.of(
+            self.A, self.B, nu=self.nu, mu=self.mu, mu_g=self.mu_g, beta=self.beta, eta=self.eta
+        )
+        found = certificate(block.iteration, len(self.rounds))
+        return None if found is None else replace(block, certificate=found)
+
+    def matrix(self, H, G):
+        """Return a round without noise on (x, lambda), from the paper's update equations."""
+        A, B, beta, eta, n, m = self.A, self.B, self.beta, self.eta, self.n, self.m
+        x, lam = np.eye(n, n + m), np.eye(m, n + m, n)
+        y = np.linalg.lstsq(G + beta * B.T @ B, B.T @ (lam - beta * A @ x))[0]
+        after = lam - beta * (A @ x + B @ y)
+        right = x - eta * (H @ x + A.T @ (beta * B @ y - after))
+        return np.vstack([np.linalg.solve(np.eye(n) + eta * beta * A.T @ A, right), after])
+
+    def losses(self, rounds, after):
+        """Return the exact losses in x, and in (x, lambda), of a turn before that many rounds."""
+        n, m = self.n, self.m
+        pick = np.eye(n + m, n)
+        own = self.eta * np.linalg.inv(np.eye(n) + self.eta * self.beta * self.A.T @ self.A)
+        mean, noise = pick @ own, pick
+        for maps in rounds[:after]:
+            M = self.matrix(*maps)
+            mean, noise = M @ mean, np.hstack([M @ noise, pick])
+        found = []
+        for part in (slice(0, n), slice(0, n + m)):
+            # The least sum of squares of shifts of the noises that has the same effect.
+            U, s, _ = np.linalg.svd(noise[part], full_matrices=False)
+            some = s > 1e-9 * s.max()
+            found.append(np.linalg.norm(U[:, some].T @ mean[part] / s[some, None], 2) ** 2 / 2)
+        return found
+
+    def climb(self, after, which, steps):
+        """Return the largest exact loss met by changing the maps of single rounds."""
+        rounds = list(self.rounds)
+        best = self.losses(rounds, after)[which]
+        for _ in range(steps if after else 0):
+            t = int(self.rng.integers(after))
+            trial = [*rounds[:t], self.maps(), *rounds[t + 1 :]]
+            if self.rng.random() < 0.3:
+                trial = [self.maps()] * len(rounds)
+            found = self.losses(trial, after)[which]
+            if found > best:
+                best, rounds = found, trial
+        return best
+
+
+def attacked(seed, steps=8, after=AFTER):
+    """Return exact over claimed losses, by number of rounds after the turn and by rule.
+
+    Parameters
+    ----------
+    seed : int
+    steps : int
+        Of each climb.
+    after : sequence of int
+
+    Returns
+    -------
+    ndarray, shape (len(after), 3), or None
+        Round by round for x alone, round by round for (x, lambda), by contraction. None if no
+        certificate was found.
+    """
+    attack = Attack(np.random.default_rng(seed))
+    block = attack.block()
+    if block is None:
+        return None
+    found = []
+    for k in after:
+        x, state = (bounds(block, 1.0, 1.0, np.array([k]), x_alone=a)[3:, 0] for a in (True, False))
+        exact = [attack.climb(k, which, steps) / (1 + ROUNDING) for which in (0, 1)]
+        found.append([exact[0] / x[1], exact[1] / state[1], exact[1] / state[0]])
+    return np.array(found)
+
+
+def campaign(size, seed):
+    """Attack so many problems; a fault is an exact loss above a claimed one."""
+    tally, largest = Tally(), np.zeros(3)
+    for k in range(size):
+        found = attacked(seed * FULL + k)
+        if found is None:
+            tally.add("no certificate")
+            continue
+        largest = np.maximum(largest, found.max(axis=0))
+        fault = f"problem {seed * FULL + k}: {found.max(axis=0)}" if found.max() > 1 else None
+        tally.add("attacked", fault)
+    for rule, value in zip(("x alone", "(x, lambda)", "contraction"), largest, strict=True):
+        tally.note(f"largest exact over claimed loss, {rule}: {value:.6f}")
+    return tally
