@@ -104,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
         "SECONDS",
         "for an owner to come, answer, or come back",
     )
+    early = "end the run in the log early, with the owners who come, and keep what was released"
+    coordinate.add_argument("--close", action="store_true", help=early)
     coordinate.add_argument("--out", type=_output, metavar="FILE.npz", help="for shared variables")
     coordinate.set_defaults(do=_coordinate)
 
@@ -221,7 +223,9 @@ def _fingerprint(asked: argparse.Namespace) -> None:
 
 
 def _coordinate(asked: argparse.Namespace) -> None:
-    executor = RemoteOwners(asked.listen, keys=asked.keys, log=asked.log, timeout=asked.timeout)
+    executor = RemoteOwners(
+        asked.listen, keys=asked.keys, log=asked.log, timeout=asked.timeout, close=asked.close
+    )
     lead(asked.model, executor, asked.out)
 
 

@@ -19,6 +19,8 @@ from ..privacy.accounts import Account
 from ..privacy.ledger_file import Journal
 from ..privacy.ledger_lines import Writer
 from ..run import worker
+from ..run.part import parts_of
+from ..run.repeats import planned_entries
 from . import messages, wire
 from .files import CoordinatorLog
 from .message_checks import require_account, require_agreed, require_answer, require_reply
@@ -62,13 +64,18 @@ class Gone(ConnectionError):
 class Hub(Protocol):
     """Transport of frames to owners and back."""
 
-    def gather(self) -> None:
-        """Wait for all owners.
+    def gather(self, some: bool = False) -> Sequence[str]:
+        """Wait for all owners, and return the names of those who are there.
+
+        Parameters
+        ----------
+        some : bool
+            Go on with those who come in time.
 
         Raises
         ------
         RefusedError
-            If not all come in time.
+            If not all come in time, and some are not enough.
         """
         ...
 
@@ -124,6 +131,13 @@ class Remote:
         Makes a name for a run.
     tell : callable, optional
         Is told, in a line each, whom the run waits for.
+    close : bool
+        End the run that the log holds after its last round; owners who do not come are left out.
+
+    Attributes
+    ----------
+    closed_after : int or None
+        See `dpcvx.run.live.RemoteExecutor`.
     """
 
     def __init__(
@@ -132,8 +146,11 @@ class Remote:
         log: Callable[[], CoordinatorLog],
         name: Callable[[], str],
         tell: Callable[[str], None] = lambda line: None,
+        close: bool = False,
     ) -> None:
         self._make, self._open, self._name, self._tell = hub, log, name, tell
+        self._closing = close
+        self.closed_after: int | None = None
         self._hub: Hub | None = None
         self._state: _Run | None = None
         self._farewell = b""
@@ -148,6 +165,14 @@ class Remote:
         try:
             offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
             begun = RunBegun(offers[0].run, plan.fingerprint, tuple(map(wire.digest, offers)))
+            whole = len(log.exchanges) // plan.algorithm.exchanges
+            if self._closing and not whole:
+                raise ModelError(
+                    "The log holds no complete round, so there is nothing to keep. Name the log of "
+                    "the run that is to be closed; its owners have spent nothing for a run without."
+                )
+            closed = log.ended is not None and whole < log.ended.rounds
+            self.closed_after = whole if self._closing or closed else None
             if log.begun is None:
                 log.begin(begun)
             elif (log.begun.plan, log.begun.offers) != (begun.plan, begun.offers):
@@ -158,7 +183,7 @@ class Remote:
                 )
             if log.ended is None or log.parted != {offer.agent for offer in offers}:
                 self._hub = self._make([offer.agent for offer in offers])
-            self._state = state = _Run(plan, offers, self._hub, log, self._tell)
+            self._state = state = _Run(plan, offers, self._hub, log, self._tell, self.closed_after)
             with self._ending():
                 return state.agreed()
         except BaseException:
@@ -213,9 +238,12 @@ class _Run:
     hub: Hub | None
     log: CoordinatorLog
     tell: Callable[[str], None]
+    closed_after: int | None = None
 
     def __post_init__(self) -> None:
         self._names = [offer.agent for offer in self.offers]
+        self._closing = self.closed_after is not None and self.log.ended is None
+        self._here = list(self._names)  # who takes part: fewer where a run is closed
         self._documents = {offer.agent: wire.encode(offer) for offer in self.offers}
         self._calls: list[dict[str, bytes]] = []
         self._done = self._asked = self._rounds = 0
@@ -230,28 +258,54 @@ class _Run:
         if self.log.ended is not None:
             return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
         assert self.hub is not None
-        self.hub.gather()
-        said = self._expected(self._sent(self._documents, self._undecided), Agreed)
+        here = self.hub.gather(some=self._closing)
+        self._here = [name for name in self._names if name in here]
+        documents = {name: self._documents[name] for name in self._here}
+        said = self._expected(self._sent(documents, self._undecided), Agreed)
         keyed = sums_in_secret(self.plan.algorithm)
         for name, one in said.items():
             require_agreed(one, name, self.plan.rounds, keyed)
         self._at = {name: one.place for name, one in said.items()}
         keys = [one.key for one in said.values() if one.key is not None]
-        if keyed:
+        if keyed and self._closing:
+            # No sum is formed any more, and nobody is led through one without the others' keys.
+            last = (self.closed_after or 0, self.plan.algorithm.exchanges - 1)
+            self._here = [name for name in self._here if self._at[name] >= last]
+        elif keyed:
             run = self.offers[0].run
             self._keys = wire.encode(Partners(run, tuple(keys)))
             self._expected(self._sent(dict.fromkeys(self._names, self._keys)), Agreed)
-        self._rounds = rounds = min(one.rounds for one in said.values())
+        self._rounds = rounds = min((one.rounds for one in said.values()), default=self.plan.rounds)
         notes = []
         if self.log.exchanges:
             last = self.log.exchanges[-1].t
             notes.append(f"gone on with in round {last}, from the coordinator's log")
-        if rounds < self.plan.rounds:
+        if self._closing:
+            notes.append(self._closed())
+        elif rounds < self.plan.rounds:
             notes.append(
                 f"the owners' ledgers leave budget for {rounds} of the "
                 f"{plural(self.plan.rounds, 'planned round')}"
             )
         return rounds, tuple(notes)
+
+    def _closed(self) -> str:
+        """Return the note of a run that is closed early; refuse one that has nothing to return."""
+        gone = [name for name in self._names if name not in self._here]
+        note = f"closed after round {self.closed_after} of {self.plan.rounds} planned ones"
+        if not gone:
+            return note
+        if not self._here and not self.log.answers:
+            raise refused(
+                "away",
+                "no owner came, and the log has no iterates of theirs yet: one of them has to take "
+                "part in the end",
+            )
+        return (
+            f"{note}; without {together(gone)}, who did not come: its shared variables are taken "
+            "to be those of the others, and its releases are counted as planned, up to the round "
+            "that it was asked in last"
+        )
 
     def act(self, t: int, k: int, each: Sequence[Any]) -> list[worker.Reply | None]:
         """Return the replies of an exchange, from the log if it has them, else from the owners."""
@@ -290,13 +344,14 @@ class _Run:
         place, self._asked = self._asked, self._asked + 1
         if place == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
-            told = (
-                *self._expected(
-                    self._sent(dict.fromkeys(self._names, frame)), IterateAnswer
-                ).values(),
-            )
-            for local, one in zip(self.plan.program.agents, told, strict=True):
-                require_answer(one.answer, local, local.name in self._diverged)
+            said = self._expected(self._sent(dict.fromkeys(self._here, frame)), IterateAnswer)
+            for local in self.plan.program.agents:
+                if local.name in said:
+                    diverged = local.name in self._diverged
+                    require_answer(said[local.name].answer, local, diverged)
+            known = {name: one.answer for name, one in said.items()}
+            each = self._filled(known)
+            told = tuple(IterateAnswer(self.offers[0].run, each[name]) for name in self._names)
             self.log.add(Answers(told))
         pairs = zip(self.log.answers[place].told, self.plan.program.agents, strict=True)
         return [_spread(one.answer, local) for one, local in pairs]
@@ -305,12 +360,18 @@ class _Run:
         """Return the owners' reports at the end."""
         if self.log.ended is None:
             status = "completed" if self._t == self.plan.rounds else "stopped"
-            end = wire.encode(End(self.offers[0].run, status, self._t))
-            said = self._sent(dict.fromkeys(self._names, end))
-            accounts = (*self._expected(said, messages.FinalAccount).values(),)
-            for local, one in zip(self.plan.program.agents, accounts, strict=True):
-                require_account(one, local, self._t, local.name in self._diverged)
-            self.log.add(Ended(self._rounds, accounts))
+            # Owners may be in the round that others were missed in.
+            last = {name: max(self._t, self._at[name][0]) for name in self._here}
+            run = self.offers[0].run
+            ends = {name: wire.encode(End(run, status, t)) for name, t in last.items()}
+            said = self._expected(self._sent(ends), messages.FinalAccount)
+            for local in self.plan.program.agents:
+                if local.name in said:
+                    diverged = local.name in self._diverged
+                    # It may have charged a call that nobody has the answer to.
+                    reached = self._t + 1 if self._closing else self._t
+                    require_account(said[local.name], local, reached, diverged)
+            self.log.add(Ended(self._rounds, self._accounts(said)))
         assert self.log.ended is not None
         self._part()
         return [
@@ -320,10 +381,56 @@ class _Run:
             )
         ]
 
+    def _filled(self, known: Mapping[str, Answer]) -> dict[str, Answer]:
+        """Return answers of all agents: means of the others' copies in place of missing ones.
+
+        A component that nobody else holds is that of the agent's last answer in the log, or that of
+        the public start. All of this is post-processing of what was released.
+        """
+        if len(known) == len(self._names):
+            return dict(known)
+        agents = {local.name: local for local in self.plan.program.agents}
+        size = self.plan.program.size
+        sums = np.zeros((2, size))
+        count = np.zeros(size)
+        for name, answer in known.items():
+            slots = agents[name].slots
+            sums[:, slots] += np.stack([answer.last, answer.average])
+            count[slots] += 1
+        before = self.log.answers[-1].told if len(self.log.answers) else None
+        weight = next((answer.weight for answer in known.values()), None)
+        found = dict(known)
+        for k, (name, local) in enumerate(agents.items()):
+            if name in known:
+                continue
+            own = local.start[local.shared]
+            earlier = Answer(own, own) if before is None else before[k].answer
+            held = count[local.slots] > 0
+            mean = sums[:, local.slots] / np.maximum(count[local.slots], 1)
+            last = np.where(held, mean[0], earlier.last)
+            found[name] = Answer(last, np.where(held, mean[1], earlier.average), weight)
+        return {name: found[name] for name in self._names}
+
+    def _accounts(
+        self, said: Mapping[str, messages.FinalAccount]
+    ) -> tuple[messages.FinalAccount, ...]:
+        """Return all accounts: of missing agents, what they may have released at most."""
+        answers = self._filled({name: one.answer for name, one in said.items()})
+        found = []
+        for part in parts_of(self.plan):
+            name = part.agent.name
+            if name in said:
+                found.append(said[name])
+                continue
+            entries = (e for e in planned_entries(part) if e.round <= self._t + 1)
+            run, unknown = self.offers[0].run, 0.0
+            found.append(messages.FinalAccount(run, answers[name], unknown, tuple(entries)))
+        return tuple(found)
+
     def _part(self) -> None:
         """Say that the run is over to all owners that have not heard it, and wait a little."""
         frame = wire.encode(RunOver(self.offers[0].run))
-        late = [name for name in self._names if name not in self.log.parted]
+        late = [name for name in self._here if name not in self.log.parted]
         if not late:
             return
         assert self.hub is not None
@@ -338,7 +445,7 @@ class _Run:
         One that refuses ends the wait for the others.
         """
         self._expected(said, Agreed)
-        due = together([name for name in self._names if name not in said])
+        due = together([name for name in self._here if name not in said])
         self._say(f"waiting for {due} ({len(said)} of {len(self._names)} have answered)")
 
     def _say(self, line: str) -> None:
@@ -348,9 +455,17 @@ class _Run:
         self._said = line
 
     def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
-        """Exchange frames; wait for owners that left, and repeat what they missed."""
+        """Exchange frames; wait for owners that left, and repeat what they missed.
+
+        A run that is closed goes on without them.
+        """
         assert self.hub is not None
-        said = self.hub.exchange(frames, late)
+        said = self.hub.exchange(frames, late) if frames else {}
+        if self._closing:
+            for name in [name for name, one in said.items() if isinstance(one, Gone)]:
+                self.tell(f"{name} left, and the run is closed without it")
+                self._here.remove(name)
+            return {name: one for name, one in said.items() if not isinstance(one, Gone)}
         return {
             name: self._back(name, frames[name]) if isinstance(one, Gone) else one
             for name, one in said.items()
@@ -388,7 +503,7 @@ class _Run:
         """Send a call of the log again to owners that began anew."""
         if self.log.ended is not None:
             return
-        late = {name: frame for name, frame in calls.items() if self._at[name] < place}
+        late = {n: f for n, f in calls.items() if n in self._here and self._at[n] < place}
         for name, said in (self._sent(late) if late else {}).items():
             self._same(name, said, known)
 

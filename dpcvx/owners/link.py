@@ -114,12 +114,21 @@ class SocketHub:
             )
         self._place = place(host, self._port)
 
-    def gather(self) -> None:
-        """See `Hub.gather`."""
+    def gather(self, some: bool = False) -> Sequence[str]:
+        """See `Hub.gather`; of some, all have the same time to come."""
         names = together(self._names)
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
+        deadline, here = time.monotonic() + self._patience, []
         for name in self._names:
-            self._await(name, "did not come")
+            try:
+                left = max(deadline - time.monotonic(), 0.0) if some else self._patience
+                self._await(name, "did not come", left)
+            except RefusedError:
+                if not some:
+                    raise
+            else:
+                here.append(name)
+        return here
 
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
@@ -185,9 +194,10 @@ class SocketHub:
         asyncio.run_coroutine_threadsafe(part(), self._loop).result()
         self._thread.join()
 
-    def _await(self, name: str, what: str) -> None:
+    def _await(self, name: str, what: str, seconds: float | None = None) -> None:
+        seconds = self._patience if seconds is None else seconds
         with self._changed:
-            if not self._changed.wait_for(lambda: name in self._live, self._patience):
+            if not self._changed.wait_for(lambda: name in self._live, seconds):
                 raise refused("away", f"agent '{name}' {what} within {self._patience:g} s")
             self._met[name] = self._live[name]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .._arguments import FLAG, PATH, check_argument, integer, optional
-from ..errors import ModelError
+from ..errors import ModelError, RefusedError
 from ..guard import frameless
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed
@@ -36,8 +36,8 @@ class _Direct:
     def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
         self._sessions, self._held = sessions, held
 
-    def gather(self) -> None:
-        pass
+    def gather(self, some: bool = False) -> Sequence[str]:
+        return [*self._sessions]
 
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
@@ -200,11 +200,17 @@ class RequestHub:
         self._met: list[str] = []
         self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
 
-    def gather(self) -> None:
+    def gather(self, some: bool = False) -> Sequence[str]:
         """See `Hub.gather`."""
         for name in self._names:
-            self.again(name)
-            self._met.append(name)
+            try:
+                self.again(name)
+            except RefusedError as error:
+                if not some or error.code != "away":
+                    raise
+            else:
+                self._met.append(name)
+        return self._met
 
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None

@@ -57,6 +57,9 @@ class RemoteOwners(Remote):
         Seconds to wait for an owner to come, to answer, and to come back.
     verbose : bool
         Write a line to standard error when an owner comes or leaves, and whom the run waits for.
+    close : bool
+        End the run in the log early, after its last round, and keep what was released. Owners who
+        come within `timeout` seconds end it as well; the others are left out.
 
     Raises
     ------
@@ -73,8 +76,10 @@ class RemoteOwners(Remote):
         log: str | Path | None = None,
         timeout: float = 600.0,
         verbose: bool = True,
+        close: bool = False,
     ) -> None:
         check_argument("dp.RemoteOwners", "timeout", timeout, POSITIVE)
+        check_argument("dp.RemoteOwners", "close", close, FLAG)
         check_argument("dp.RemoteOwners", "verbose", verbose, FLAG)
         check_argument("dp.RemoteOwners", "keys", keys, PATH)
         check_argument("dp.RemoteOwners", "log", log, optional(PATH))
@@ -89,6 +94,7 @@ class RemoteOwners(Remote):
             lambda: CoordinatorLog(None if log is None else Path(log)),
             lambda: uuid.uuid4().hex,
             tell,
+            close,
         )
 
 

@@ -224,7 +224,15 @@ class RemoteExecutor(Executor, Protocol):
     """An executor whose agents live with owners that decide by themselves what they take part in.
 
     Answers hold what owners share; in place of all else they hold the public start.
+
+    Attributes
+    ----------
+    closed_after : int or None
+        The round that is the last one, if the coordinator closes the run early; known once it has
+        begun.
     """
+
+    closed_after: int | None
 
     def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
         """Ask all owners to agree, and return the rounds that all their ledgers cover, and notes.
@@ -282,7 +290,13 @@ def run_remote(
             [_nobody for _ in plan.agents],
             rounds,
             executor,
-            Watch(plan, shown, tolerance=tolerance, iterates=iterates),
+            Watch(
+                plan,
+                shown,
+                tolerance=tolerance,
+                iterates=iterates,
+                closed_after=executor.closed_after,
+            ),
             guarantee,
             coins,
         )

@@ -74,6 +74,7 @@ class Status(enum.Enum):
     )
     CONVERGED = "converged: the released residuals fell below the tolerance"
     BUDGET = "stopped early by the ledger's budget"
+    CLOSED = "closed early: the coordinator ended the run, and keeps what was released so far"
     STALLED = (
         "stalled: a local solve failed in the last round, so its agent's values are of an earlier "
         "round"

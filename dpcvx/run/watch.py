@@ -124,6 +124,8 @@ class Watch:
         The run has converged once both residuals are below it.
     iterates : bool
         Keep every round's iterates, and all residuals.
+    closed_after : int, optional
+        The round after which a coordinator has closed the run.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Watch:
         *,
         tolerance: float | None = None,
         iterates: bool = False,
+        closed_after: int | None = None,
     ) -> None:
         self.history = History(None) if iterates else History()
         self.path: list[list[Answer]] = []
@@ -140,6 +143,7 @@ class Watch:
         self.begun = False
         self._plan, self._reporter = plan, reporter
         self._tolerance, self._iterates = tolerance, iterates
+        self._closed_after, self._closed = closed_after, False
         # While a scale is learned, nothing moves, and that is no convergence.
         self._learning = len(plan.algorithm.requirements.first)
         self._last: Round | None = None
@@ -175,7 +179,8 @@ class Watch:
         self._largest = self._largest.after(residuals)
         if not self._diverged and self._tolerance is not None and t > self._learning:
             self._converged = _below(residuals, self._tolerance)
-        return self._diverged or self._converged
+        self._closed = t == self._closed_after
+        return self._diverged or self._converged or self._closed
 
     def conclude(self, server: Any) -> list[Answer] | None:
         """Return the agents' results as the server knows them, from what may be seen."""
@@ -207,6 +212,8 @@ class Watch:
             return Status.STALLED
         if self._converged:
             return Status.CONVERGED
+        if self._closed and self._last is not None and self._last.t < self._plan.rounds:
+            return Status.CLOSED
         if not whole:
             return Status.BUDGET
         return Status.COMPLETED if self._settled(size, points) else Status.UNSETTLED

@@ -85,8 +85,8 @@ class Mortal:
     def _new(self, name):
         return Session(self._policies[name], seed=self._seed, record=True)
 
-    def gather(self):
-        pass
+    def gather(self, some=False):
+        return [*self.sessions]
 
     def part(self, frames, seconds):
         return self.exchange(frames)
