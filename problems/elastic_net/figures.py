@@ -55,6 +55,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     at = positions.positions + 1
     left.axhline(positions.visible, color="k", label="every iterate visible")
     left.plot(at, positions.last_only, color=BLUE, label="last iterate only")
+    left.plot(at, positions.certified, color=SKY, label="last iterate only, with a certificate")
     left.plot(at, positions.printed, "--", color=BLUE, lw=1, label="the same by Corollary 6.2")
     for value, name, style, color in (
         (positions.permuted, "random permutation", "-.", GREEN),
@@ -77,7 +78,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     right.plot(growth.iterations, growth.permuted, "-.", color=GREEN, label=label)
     right.set(xlabel="iterations", title="against the number of iterations")
     top = 3 * max(positions.visible, float(growth.visible.max()))
-    left.set(yscale="log", ylim=(float(positions.last_only.min()) / 3, top))
+    left.set(yscale="log", ylim=(float(positions.certified.min()) / 3, top))
     for axes in (left, right):
         _legend_below(axes, 1)
     figure.suptitle(

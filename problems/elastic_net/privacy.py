@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.last_iterate import permuted, profile, sampled, stopped
+from dpcvx.privacy.two_block import TwoBlock
 
+from .certified import certified
 from .printed import corollary_6_2, corollary_7_3
 from .setting import Setting
 
@@ -44,6 +46,8 @@ class Positions:
         By Corollary 6.2 with the paper's constants.
     claimed : ndarray, shape (K,)
         What Corollary 7.3 as printed would say of strongly convex losses. Holds for none here.
+    certified : ndarray, shape (K,)
+        The last iterate only, with a certificate for the constants.
     permuted, stopped, sampled : float
         All users alike: random permutation, random stopping, sampling with replacement. The last
         iterate only. Infinite if no order of the Renyi divergence gives a bound.
@@ -54,6 +58,7 @@ class Positions:
     last_only: Floats
     printed: Floats
     claimed: Floats
+    certified: Floats
     permuted: float
     stopped: float
     sampled: float
@@ -64,7 +69,13 @@ class Positions:
 
 
 def by_position(
-    setting: Setting, radius: float, users: int, delta: float, *, count: int = 60
+    setting: Setting,
+    radius: float,
+    users: int,
+    delta: float,
+    *,
+    count: int = 60,
+    proved: TwoBlock | None = None,
 ) -> Positions:
     """Epsilons of one pass; gradients of neighbors differ by at most ``2 radius``.
 
@@ -78,12 +89,17 @@ def by_position(
     delta : float
     count : int
         Of positions, about, besides the middle; 2 for the first and the last.
+    proved : TwoBlock, optional
+        The setting's constants with a certificate, which does not depend on the noise; searched
+        if omitted.
     """
     block, claimed, sigma, change = setting.block, setting.claimed, setting.sigma, 2 * radius
     after = np.unique(
         [*np.geomspace(1, users, count).round().astype(int) - 1, users - 1 - users // 2]
     )[::-1]
     found = profile(block, change, sigma, users=users)
+    proved = certified(block, users) if proved is None else proved
+    smaller = profile(proved, change, sigma, users=users)
     printed = [corollary_6_2(block, change, sigma, int(k)) for k in after]
     strong = [corollary_7_3(claimed, change, sigma, int(k)) for k in after]
     everyone = permuted(block, change, sigma, users=users).price(delta)
@@ -96,6 +112,7 @@ def by_position(
         last_only=np.array([found.price(delta, int(k)).epsilon for k in positions]),
         printed=np.array([epsilon_of(rho, delta) for rho in printed]),
         claimed=np.array([epsilon_of(rho, delta) for rho in strong]),
+        certified=np.array([smaller.price(delta, int(k)).epsilon for k in positions]),
         permuted=everyone.epsilon,
         stopped=early.epsilon,
         sampled=drawn.epsilon,

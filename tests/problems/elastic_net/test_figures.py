@@ -35,11 +35,12 @@ def test_the_privacy_figure_says_whom_its_lines_are_of(tmp_path):
     positions = by_position(SETTING, 3.0, 20, 1e-6)
     growth = by_iterations(SETTING, 3.0, 20, [1, 5, 20, 30], 1e-6)
     figure = figures.privacy(positions, growth, "made up")
-    assert [len(axes.lines) for axes in figure.axes] == [7, 5]
+    assert [len(axes.lines) for axes in figure.axes] == [8, 5]
     for part in (
         "every iterate visible",
         "plans with observer",
         "does not apply",
+        "with a certificate",
         "user 11",
         "iterations",
     ):

@@ -17,7 +17,7 @@ def test_positions_have_the_smaller_of_the_convex_and_the_plain_bound():
     assert {0, 100, 199} <= set(found.positions) and (np.diff(found.positions) > 0).all()
     plain = local_zcdp(SETTING.block, 2 * RADIUS, SETTING.sigma)
     assert found.visible == pytest.approx(Composition(mu2=2 * plain).price(DELTA).epsilon)
-    _, later, _ = bounds(SETTING.block, 2 * RADIUS, SETTING.sigma, 199 - found.positions)
+    later = bounds(SETTING.block, 2 * RADIUS, SETTING.sigma, 199 - found.positions)[1]
     for convex, epsilon in zip(later, found.last_only, strict=True):
         assert epsilon == pytest.approx(epsilon_of(min(plain, convex), DELTA), rel=1e-6)
     assert (np.diff(found.last_only) >= -1e-9).all()
@@ -28,6 +28,9 @@ def test_positions_have_the_smaller_of_the_convex_and_the_plain_bound():
     assert found.claimed[0] < found.last_only[0]
     assert found.permuted < found.visible and found.stopped < found.visible
     assert found.sampled > 0
+    # A certificate for the same constants lowers all but the last user's.
+    assert found.certified[-1] == pytest.approx(found.visible, rel=1e-6)
+    assert (found.certified[:-2] < 0.75 * found.last_only[:-2]).all()
 
 
 def test_iterations_after_a_turn_amplify_it_and_passes_add():

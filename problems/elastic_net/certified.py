@@ -1,0 +1,144 @@
+"""What certificates change: the loss of a turn by rule, and the noise that a budget needs.
+
+``python -m problems.elastic_net.certified`` prints both tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcvx._words import at_most
+from dpcvx.defaults.certificates import certificate
+from dpcvx.privacy.last_iterate import LastIterate, Order
+from dpcvx.privacy.two_block import TwoBlock, bounds
+
+from .setting import Setting
+
+Floats = NDArray[np.float64]
+
+# Rounds after a turn, in tables.
+AFTER = (1, 3, 9, 19, 39)
+EPSILON, DELTA = 1.0, 1e-6
+# Users and passes of the noise table.
+SIZES = ((20, 10), (100, 1), (100, 10))
+
+
+def certified(block: TwoBlock, rounds: int) -> TwoBlock:
+    """Return the constants with a certificate for so many rounds, as plans search it."""
+    iteration = block.iteration
+    assert iteration is not None
+    return replace(block, certificate=certificate(iteration, rounds))
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """Loss of one turn if x alone is released, in the unit ``(eta Delta)^2 / (2 sigma^2)``.
+
+    Attributes
+    ----------
+    after : ndarray of int, shape (K,)
+        Rounds after the turn.
+    paper : ndarray, shape (K,)
+        The smaller of the convex and the strongly convex bound, and of the plain loss.
+    certified : ndarray, shape (K,)
+        The smallest bound with a certificate.
+    """
+
+    after: NDArray[np.int64]
+    paper: Floats
+    certified: Floats
+
+
+def losses(block: TwoBlock, after: Sequence[int] = AFTER) -> Losses:
+    """Return the loss of one turn with and without a certificate.
+
+    Parameters
+    ----------
+    block : TwoBlock
+    after : sequence of int
+        Rounds after the turn.
+    """
+    at = np.array(after)
+    block = certified(block, int(at.max()) + 1)
+    by_rule = bounds(block, 1.0, block.eta, at, x_alone=True) * 2
+    return Losses(at, by_rule[:3].min(axis=0), by_rule.min(axis=0))
+
+
+def scalar(mu: float, mu_g: float = 0.0, beta: float = 0.5) -> TwoBlock:
+    """Constants of ``x == y`` with users of smoothness 1, and a step of 1."""
+    return TwoBlock.of(np.eye(1), -np.eye(1), nu=1, mu=mu, mu_g=mu_g, beta=beta, eta=1)
+
+
+CASES = {
+    "convex": scalar(0.0),
+    "modulus 0.03, g convex": scalar(0.03),
+    "modulus 0.3, g convex": scalar(0.3),
+    "Table 1, first row": Setting().claimed,
+}
+
+
+def noise(block: TwoBlock, users: int, passes: int, order: Order) -> float:
+    """Return the noise that a budget needs, over the shift of x by one turn.
+
+    Parameters
+    ----------
+    block : TwoBlock
+        With or without a certificate.
+    users, passes : int
+    order : str
+    """
+    shift = block.eta / (1 + block.eta * block.beta)
+    names = tuple(f"user {k}" for k in range(users))
+    return LastIterate(
+        block=block,
+        users=names,
+        rounds=users * passes,
+        order=order,
+        sensitivity=1.0,
+        level=shift,
+        asserted=False,
+    ).multiplier(EPSILON, DELTA)
+
+
+def noise_table() -> str:
+    """Return the noise for a total budget, before and after certificates."""
+    lines = [
+        f"noise over the shift of one turn, for epsilon = {EPSILON:g} and delta = {DELTA:g}",
+        f"{'users':<24}{'N':>5}{'passes':>8}{'fixed':>9}{'certified':>11}"
+        f"{'permuted':>11}{'certified':>11}",
+    ]
+    for name, block in CASES.items():
+        proved = certified(block, max(users * passes for users, passes in SIZES))
+        for users, passes in SIZES:
+            cells = [
+                noise(one, users, passes, order)
+                for order in ("fixed", "permutation")
+                for one in (block, proved)
+            ]
+            first, *others = (at_most(cell) for cell in cells)
+            row = f"{name:<24}{users:>5}{passes:>8}{first:>9}"
+            lines.append(row + "".join(f"{cell:>11}" for cell in others))
+    return "\n".join(lines)
+
+
+def losses_table() -> str:
+    """Return the loss of a turn by rounds after it, before and after certificates."""
+    lines = [
+        "loss of a turn, in units of (eta Delta)^2 / (2 sigma^2), by rounds after it",
+        f"{'users':<24}{'bound':<12}" + "".join(f"{k:>9}" for k in AFTER),
+    ]
+    for name, block in CASES.items():
+        found = losses(block)
+        for label, values in (("paper", found.paper), ("certified", found.certified)):
+            lines.append(f"{name:<24}{label:<12}" + "".join(f"{at_most(v):>9}" for v in values))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(losses_table())
+    print()
+    print(noise_table())
