@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..errors import BudgetError, DpcvxError, RefusedError
 from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
+from .audit_log import report
 from .coordinator import Remote
 from .keys import (
     fingerprint_of,
@@ -131,6 +132,10 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=_output, metavar="FILE.npz", help="own variables, for you alone"
     )
     join.set_defaults(do=_join)
+
+    audit = commands.add_parser("audit-log", help="verify an owner's audit log; print one page")
+    audit.add_argument("log", type=Path, help="such as spent.jsonl.audit, beside its ledger")
+    audit.set_defaults(do=_audit)
 
     inspect = commands.add_parser("inspect", help="what an offer asks, and what it would cost")
     inspect.add_argument("offer", type=Path, help="such as spent.jsonl.offer.dpx")
@@ -280,6 +285,10 @@ def _join(asked: argparse.Namespace) -> None:
     _say(f"the run is over: {result.status} after {result.rounds} rounds")
     if asked.out is not None and result.last:
         _save(asked.out, result.last)
+
+
+def _audit(asked: argparse.Namespace) -> None:
+    _say(report(asked.log))
 
 
 def _consent(agreement: Agreement) -> bool:

@@ -324,6 +324,7 @@ def dial(
     *,
     timeout: float,
     tell: Callable[[str], None],
+    met: Callable[[str, str, str], None] = lambda address, coordinator, uses: None,
 ) -> None:
     """Answer frames at an owner until the run is over; reconnect after losses.
 
@@ -342,6 +343,8 @@ def dial(
         Seconds to try to reach the coordinator.
     tell : callable
         Is told, in a line each, what happens.
+    met : callable
+        Is told the address, the coordinator's fingerprint and its version, of each connection.
 
     Raises
     ------
@@ -363,7 +366,8 @@ def dial(
             with connect(address, ssl=context, user_agent_header=NAMED, **_PLAIN) as socket:
                 _check(socket.socket, pinned)
                 tell(f"connected to {address}{through}")
-                _compare(socket, tell)
+                uses = _compare(socket, tell)
+                met(address, of_der(socket.socket.getpeercert(binary_form=True)), uses)
                 here, whom, pause = True, "the coordinator left", _AGAIN
                 socket.send(hello())
                 with _noticed(socket, tell) as busy:
@@ -415,8 +419,8 @@ def _lasting(fault: Fault, address: str) -> str:
     return f"at {address}: {said}"
 
 
-def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> None:
-    """Tell each difference of the coordinator, as the opening of the connection has it."""
+def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> str:
+    """Tell each difference of the coordinator, and return how it names its version."""
     headers = {} if socket.response is None else socket.response.headers
     named, date = headers.get("Server", ""), headers.get("Date", "")
     if named != NAMED:
@@ -426,6 +430,7 @@ def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> None:
         if abs(apart) > _CLOCKS:
             side = "behind" if apart > 0 else "ahead of"
             tell(f"this machine's clock is {abs(apart) / 60:.0f} minutes {side} the coordinator's")
+    return _short(named)
 
 
 async def _alive(socket: ServerConnection) -> bool:

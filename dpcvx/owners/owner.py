@@ -24,6 +24,7 @@ from ..guard import frameless
 from ..run.gate import require_fit
 from ..run.report import share_line
 from .agreement import Agreement
+from .audit_log import AuditLog
 from .coordinator import Remote
 from .files import CoordinatorLog, OwnerFiles, OwnResult
 from .keys import COORDINATOR, PartyIdentity
@@ -250,6 +251,7 @@ class Owner:
                     lambda: session.over,
                     timeout=float(timeout),
                     tell=shown.tell,
+                    met=session.met,
                 )
             except RefusedError as error:
                 if error.code != "away":
@@ -298,7 +300,8 @@ def session_of(
             "consent=function, or write ask = false under [accept]."
         )
     asked, identity = consent if policy.ask else None, _identity(policy)
-    return Session(policy, asked, seed=seed, identity=identity, watch=watch)
+    audit = AuditLog(OwnerFiles(policy.ledger).path("audit"))
+    return Session(policy, asked, seed=seed, identity=identity, watch=watch, audit=audit)
 
 
 def _identity(policy: Policy) -> PartyIdentity:

@@ -8,24 +8,26 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
-from ..privacy.ledger_file import Journal
+from ..privacy.ledger_file import Journal, past_of
 from ..privacy.secret_sharing import SecretSum
 from ..run.part import gate_of, worker_of
 from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
 from .agreement import Agreement, against_ledger, agree, said_of_budget
+from .audit_log import AuditLog, said_time, versions
 from .faults import file_words
 from .files import Ending, OwnerFiles, OwnResult
-from .keys import PartyIdentity
+from .keys import PartyIdentity, fingerprint_of
 from .masks import KeyFile, Masker, masked, statement, unsent
 from .message_checks import require_sense
 from .messages import (
@@ -73,6 +75,8 @@ class Session:
         masks are not signed: between owners of one process only.
     watch : callable, optional
         Is told, before each turn, what was agreed, the round, and how many there are.
+    audit : AuditLog, optional
+        Keeps who asked for what, and when; for requests that `reply` takes.
 
     Attributes
     ----------
@@ -92,12 +96,14 @@ class Session:
         record: bool = False,
         identity: PartyIdentity | None = None,
         watch: Callable[[Agreement, int, int], None] | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self.policy = policy
         self.result: OwnResult | None = None
         self.refusal: RefusedError | None = None
         self.identity, self._masker = identity, None
         self._consent, self._watch = consent, watch
+        self._audit, self._arrived, self._opened = audit, 0.0, False
         self._seed, self._record = seed, record
         self._open = ExitStack()
         self._agreed: Agreement | None = None
@@ -143,6 +149,7 @@ class Session:
         except Exception:
             code, said = "failed", traceback.format_exc()
         noted = self._kept.note(f"{code}: {said}")
+        self._audit_refusal(code)
         if code not in ("nonsense", "order", "unreadable", "altered"):
             detail = said.removeprefix(REASONS[code]).strip().removesuffix(".")
             detail = detail[1:-1] if detail.startswith("(") else detail
@@ -157,11 +164,89 @@ class Session:
         That the run is over depends on no data, and is answered at once.
         """
         called = time.monotonic()
+        self._arrived = 0.0 if self._audit is None else self._audit.now()
         answer = self.handle(frame)
         step = self.policy.reply_after
         if step > 0 and not self._told:
-            time.sleep(step - (time.monotonic() - called) % step)
+            steps = (time.monotonic() - called) // step + 1
+            time.sleep(max(called + steps * step - time.monotonic(), 0.0))
+            if self._audit is not None:
+                with suppress(OSError, LedgerError):  # the next request says so
+                    self._audit.add("reply", self._arrived + steps * step)
+        self._arrived = 0.0
         return answer
+
+    def met(self, address: str, coordinator: str, uses: str) -> None:
+        """Keep whom a connection leads to.
+
+        Parameters
+        ----------
+        address : str
+        coordinator : str
+            Fingerprint of its certificate.
+        uses : str
+            How it names its version.
+        """
+        if self._audit is not None:
+            with suppress(OSError, LedgerError):  # the next request says so
+                facts = {"address": address, "coordinator": coordinator, "uses": uses}
+                self._audit.add("connected", self._audit.now(), **facts)
+
+    def _audit_request(self, said: object) -> None:
+        """Keep a request before anything is computed for it."""
+        if self._audit is None or not self._arrived:
+            return
+        if not self._opened:
+            self._audit.add("opened", **self._self_description())
+            self._opened = True
+        at, kind = self._arrived, type(said).__name__
+        if isinstance(said, Offer):
+            facts = {"run": said.run, "plan": said.plan, "digest": wire.digest(said)}
+            method = type(said.algorithm).__name__
+            self._audit.add("offer", at, **facts, method=method, rounds=said.rounds)
+            return
+        facts = {"kind": kind, "run": getattr(said, "run", "")}
+        if isinstance(said, Call):
+            facts |= {"round": said.t, "exchange": said.k}
+        elif isinstance(said, End):
+            facts |= {"status": said.status, "rounds": said.rounds}
+        elif isinstance(said, Refusal):
+            facts |= {"code": said.code if said.code in REASONS else "version"}
+        self._audit.add("request", at, **facts)
+
+    def _self_description(self) -> dict[str, Any]:
+        """Return who keeps the log, and the runs that the ledger had before it."""
+        assert self._audit is not None
+        identity, ledger = self.identity, self.policy.ledger
+        printed = "" if identity is None else fingerprint_of(identity.certificate.encode())
+        facts: dict[str, Any] = {"agent": self.policy.agent, "certificate": printed}
+        if not self._audit.path.exists() and ledger.exists():
+            past = past_of(ledger)
+            open_ = [] if past.interrupted is None else [past.interrupted.fingerprint]
+            facts["earlier"] = [*past.finished, *open_]
+        return facts
+
+    def _audit_refusal(self, code: str) -> None:
+        if self._audit is None or not self._arrived:
+            return
+        with suppress(OSError, LedgerError):  # it may be what is refused
+            run = "" if self._agreed is None else self._agreed.offer.run
+            self._audit.add("refused", code=code, run=run, arrived=said_time(self._arrived))
+
+    def _require_same_versions(self, offer: Offer) -> None:
+        """Refuse to resume a run where repeated values could differ in their bits."""
+        if self._audit is None:
+            return
+        began, now = self._audit.begun_with(offer.run), versions()
+        if began is not None and dict(began) != dict(now):
+            names = [n for n in {**began, **now} if began.get(n) != now.get(n)]
+            before = ", ".join(f"{n} {began.get(n, 'absent')}" for n in names)
+            after = ", ".join(f"{n} {now.get(n, 'absent')}" for n in names)
+            raise refused(
+                "version",
+                f"the run began with {before}, and this is {after}: repeated values could differ. "
+                "Install what it began with, or have a new run begun",
+            )
 
     def close(self) -> None:
         """Let the ledger go, and forget the data."""
@@ -171,6 +256,7 @@ class Session:
 
     def _handled(self, frame: bytes) -> bytes:
         said = wire.decode(frame)
+        self._audit_request(said)
         if isinstance(said, Offer):
             return self._offered(said, frame)
         if isinstance(said, Refusal) and not self.over:
@@ -206,15 +292,23 @@ class Session:
             if final:
                 return final
             agreed = against_ledger(agreed, self._seed is not None)
+            if agreed.open:
+                self._require_same_versions(offer)
             self._ask(agreed, document)
             self._begin(agreed)
+            if self._audit is not None and self._arrived:
+                part = agreed.part.fingerprint
+                self._audit.add("begun", run=offer.run, part=part, versions=dict(versions()))
         return self._word()
 
     def _ask(self, agreed: Agreement, document: bytes) -> None:
         """Prompt the person who must consent; not again for a run that has begun and resumes."""
         if self._consent is None or (agreed.open and self._kept.known("yes") == document):
             return
-        if not self._consent(agreed):
+        consents = self._consent(agreed)
+        if self._audit is not None and self._arrived:
+            self._audit.add("consent", run=agreed.offer.run, answer="yes" if consents else "no")
+        if not consents:
             raise refused("declined", "")
         self._kept.keep("yes", document)
 

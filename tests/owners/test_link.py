@@ -18,6 +18,7 @@ from websockets.sync.client import connect
 
 import dpcvx as dp
 from dpcvx.owners import keys, wire
+from dpcvx.owners.audit_log import report
 from dpcvx.owners.coordinator import Gone
 from dpcvx.owners.link import NAMED, dial
 from dpcvx.owners.messages import Hello, Refusal
@@ -81,6 +82,9 @@ def test_results_are_those_of_one_process(tmp_path, method, rounds):
         assert result.ledger[name].spent() == one.ledger[name].spent()
         mine = own[name].last[f"gen {name}"]
         assert mine.tobytes() == one.last.of(name, f"gen {name}").tobytes()
+        page = report(place / name / "spent.jsonl.audit")
+        pinned = keys.fingerprint_of((place / "coordinator/keys/coordinator.crt").read_bytes())
+        assert f"coordinator {pinned} at wss://" in page and "completed after round" in page
     # The log is that of a run that is over: it gives the result again, and asks nobody.
     again = dp.RemoteOwners(
         "127.0.0.1:1", keys=place / "coordinator" / "keys", log=tmp_path / "run.dpx", verbose=False

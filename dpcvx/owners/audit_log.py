@@ -1,0 +1,320 @@
+"""An owner's audit log: who asked for what, when, and under which versions; hash-chained lines.
+
+It lies beside the ledger, which says what was released. A head of fixed width counts the lines and
+has the hash of the last one, so that neither a change nor a missing end goes unnoticed. (Whoever
+can write the file can write another one with valid hashes: hand a copy to the auditor in time.)
+
+The times in it are arrivals of requests, and scheduled times of replies: multiples of
+``reply_after`` after an arrival. No line has the end of a computation.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from .._words import number, plural
+from ..errors import LedgerError
+from ..privacy.ledger_chain import linked
+from ..privacy.ledger_file import past_of
+
+_FORMAT = "dpcvx audit 1"
+_WIDTH = 160
+_START = hashlib.sha256(_FORMAT.encode()).hexdigest()
+# Packages whose versions may change the last bits of what an owner computes.
+_COMPUTING = ("dpcvx", "numpy", "scipy", "clarabel", "numba", "qdldl", "daqp")
+
+
+@cache
+def versions() -> Mapping[str, str]:
+    """Return the versions of all packages that compute, and of dpcvx a digest of its files too."""
+    found = {}
+    for name in _COMPUTING:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    found["dpcvx"] += f" (files {digest.hexdigest()[:12]})"
+    return found
+
+
+class AuditLog:
+    """The audit log beside a ledger.
+
+    Parameters
+    ----------
+    path : Path
+        Created with the first line, for its owner alone to read.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path, self._clock = path, clock
+        self._tail: tuple[int, str, int] | None = None  # lines, hash, and where they end
+
+    def now(self) -> float:
+        """Return the time, in seconds since 1970."""
+        return self._clock()
+
+    def add(self, what: str, at: float | None = None, **facts: Any) -> None:
+        """Add a line.
+
+        Parameters
+        ----------
+        what : str
+            Its kind.
+        at : float, optional
+            A time that may be kept: see the module.
+        facts : str, int, float, list or dict
+            Public ones.
+
+        Raises
+        ------
+        LedgerError
+            If the file is not intact.
+        OSError
+            If it cannot be written.
+        """
+        if self._tail is None:
+            self._tail = self._end()
+        count, link, end = self._tail
+        line = {"what": what, **({} if at is None else {"at": said_time(at)}), **facts}
+        link, text = linked(link, line)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if end == 0:
+                os.pwrite(file, _head(0, _START), 0)
+                end = _WIDTH
+            os.pwrite(file, text, end)
+            os.ftruncate(file, end + len(text))
+            os.pwrite(file, _head(count + 1, link), 0)
+        finally:
+            os.close(file)
+        self._tail = count + 1, link, end + len(text)
+
+    def _end(self) -> tuple[int, str, int]:
+        if not self.path.exists():
+            return 0, _START, 0
+        found = read_log(self.path)
+        return len(found.lines), found.link, found.end
+
+    def begun_with(self, run: str) -> Mapping[str, str] | None:
+        """Return the versions that a run began with; None if the log does not have it."""
+        if not self.path.exists():
+            return None
+        lines = read_log(self.path).lines
+        begun = [line for line in lines if line["what"] == "begun" and line.get("run") == run]
+        return begun[0]["versions"] if begun else None
+
+
+@dataclass(frozen=True)
+class AuditLines:
+    """The lines of an intact audit log."""
+
+    lines: list[dict[str, Any]]
+    link: str
+    end: int  # where they end in the file
+
+
+def read_log(path: Path) -> AuditLines:
+    """Return the lines of an audit log.
+
+    Raises
+    ------
+    LedgerError
+        If there is none, or a line was changed, removed or added.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise LedgerError(f"The audit log '{path.name}' cannot be read: {why}.") from None
+    links, lines, end = [_START], [], _WIDTH
+    for text in raw[_WIDTH:].split(b"\n")[:-1]:
+        try:
+            line = json.loads(text)
+            own = line.pop("link")
+            following, again = linked(links[-1], line)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            break
+        if own != following or again != text + b"\n" or not isinstance(line.get("what"), str):
+            break
+        links.append(following)
+        lines.append(line)
+        end += len(text) + 1
+    # The head lags by one line if a process died in between; a part of a line may follow.
+    heads = {_head(n, links[n]): n for n in (len(lines), max(len(lines) - 1, 0))}
+    if raw[:_WIDTH] not in heads or b"\n" in raw[end:]:
+        raise LedgerError(
+            f"The audit log '{path.name}' is not intact after {plural(len(lines), 'line')}: lines "
+            "were changed, removed or added, or it is another file. Restore it from a copy, and "
+            "keep this file: it is evidence."
+        )
+    return AuditLines(lines, links[-1], end)
+
+
+@dataclass
+class _AuditedRun:
+    """The lines of one run."""
+
+    offered: dict[str, Any]
+    coordinator: dict[str, Any]
+    versions: list[Mapping[str, str]] = field(default_factory=list)
+    consent: str = ""
+    requests: int = 0
+    last: int = 0
+    refusals: list[str] = field(default_factory=list)
+    end: str = ""
+
+
+def report(path: Path) -> str:
+    """Return one page on an audit log, compared with the ledger that it lies beside.
+
+    Parameters
+    ----------
+    path : Path
+        Such as ``spent.jsonl.audit``.
+
+    Raises
+    ------
+    LedgerError
+        If log or ledger are not intact, or the ledger has a run or a round that the log lacks.
+    """
+    found = read_log(path)
+    lines = found.lines
+    times = [line["at"] for line in lines if "at" in line]
+    runs, alone = _runs(lines)
+    span = f", from {times[0]} to {times[-1]}" if times else ""
+    shown = [f"audit log {path.name}: {plural(len(lines), 'line')}, chain intact{span}"]
+    for owner in dict.fromkeys((o["agent"], o["certificate"]) for o in _of(lines, "opened")):
+        shown.append(f"  owner {owner[0]}, certificate {owner[1] or 'none'}")
+    for name, run in runs.items():
+        shown += _said_of(name, run)
+    for line in alone:
+        shown.append(f"  refused at {line.get('arrived', '?')}: {line['code']}, before any offer")
+    shown += _compared(path, runs, _of(lines, "opened"))
+    return "\n".join(shown)
+
+
+def _runs(
+    lines: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, _AuditedRun], list[Mapping[str, Any]]]:
+    """Return the runs by their names, and refusals of requests that belong to none."""
+    runs: dict[str, _AuditedRun] = {}
+    alone, coordinator, run = [], {}, None
+    for line in lines:
+        what = line["what"]
+        if what == "connected":
+            coordinator = dict(line)
+        elif what == "offer":
+            run = runs.setdefault(line["run"], _AuditedRun(dict(line), coordinator))
+        elif what == "refused" and (run is None or line.get("run", "") not in ("", *runs)):
+            alone.append(line)
+        elif run is None:
+            continue
+        elif what == "consent":
+            run.consent = line["answer"]
+        elif what == "begun":
+            run.offered["part"] = line["part"]
+            run.versions.append(line["versions"])
+        elif what == "request":
+            run.requests += 1
+            run.last = max(run.last, line.get("round", 0))
+            if "status" in line:
+                run.end = f"{line['status']} after round {line['rounds']}"
+        elif what == "refused":
+            run.refusals.append(f"{line['code']} at {line.get('arrived', '?')}")
+    return runs, alone
+
+
+def _said_of(name: str, run: _AuditedRun) -> Iterator[str]:
+    offer, met = run.offered, run.coordinator
+    yield (
+        f"  run {name[:12]}: offered {offer['at']}, plan {offer['plan'][:12]}, {offer['method']}, "
+        f"{plural(offer['rounds'], 'round')}, document {offer['digest'][:12]}"
+    )
+    if met:
+        yield (
+            f"    coordinator {met['coordinator']} at {met['address']}, which uses {met['uses']}"
+        )
+    if run.consent:
+        yield f"    a person answered {run.consent}"
+    for k, one in enumerate(run.versions):
+        if k == 0 or one != run.versions[k - 1]:
+            again = "" if k == 0 else "CHANGED in the run: "
+            yield f"    {again}{', '.join(f'{n} {v}' for n, v in one.items())}"
+    yield (
+        f"    {plural(run.requests, 'request')}, up to round {run.last}; "
+        f"{run.end or 'the end was not said'}"
+    )
+    for refusal in run.refusals:
+        yield f"    refused: {refusal}"
+
+
+def _of(lines: Sequence[Mapping[str, Any]], what: str) -> list[Mapping[str, Any]]:
+    return [line for line in lines if line["what"] == what]
+
+
+def _compared(
+    path: Path, runs: Mapping[str, _AuditedRun], opened: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield what the ledger says, after a comparison with the log."""
+    ledger = path.with_suffix("")
+    if not ledger.exists():
+        charged = [name for name, run in runs.items() if run.last > 0]
+        if charged:
+            raise LedgerError(
+                f"The audit log '{path.name}' has runs with releases, and there is no ledger "
+                f"'{ledger.name}' beside it. Put it there: it says what was released."
+            )
+        yield f"  no ledger {ledger.name} yet: nothing was released"
+        return
+    past = past_of(ledger)
+    known = {run.offered.get("part"): run for run in runs.values()}
+    before = set(opened[0].get("earlier", [])) if opened else set()
+    held = {print_: one.run.reached for print_, one in past.finished.items()}
+    if past.interrupted is not None:
+        held[past.interrupted.fingerprint] = past.interrupted.reached
+    for print_, reached in held.items():
+        if print_ in before:
+            continue
+        run = known.get(print_)
+        if run is None or run.last < reached:
+            raise LedgerError(
+                f"The ledger '{ledger.name}' has a run{'' if run is None else ' and rounds'} that "
+                f"the audit log '{path.name}' lacks: lines were removed from the log, or another "
+                "program wrote the ledger."
+            )
+    for account in (past.ledger or {}).values():
+        spent = account.spent()
+        yield (
+            f"ledger {ledger.name}: {plural(len(held), 'run')}, "
+            f"{plural(len(account.entries), 'charge')}; epsilon {number(spent.epsilon)} at delta "
+            f"{number(spent.delta)} is spent; the log has every run"
+            f"{f' but {len(before)} from before it' if before else ''}"
+        )
+
+
+def _head(count: int, link: str) -> bytes:
+    text = json.dumps({"format": _FORMAT, "lines": count, "link": link})
+    return text.ljust(_WIDTH - 1).encode() + b"\n"
+
+
+def said_time(at: float) -> str:
+    """Return a time in UTC, to a hundredth of a second."""
+    when = dt.datetime.fromtimestamp(round(at, 2), dt.UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
