@@ -35,8 +35,15 @@ def whole_rounds(axes: Axes) -> None:
     axes.locator_params(axis="x", integer=True)
 
 
+# Where files of each format have a text of one's own.
+_TEXT = {"png": "Description", "pdf": "Keywords", "svg": "Description"}
+
+
 def write(
-    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str] = ("png",)
+    figures: Mapping[str, Figure],
+    folder: Path,
+    formats: Sequence[str] = ("png",),
+    about: str = "",
 ) -> list[Path]:
     """Write figures under their names into a folder, which is created if missing.
 
@@ -46,6 +53,8 @@ def write(
         By name, without suffix.
     folder : Path
     formats : sequence of {"png", "pdf", "svg"}
+    about : str
+        Where the figures come from, for the metadata of the files.
 
     Returns
     -------
@@ -60,7 +69,8 @@ def write(
         for name, figure in figures.items():
             for kind in formats:
                 written.append(folder / f"{name}.{kind}")
-                figure.savefig(written[-1], metadata=FORMATS[kind])
+                text = {_TEXT[kind]: about} if about else {}
+                figure.savefig(written[-1], metadata={**FORMATS[kind], **text})
     return written
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ import dpcvx as dp
 from .. import pictures
 from ..commands import MOST, sentence
 from ..files import check_folder
+from ..provenance import commit, versions
 from .ac import checked
 from .errors import CaseWarning
 from .measured import Run, as_json, breaks, gaps, measure, optimum, together
@@ -238,12 +239,13 @@ def _central(options: argparse.Namespace) -> int:
                 "seconds": time.perf_counter() - started,
                 "guarantee": {"epsilon": None, "delta": None, "kind": "none"},
             }
-            | provenance(options, study.case, None),
+            | provenance(options, study.case, None, study.zones),
         )
     if options.tables:
         loads = [study.net_load(hour) for hour in range(study.hours)]
         words = str(relaxed or nature(study)[1])
-        _write(study_tables(study, states, loads, note=words, private=False), options)
+        tables = study_tables(study, states, loads, note=words, private=False)
+        _write(tables, options, provenance(options, study.case, None, study.zones))
     _write_set_points(study, states[0], options)
     return 0
 
@@ -269,13 +271,15 @@ def _sweep(
     found = summary(cells)
     if not options.quiet:
         print(found)
+    about = {"command": list(words), "versions": versions(), "commit": commit()}
     if options.tables:
-        _announce(write_tables([found], Path(options.tables), options.table_format), options)
+        _write([found], options, about)
     if options.plot:
         from .figures import sweep_figure
 
         drawn = {"sweep": sweep_figure(cells)}
-        _announce(pictures.write(drawn, options.plot, options.format), options)
+        written = pictures.write(drawn, options.plot, options.format, json.dumps(about))
+        _announce(written, options)
     return 0
 
 
@@ -288,7 +292,7 @@ def _distributed(options: argparse.Namespace) -> int:
         first = 0 if options.seed is None else options.seed
         seeds = range(first, first + options.seeds)
         runs = [_run(study, plan, options, seed, verbose=False) for seed in seeds]
-    best = None
+    best, about = None, provenance(options, study.case, plan, study.zones)
     if options.json or options.plot or not options.quiet:
         best = optimum(study)
     if not options.quiet:
@@ -302,12 +306,12 @@ def _distributed(options: argparse.Namespace) -> int:
     if options.json:
         _write_json(
             options.json,
-            as_json(study, runs, best) | provenance(options, study.case, plan),
+            as_json(study, runs, best) | about,
         )
     if options.plot:
-        _plot(study, plan, runs, best, options)
+        _plot(study, plan, runs, best, options, json.dumps(about))
     guarded = runs[0].result.guarantee.kind != "none"
-    _write_tables(study, runs[0], options, guarded)
+    _write_tables(study, runs[0], options, about, guarded)
     _write_set_points(study, runs[0].states[0], options)
     return 0
 
@@ -379,32 +383,50 @@ def _plot(
     runs: Sequence[Run],
     best: float | None,
     options: argparse.Namespace,
+    about: str,
 ) -> None:
     from .bands import convergence_bands
     from .figures import write_figures
 
     folder, formats = options.plot, options.format
     written = write_figures(
-        study, runs[0].result, runs[0].outcome, folder, formats=formats, optimum=best
+        study,
+        runs[0].result,
+        runs[0].outcome,
+        folder,
+        states=runs[0].states,
+        formats=formats,
+        optimum=best,
+        about=about,
     )
     if options.seeds is not None and plan.rounds > 1:
         noise = "none" if options.perturb == "none" else plan.release
         name = f"{study.case.name}, {type(plan.algorithm).__name__}, noise: {noise}"
         bands = convergence_bands({name: [run.result for run in runs]})
-        written += pictures.write({"bands": bands}, folder, formats)
+        written += pictures.write({"bands": bands}, folder, formats, about)
     _announce(written, options)
 
 
-def _write_tables(study: PowerFlow, run: Run, options: argparse.Namespace, private: bool) -> None:
-    if options.tables:
-        price = None if run.prices is None else run.prices.price
-        note = run.outcome.nature
-        tables = study_tables(study, run.states, run.loads, note=note, price=price, private=private)
-        _write(tables, options)
+def _write_tables(
+    study: PowerFlow,
+    run: Run,
+    options: argparse.Namespace,
+    about: Mapping[str, object],
+    private: bool,
+) -> None:
+    if not options.tables:
+        return
+    price = None if run.prices is None else run.prices.price
+    note = run.outcome.nature
+    tables = study_tables(study, run.states, run.loads, note=note, price=price, private=private)
+    _write(tables, options, about)
 
 
-def _write(tables: Sequence[Table], options: argparse.Namespace) -> None:
-    _announce(write_tables(tables, Path(options.tables), options.table_format), options)
+def _write(
+    tables: Sequence[Table], options: argparse.Namespace, about: Mapping[str, object]
+) -> None:
+    folder = Path(options.tables)
+    _announce(write_tables(tables, folder, options.table_format, about), options)
 
 
 def _write_set_points(study: PowerFlow, state: State, options: argparse.Namespace) -> None:

@@ -10,6 +10,8 @@ import networkx as nx
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -20,7 +22,10 @@ import dpcvx as dp
 
 from .. import pictures
 from ..pictures import ONE_COLUMN, TWO_COLUMNS, styled
-from .report import Outcome, objective_unit
+from .case import Case
+from .relaxed import bus_angles
+from .report import Outcome, objective_unit, thermal_loading
+from .solution import State
 from .study import PowerFlow
 from .sweep import Cell
 
@@ -36,6 +41,10 @@ _FORMS = "osDh8p"
 _PER_ROOT = 260.0
 _SHARES = (0.1, 1.0, 10.0)
 _LEAST = 1e-16
+# Per unit: no direction is drawn below. Percent: a rating is kept up to the solver's accuracy.
+_STILL, _FULL = 1e-4, 100.01
+# Share of the scale of colors from which on letters are black.
+_PALE = 0.6
 
 
 def write_figures(
@@ -44,8 +53,10 @@ def write_figures(
     outcome: Outcome,
     folder: Path,
     *,
+    states: Sequence[State] = (),
     formats: Sequence[str] = ("png",),
     optimum: float | None = None,
+    about: str = "",
 ) -> list[Path]:
     """Write all figures of a run; that of convergence if there was more than a round.
 
@@ -58,18 +69,105 @@ def write_figures(
         Not private; figures that show it say so.
     folder : Path
         Created if missing.
+    states : sequence of State
+        One per hour, for `flows`, which is else not drawn.
     formats : sequence of {"png", "pdf", "svg"}
     optimum : float, optional
         Optimal value, in the unit of the objective.
+    about : str
+        Where the figures come from, for the metadata of the files.
 
     Returns
     -------
     list of Path
     """
     figures = {"network": network(study, outcome), "imbalance": zone_bars(study, outcome)}
+    if states:
+        figures["flows"] = flows(study, states)
     if result.rounds > 1:
         figures["convergence"] = convergence(study, result, optimum)
-    return pictures.write(figures, folder, formats)
+    return pictures.write(figures, folder, formats, about)
+
+
+@styled
+def flows(study: PowerFlow, states: Sequence[State]) -> Figure:
+    """Draw loading and direction of the flows on branches, and voltages of buses.
+
+    Nothing in it needs loads: of released values it is post-processing. Over several hours it shows
+    the one with the largest loading.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    states : sequence of State
+        One per hour.
+
+    Returns
+    -------
+    Figure
+        With ``model="dc"`` buses have the angles of their voltages.
+    """
+    case = study.case
+    loadings = [thermal_loading(case, state) for state in states]
+    peaks = [np.max(each, where=np.isfinite(each), initial=0.0) for each in loadings]
+    hour = int(np.argmax(peaks))
+    state, loading = states[hour], loadings[hour]
+    place = _layout(_graph(case))
+    points = np.array([place[at] for at in range(len(case.bus.id))])
+    angles = study.setting.kind == "dc"
+    values = bus_angles(case, state) if angles else np.sqrt(np.maximum(state.w, 0.0))
+    crowded = case.bus.id.size > _CROWDED
+    base, font = (95.0, 4.5) if crowded else (150.0, 7.0)
+
+    figure = Figure(figsize=_NETWORK)
+    axes = figure.subplots()
+    share = np.where(np.isfinite(loading), loading, 0.0)
+    start, end = points[case.branch.from_bus], points[case.branch.to_bus]
+    width = np.clip(0.8 + share / 40, 0.8, 3.5)
+    segments = list(np.stack((start, end), axis=1))
+    # Pale colors need an edge on white paper.
+    axes.add_collection(LineCollection(segments, colors="0.6", linewidths=width + 0.7, zorder=0.9))
+    lines = LineCollection(
+        segments, cmap="YlOrRd", norm=Normalize(0, 100), zorder=1,
+        linewidths=width, array=share,
+        linestyles=np.where(np.isfinite(loading), "solid", "dotted").tolist(),
+    )  # fmt: skip
+    axes.add_collection(lines)
+    sense = np.where(state.pf >= state.pt, 1.0, -1.0)[:, None]
+    middle, along = (start + end) / 2, sense * (end - start)
+    moving = np.abs(state.pf - state.pt) > _STILL
+    length = np.maximum(np.linalg.norm(along, axis=1), 1e-12)[:, None]
+    axes.quiver(
+        *middle[moving].T, *(along / length)[moving].T, angles="xy", pivot="mid", zorder=1.5,
+        color="0.25", scale=90 if crowded else 60, width=0.003, headwidth=5, headlength=5,
+        headaxislength=4.5,
+    )  # fmt: skip
+    spots = axes.scatter(
+        *points.T, s=base, c=values, cmap="viridis", edgecolors="0.3", linewidths=0.6, zorder=2
+    )
+    texts = [str(int(bus)) for bus in case.bus.id]
+    pale = np.asarray(spots.norm(values)) > _PALE
+    for color, chosen in (("white", ~pale), ("black", pale)):
+        labels = _fitting(place, texts, np.abs(values), font)
+        shown = {at: text for at, text in labels.items() if chosen[at]}
+        nx.draw_networkx_labels(
+            _graph(case), place, shown, font_size=font, font_color=color, ax=axes
+        )
+    figure.colorbar(
+        lines, ax=axes, label="loading of branches, % of the rating (dotted: no rating)", pad=0.01,
+        shrink=0.9,
+    )  # fmt: skip
+    what = "angle of voltage, degrees" if angles else "voltage, p.u."
+    figure.colorbar(spots, ax=axes, label=what, location="left", pad=0.01, shrink=0.9)
+    when = f", hour {hour}" if len(states) > 1 else ""
+    over = int(np.sum(share > _FULL))
+    axes.set_title(
+        f"{case.name}{when}: branches are loaded up to {peaks[hour]:.0f} %"
+        + (f", {over} above their rating" if over else "")
+        + "\narrows: direction of active power"
+    )
+    axes.axis("off")
+    return figure
 
 
 @styled
@@ -141,9 +239,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     Figure
     """
     case, zones = study.case, study.zones
-    graph = nx.Graph()
-    graph.add_nodes_from(range(case.bus.id.size))
-    graph.add_edges_from(zip(case.pairs.first.tolist(), case.pairs.second.tolist(), strict=True))
+    graph = _graph(case)
     place = _layout(graph)
     ties = {
         frozenset((int(case.branch.from_bus[k]), int(case.branch.to_bus[k]))) for k in zones.ties
@@ -197,6 +293,14 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     )
     axes.axis("off")
     return figure
+
+
+def _graph(case: Case) -> nx.Graph:
+    """Buses by position, and the pairs that branches join."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(case.bus.id.size))
+    graph.add_edges_from(zip(case.pairs.first.tolist(), case.pairs.second.tolist(), strict=True))
+    return graph
 
 
 def _few(value: float) -> str:

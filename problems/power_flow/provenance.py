@@ -11,6 +11,7 @@ import dpcvx as dp
 from ..provenance import commit, versions
 from .case import Case
 from .hours import Flexible, Store
+from .zones import Zones
 
 # Where results go, and what is shown of them, does not change them.
 _OUTPUT = frozenset(
@@ -19,7 +20,9 @@ _OUTPUT = frozenset(
 _PRIVATE = frozenset({"pd", "qd"})
 
 
-def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) -> dict[str, object]:
+def provenance(
+    options: argparse.Namespace, case: Case, plan: dp.Plan | None, zones: Zones
+) -> dict[str, object]:
     """Inputs, versions, the plan's fingerprint and a digest of the network.
 
     Parameters
@@ -29,12 +32,14 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
     case : Case
     plan : dp.Plan or None
         None for a central solve.
+    zones : Zones
 
     Returns
     -------
     dict
-        ``inputs`` are options by their names, ``network`` the digest of `network_digest`. What is
-        chosen where an option is left out stands in ``plan``, and in ``commit`` that of `commit`.
+        ``inputs`` are options by their names, ``network`` the digest of `network_digest`,
+        ``zone_map`` that of the map from buses to zones. ``plan`` has the settings that no option
+        names, and ``commit`` that of `commit`.
     """
     return {
         "inputs": {
@@ -51,6 +56,9 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
             "fingerprint": plan.fingerprint,
         },
         "network": network_digest(case),
+        "zone_map": hashlib.sha256(
+            repr((zones.names, case.bus.id.tolist(), zones.of_bus.tolist())).encode()
+        ).hexdigest(),
         "versions": versions(),
         "commit": commit(),
     }

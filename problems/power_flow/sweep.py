@@ -116,7 +116,7 @@ def sweep(
     planned = [_planned(command, arguments, setting) for setting in settings(over)]
     for each in planned:
         setting, options, study, plan = each.setting, each.options, each.study, each.plan
-        about = provenance(options, study.case, plan)
+        about = provenance(options, study.case, plan, study.zones)
         fresh = [seed for seed in seeds if _key(about, seed) not in stored]
         if fresh:
             beside = {
@@ -169,7 +169,7 @@ def summary(cells: Sequence[Cell]) -> Table:
     ]
     columns += [
         Column("rounds", "", np.array([cell.rounds for cell in cells])),
-        Column("epsilon", "", np.array([cell.epsilon for cell in cells])),
+        Column("epsilon", "", np.array([_upward(cell.epsilon) for cell in cells])),
         Column("delta", "", np.array([cell.delta for cell in cells])),
     ]
     unit = {"per unit squared": "p.u.^2"}.get(cells[0].unit, cells[0].unit)
@@ -187,7 +187,16 @@ def summary(cells: Sequence[Cell]) -> Table:
         columns.append(Column(name, unit, np.array(found), private=False))
     missing = np.array([np.median(cell.missing) for cell in cells])
     columns.append(Column("off balance", "MW", missing, private=False))
-    return Table("sweep", tuple(columns))
+    caption = f"Gaps to the optimum over {len(cells[0].objectives)} seeds."
+    return Table("sweep", tuple(columns), caption=caption)
+
+
+def _upward(epsilon: float) -> float:
+    """An epsilon with five significant digits, rounded to the safe side."""
+    if not math.isfinite(epsilon) or epsilon <= 0:
+        return epsilon
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
+    return float(f"{math.ceil(epsilon / unit - 1e-9) * unit:.5g}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,16 @@ Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "not private"
 KINDS = ("csv", "tex")
+# Decimals of each unit; other numbers have four significant digits, and are 0 below the accuracy of
+# solvers.
+_DECIMALS = {"MW": 2, "MVAr": 2, "p.u.": 4, "kV": 2, "deg": 2, "%": 1, "$/h": 2, "$/MWh": 2}
+_ACCURACY = 1e-8
 # Columns that the direct-current approximation does not have, and those of the relaxation alone.
 _REACTIVE = frozenset({"Vm", "V", "Q imbalance", "Q from", "Q to", "Q", "Qmin", "Qmax"})
 _RELAXED = frozenset({"cone slack", "angle mismatch"})
 # Characters of a note on a line.
 _NOTE_WIDTH = 80
+_SOURCE_WIDTH = 96
 
 _ESCAPED = str.maketrans(
     {sign: f"\\{sign}" for sign in "%$&#_{}"}
@@ -50,12 +56,26 @@ class Column:
         NaN where the quantity does not exist, such as the loading of an unlimited branch.
     private : bool
         Whether the values follow from released values alone. If not, the header says so.
+    total : bool
+        Whether text and LaTeX show the sum of all rows below them.
     """
 
     name: str
     unit: str
     values: NDArray[Any]
     private: bool = True
+    total: bool = False
+
+    def shown(self, values: NDArray[Any]) -> list[str]:
+        """Return values for people: so many decimals as the unit has, so that points are aligned.
+
+        Values of the solver's accuracy are 0.
+
+        Parameters
+        ----------
+        values : ndarray
+        """
+        return [_short(value, _DECIMALS.get(self.unit)) for value in values]
 
     @property
     def header(self) -> str:
@@ -75,11 +95,14 @@ class Table:
     columns : tuple of Column
     note : str
         What holds for all of it; in text and in LaTeX.
+    caption : str
+        In LaTeX.
     """
 
     name: str
     columns: tuple[Column, ...]
     note: str = ""
+    caption: str = ""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Values of a column."""
@@ -97,8 +120,8 @@ class Table:
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
-    def write(self, folder: Path, kind: str = "csv") -> Path:
-        """Write ``<name>.csv`` with full precision, or ``<name>.tex`` with six digits.
+    def write(self, folder: Path, kind: str = "csv", source: str = "") -> Path:
+        """Write ``<name>.csv`` with full precision, or ``<name>.tex`` for people.
 
         Cells without a value stay empty.
 
@@ -106,10 +129,12 @@ class Table:
         ----------
         folder : Path
         kind : {"csv", "tex"}
+        source : str
+            See `latex`.
         """
         path = folder / f"{self.name}.{kind}"
         if kind == "tex":
-            path.write_text(self.latex(), encoding="utf-8")
+            path.write_text(self.latex(source), encoding="utf-8")
             return path
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -118,29 +143,40 @@ class Table:
             writer.writerows(zip(*cells, strict=True))
         return path
 
-    def latex(self) -> str:
-        """The table for a paper: LaTeX with the packages booktabs and longtable."""
+    def latex(self, source: str = "") -> str:
+        """Return the table for a paper: LaTeX with the packages booktabs and longtable.
+
+        Its label is ``tab:<name>``.
+
+        Parameters
+        ----------
+        source : str
+            Where the numbers come from, for a comment in the first lines.
+        """
+        width = len(self.columns)
         heads = [" & ".join(_tex(column.name) for column in self.columns)]
         if any(column.unit for column in self.columns):
             heads.append(" & ".join(_tex(column.unit) for column in self.columns))
-        cells = [[_tex(_short(value)) for value in column.values] for column in self.columns]
+        cells = [[_tex(text) for text in column.shown(column.values)] for column in self.columns]
         open_to_all = [column.name for column in self.columns if not column.private]
         notes = [f"{NOT_PRIVATE}: {', '.join(open_to_all)}"] if open_to_all else []
         notes += textwrap.wrap(self.note, _NOTE_WIDTH)
-        foot = [
-            rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\footnotesize {_tex(note)}}} \\"
-            for note in notes
-        ]
+        foot = [rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {_tex(note)}}} \\" for note in notes]
+        totals = [r"\midrule", rf"{' & '.join(map(_tex, self._totals()))} \\"]
+        caption = [rf"\caption{{{_tex(self.caption)}}}\label{{tab:{self.name}}} \\"]
         lines = [
+            *(f"% {line}" for line in source.splitlines()),
             r"% needs \usepackage{booktabs,longtable}",
             # A dozen columns fit on a page of A4; the group keeps other tables as they are.
             r"\begingroup\setlength{\tabcolsep}{3.5pt}",
-            rf"\begin{{longtable}}{{{'r' * len(self.columns)}}}",
+            rf"\begin{{longtable}}{{{'r' * width}}}",
+            *(caption if self.caption else []),
             r"\toprule",
             *(rf"{head} \\" for head in heads),
             r"\midrule",
             r"\endhead",
             *(rf"{' & '.join(row)} \\" for row in zip(*cells, strict=True)),
+            *(totals if self._totals() else []),
             *([r"\midrule", *foot] if foot else []),
             r"\bottomrule",
             r"\end{longtable}",
@@ -148,10 +184,21 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
-    def __str__(self) -> str:
+    def _totals(self) -> list[str]:
+        """Cells of the row of sums; none if no column has one."""
+        if not any(column.total for column in self.columns):
+            return []
         cells = [
-            [column.name, column.unit, *(_short(value) for value in column.values)]
+            column.shown(np.array([np.nansum(column.values)]))[0] if column.total else ""
             for column in self.columns
+        ]
+        return ["total", *cells[1:]]
+
+    def __str__(self) -> str:
+        totals = self._totals()
+        cells = [
+            [column.name, column.unit, *column.shown(column.values), *totals[at : at + 1]]
+            for at, column in enumerate(self.columns)
         ]
         widths = [max(len(cell) for cell in column) for column in cells]
         lines = [
@@ -256,7 +303,11 @@ def _stacked(tables: Sequence[Table]) -> Table:
     ]
     hour = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     columns = [
-        replace(column, values=np.concatenate([table[column.name] for table in tables]))
+        replace(
+            column,
+            values=np.concatenate([table[column.name] for table in tables]),
+            total=False,  # powers of several hours add up to no power
+        )
         for column in tables[0].columns
         if column.name in common
     ]
@@ -312,10 +363,10 @@ def _buses(case: Case, state: State, load: Floats, private: bool) -> Table:
     if np.isfinite(angles[1:]).any():
         columns.append(Column("Va", "deg", angles, private))
     columns += [
-        Column("P imbalance", "MW", surplus[:, 0], False),
-        Column("Q imbalance", "MVAr", surplus[:, 1], False),
+        Column("P imbalance", "MW", surplus[:, 0], False, total=True),
+        Column("Q imbalance", "MVAr", surplus[:, 1], False, total=True),
     ]
-    return Table("buses", tuple(columns))
+    return Table("buses", tuple(columns), caption=f"Buses of {case.name}.")
 
 
 def _branches(case: Case, state: State, private: bool) -> Table:
@@ -337,10 +388,12 @@ def _branches(case: Case, state: State, private: bool) -> Table:
             Column("to", "", ids[branch.to_bus]),
             Column("row", "", branch.row),
             *flows,
+            Column("losses", "MW", case.base_mva * (state.pf + state.pt), private, total=True),
             Column("loading", "%", thermal_loading(case, state), private),
             Column("cone slack", "p.u.", slack[case.pairs.of_branch], private),
             Column("angle mismatch", "deg", mismatch, private),
         ),
+        caption=f"Branches of {case.name}: flows, losses and loading.",
     )
 
 
@@ -353,19 +406,23 @@ def _generators(case: Case, state: State, private: bool) -> Table:
             Column("bus", "", case.bus.id[gen.bus]),
             *([Column("of", "", gen.kind)] if np.any(gen.kind != "gen") else ()),
             Column("row", "", gen.row),
-            Column("P", "MW", base * state.pg, private),
+            Column("P", "MW", base * state.pg, private, total=True),
             Column("Pmin", "MW", base * gen.pmin),
             Column("Pmax", "MW", base * gen.pmax),
-            Column("Q", "MVAr", base * state.qg, private),
+            Column("Q", "MVAr", base * state.qg, private, total=True),
             Column("Qmin", "MVAr", base * gen.qmin),
             Column("Qmax", "MVAr", base * gen.qmax),
-            Column("cost", "$/h", cost, private),
+            Column("cost", "$/h", cost, private, total=True),
         ),
+        caption=f"Generators of {case.name}: power within limits, and cost.",
     )
 
 
 def write_tables(
-    tables: Sequence[Table], folder: Path, kinds: Sequence[str] = ("csv",)
+    tables: Sequence[Table],
+    folder: Path,
+    kinds: Sequence[str] = ("csv",),
+    about: Mapping[str, object] | None = None,
 ) -> list[Path]:
     """Write every table as ``<name>.csv`` or ``.tex`` into a folder, which is created if missing.
 
@@ -374,13 +431,22 @@ def write_tables(
     tables : sequence of Table
     folder : Path
     kinds : sequence of {"csv", "tex"}
+    about : mapping, optional
+        Where the numbers come from, such as `provenance.provenance` says: for the first lines of
+        LaTeX files, and for ``provenance.json`` beside CSV files, which have no comments.
 
     Returns
     -------
     list of Path
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return [table.write(folder, kind) for table in tables for kind in kinds]
+    source = "" if about is None else json.dumps(about, default=str)
+    lines = "\n".join(textwrap.wrap(source, _SOURCE_WIDTH, break_on_hyphens=False))
+    written = [table.write(folder, kind, lines) for table in tables for kind in kinds]
+    if about is not None and "csv" in kinds:
+        written.append(folder / "provenance.json")
+        written[-1].write_text(json.dumps(about, indent=1, default=str) + "\n", encoding="utf-8")
+    return written
 
 
 def _exact(value: Any) -> str:
@@ -393,8 +459,15 @@ def _tex(text: str) -> str:
     return text.translate(_ESCAPED)
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, decimals: int | None) -> str:
     number = value.item()
     if isinstance(number, int | str):
         return str(number)
-    return "" if number != number else f"{number:.6g}"
+    if number != number:
+        return ""
+    if not np.isfinite(number):
+        return f"{number:g}"
+    if decimals is None:
+        return f"{number:.4g}" if abs(number) >= _ACCURACY else "0"
+    rounded = f"{number:.{decimals}f}"
+    return rounded.removeprefix("-") if float(rounded) == 0 else rounded

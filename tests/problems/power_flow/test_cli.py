@@ -241,7 +241,7 @@ def test_figures_are_written(tmp_path):
 def test_a_run_of_one_round_has_no_figures_of_convergence(tmp_path):
     assert run(*SMALL, *FAST, "--seeds", 2, "--quiet", "--plot", tmp_path / "figures") == 0
     written = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert written == {"network.png", "imbalance.png"}
+    assert written == {"network.png", "imbalance.png", "flows.png"}
 
 
 def test_what_only_the_solvers_accuracy_leaves_is_no_number(capsys):

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.quiver import Quiver
 
 import dpcvx as dp
+from problems import pictures
 from problems.power_flow.bands import convergence_bands, quartiles
-from problems.power_flow.figures import convergence, network, zone_bars
-from problems.power_flow.report import assess
+from problems.power_flow.figures import convergence, flows, network, zone_bars
+from problems.power_flow.measured import together
+from problems.power_flow.report import assess, thermal_loading
 from problems.power_flow.study import power_flow
 
 
@@ -115,3 +118,28 @@ def test_bars_are_shares_of_the_load():
     for title in (axes.get_title(), network(study, outcome).axes[0].get_title()):
         assert title.endswith("relaxation: not an AC power flow")
     assert [bar.get_height() for bar in axes.containers[0]] == pytest.approx([25.0] * len(zones))
+
+
+@pytest.mark.parametrize("model", ["dc", "soc"])
+def test_flows_have_directions_loading_and_voltages(model, tmp_path):
+    study = power_flow(14, model=model, objective="cost", private=None, zones=1)
+    _, public = together(study)
+    state = public.state()
+    doubled = replace(state, pf=2 * state.pf, qf=2 * state.qf, pt=2 * state.pt, qt=2 * state.qt)
+    figure = flows(public, [state, doubled])
+    axes, *bars = figure.axes
+    (arrows,) = [each for each in axes.collections if isinstance(each, Quiver)]
+    moving = np.abs(doubled.pf - doubled.pt) > 1e-4
+    assert len(arrows.U) == moving.sum() == 19  # nothing is generated at bus 8
+    # Arrows point from where power enters.
+    place = axes.collections[-1].get_offsets()
+    along = place[study.case.branch.to_bus] - place[study.case.branch.from_bus]
+    sense = np.sign(arrows.U * along[moving, 0] + arrows.V * along[moving, 1])
+    np.testing.assert_array_equal(sense, np.sign(doubled.pf - doubled.pt)[moving])
+    loading = thermal_loading(study.case, doubled)
+    assert f"hour 1: branches are loaded up to {loading.max():.0f} %" in axes.get_title()
+    assert f"{np.sum(loading > 100.01)} above their rating" in axes.get_title()
+    labels = " ".join(bar.get_ylabel() for bar in bars)
+    assert ("degrees" if model == "dc" else "voltage, p.u.") in labels
+    (path,) = pictures.write({"flows": figure}, tmp_path, ["png"], "from a test")
+    assert b"from a test" in path.read_bytes()

@@ -118,4 +118,5 @@ def test_the_command_writes_tables_and_figures(swept, tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "case 5, epsilon 0.5: stored before" in out and "not private" in out
-    assert {p.name for p in tmp_path.iterdir()} == {"sweep.csv", "sweep.tex", "sweep.svg"}
+    names = {"sweep.csv", "sweep.tex", "sweep.svg", "provenance.json"}
+    assert {p.name for p in tmp_path.iterdir()} == names

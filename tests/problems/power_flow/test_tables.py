@@ -12,9 +12,18 @@ import pytest
 
 from dpcvx.errors import ModelError
 from problems.power_flow.case import Case, read_case
+from problems.power_flow.measured import together
 from problems.power_flow.report import imbalance, thermal_loading
 from problems.power_flow.solution import State, central
-from problems.power_flow.tables import Column, Table, result_tables, voltage_angles, write_tables
+from problems.power_flow.study import power_flow
+from problems.power_flow.tables import (
+    Column,
+    Table,
+    result_tables,
+    study_tables,
+    voltage_angles,
+    write_tables,
+)
 from tests.problems.power_flow.networks import AWKWARD
 from tests.problems.power_flow.test_report import voltage_state
 
@@ -104,7 +113,8 @@ def test_text(case: Case, state: State):
     lines = text.splitlines()
     assert lines[0] == "branches"
     assert len({len(line) for line in lines[1:9]}) <= 2
-    note = " ".join(lines[9:])
+    assert lines[9].split() == ["total", "0.53"]
+    note = " ".join(lines[10:])
     assert note.startswith("relaxation: tight; cone slack up to 0 % of w_i w_j (0 of 4 pairs")
     assert "nan" not in text
     assert "(not private: P imbalance, Q imbalance)" in str(
@@ -138,10 +148,13 @@ def test_latex_has_a_cell_for_every_column_and_escapes_what_latex_reads(tmp_path
         (path,) = write_tables([table], tmp_path, ["tex"])
         lines = path.read_text().splitlines()
         assert lines[0].startswith("%") and path.name == f"{table.name}.tex"
-        body = [line for line in lines if line.endswith(r"\\") and "multicolumn" not in line]
+        rows = [line for line in lines if line.endswith(r"\\")]
+        body = [line for line in rows if not re.match(r"\\(multicolumn|caption)", line)]
         count = len(table.columns)
         assert {len(re.split(r"(?<!\\)&", line)) for line in body} == {count}
-        assert len(body) == len(table) + 2  # names and units
+        # Names and units, sums, and the caption, which has no cells.
+        assert len(body) == len(table) + 3
+        assert r"\caption{" in path.read_text()
         text = "\n".join(lines[1:])
         # Every environment and brace is closed, and nothing starts a comment or mathematics.
         assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
@@ -198,3 +211,43 @@ def test_every_table_says_that_a_relaxation_is_no_ac_power_flow():
             assert "relaxation: not an AC power flow; cone slack up to 6.7" in text
     branches = result_tables(case, state, case.load)[1]
     assert np.abs(branches["angle mismatch"]).max() == pytest.approx(7.5, rel=0.01)
+
+
+def test_numbers_for_people_are_rounded_to_the_accuracy_of_solvers():
+    values = np.array([9.6e-18, -3.9e-13, 12.345678, np.nan, np.inf])
+    assert Column("P", "MW", values).shown(values) == ["0.00", "0.00", "12.35", "", "inf"]
+    assert Column("gap", "p.u.^2", values).shown(values) == ["0", "0", "12.35", "", "inf"]
+
+
+def test_sums_stand_below_text_and_latex_but_not_in_csv(tmp_path: Path):
+    case = read_case(14)
+    result = central(case, "cost")
+    _, branches, generators = result_tables(case, result.state, case.load, private=False)
+    lost = 100 * float(np.sum(result.state.pf + result.state.pt))
+    row = next(line for line in str(generators).splitlines() if line.startswith("total"))
+    assert row.split() == ["total", "274.68", "92.54", f"{result.value:.2f}"]
+    assert f"{lost:.2f}" in next(
+        line for line in branches.latex().splitlines() if line.startswith("total")
+    )
+    about = {"command": "--case 14", "commit": "0123"}
+    paths = write_tables([generators], tmp_path, ["csv", "tex"], about)
+    assert [path.name for path in paths][-1] == "provenance.json"
+    assert "total" not in paths[0].read_text() and len(paths[0].read_text().splitlines()) == 6
+    latex = paths[1].read_text()
+    assert latex.startswith('% {"command": "--case 14", "commit": "0123"}\n')
+    assert r"\label{tab:generators}" in latex and r"\caption{Generators of pglib\_opf" in latex
+
+
+@pytest.mark.parametrize("model", ["dc", "soc"])
+def test_hours_stand_below_each_other(model):
+    study = power_flow(5, model=model, horizon=2, objective="cost", private=None, zones=1)
+    _, public = together(study)
+    states, loads = zip(*((public.state(t), public.net_load(t)) for t in (0, 1)), strict=True)
+    price = np.arange(10.0).reshape(5, 2)
+    tables = study_tables(public, states, loads, note="no AC power flow", price=price)
+    assert [len(table) for table in tables] == [10, 12, 10]
+    assert tables[0]["hour"].tolist() == [0] * 5 + [1] * 5
+    assert tables[0]["price"].tolist() == price.T.ravel().tolist()
+    assert ("Q" in tables[2].names) == ("cone slack" in tables[1].names) == (model == "soc")
+    assert "total" not in str(tables[2]) and "no AC power flow" in str(tables[1])
+    np.testing.assert_allclose(tables[0]["P imbalance"], 0, atol=1e-4)
