@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.campaigns.amplification import AFTER, attacked
+from tests.campaigns.amplification import AFTER, attacked, followed
 
 
 def test_no_exact_loss_is_above_what_a_certificate_proves():
@@ -13,3 +13,11 @@ def test_no_exact_loss_is_above_what_a_certificate_proves():
     # The exact losses come close to the claims, or they would show nothing.
     assert (ratios.max(axis=0)[:, :2] > 0.98).all()
     assert ratios[:, AFTER.index(1), 2].max() > 0.98
+
+
+def test_shifts_of_nonlinear_users_hide_a_turn_and_are_no_larger_than_claimed():
+    found = [one for one in map(followed, range(20)) if one is not None]
+    assert len(found) >= 19
+    shares, apart = np.array(found).T
+    assert shares.max() <= 1 + 1e-9 and shares.max() > 0.5
+    assert apart.max() <= 1e-8

@@ -17,6 +17,7 @@ from dpcvx.privacy.contraction import (
     least,
     prove,
 )
+from dpcvx.privacy.last_iterate import stopped
 from dpcvx.privacy.two_block import TwoBlock, bounds
 
 # One singular value, eta nu = 1, eta beta = 1/2: users that are strongly convex, g is not.
@@ -211,3 +212,18 @@ def test_singular_values_that_are_close_count_once_and_ill_conditioned_ones_not(
     given = Certificate((), ())
     with pytest.raises(dp.PrivacyError, match="needs the singular values of A"):
         replace(block(), spectrum=(), certificate=given)
+
+
+def test_random_stopping_does_not_rely_on_bounds_that_fall():
+    """Users further from the end may lose more by a bound for x alone than those nearer."""
+    certified = replace(block(), certificate=Certificate((chain(block().iteration),), ()))
+    uneven = Proved(np.array([0.4, 0.1, 0.3, 0.05]), np.array([0.4]), ())
+    object.__setattr__(certified, "proved", uneven)
+    found = stopped(certified, 1.0, 1.0, users=4)
+    # Two rounds at most after user 3 of 4; user 2 may have two, and user 1 three.
+    assert found.rho == pytest.approx(np.array([0.4, 0.3]) / 2, rel=1e-8)
+    assert least_of(certified, np.arange(4)) == pytest.approx(uneven.last / 2, rel=1e-8)
+
+
+def least_of(certified, after):
+    return bounds(certified, 1.0, 1.0, after, x_alone=True)[4]
