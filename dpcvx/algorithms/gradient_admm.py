@@ -99,8 +99,9 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     step : float or "contraction", optional
         The paper's eta, the step size; 1 / smoothness if omitted, and shorter under noise, see
         `dpcvx.defaults.predicted`; the middle of the paper's
-        interval (23) if "contraction": iterations then contract, and loss against an observer of
-        the last iterate decays geometrically. Both for users' objectives times the number of users.
+        interval (23) if "contraction": iterations then contract by the paper's proof, and loss
+        against an observer of the last iterate decays geometrically. Plans search certificates,
+        which prove that for other steps, too. Both for users' objectives times their number.
     smoothness : float, optional
         Largest smoothness constant of a user's objective, for all admissible data; derived where
         private data do not change the curvature, or are records of a bounded size.

@@ -84,8 +84,8 @@ complement. It is computed here and enlarged a little, and the enlarged one is t
 eigenvalues. The margin covers all rounding errors, and relative errors up to 1e-10 in h. These
 change a matrix by at most 6e-10 of the sum of the absolute values of its terms. Its least
 eigenvalue changes by no more, relative to the norm of that sum. A certificate also says what it
-claims. If its numbers do not prove exactly that, somebody has changed it, or it belongs to another
-problem.
+claims. If its numbers prove something else, by more than 1e-9 of it, somebody has changed it, or it
+belongs to another problem.
 """
 
 from __future__ import annotations
