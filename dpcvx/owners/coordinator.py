@@ -22,7 +22,7 @@ from ..run import worker
 from ..run.part import parts_of
 from ..run.repeats import planned_entries
 from . import messages, wire
-from .files import CoordinatorLog
+from .files import CoordinatorLog, StoredCalls
 from .message_checks import require_account, require_agreed, require_answer, require_reply
 from .messages import (
     REASONS,
@@ -212,7 +212,7 @@ class Remote:
     def close(self) -> None:
         """Let the owners go; after a refusal they hear its code, and wait for nobody."""
         if self._state is not None:
-            self._state.log.close()
+            self._state.close()
         if self._hub is not None:
             self._hub.close(self._farewell)
         self._hub = self._state = None
@@ -245,13 +245,20 @@ class _Run:
         self._closing = self.closed_after is not None and self.log.ended is None
         self._here = list(self._names)  # who takes part: fewer where a run is closed
         self._documents = {offer.agent: wire.encode(offer) for offer in self.offers}
-        self._calls: list[dict[str, bytes]] = []
+        # As long as the log: kept in memory only if that is.
+        self._calls = [] if self.log.path is None else StoredCalls()
         self._done = self._asked = self._rounds = 0
         self._keys: bytes | None = None
         self._at: dict[str, tuple[int, int]] = {}
         self._t = 0
         self._diverged: set[str] = set()
         self._said = ""
+
+    def close(self) -> None:
+        """Close the files of the run."""
+        self.log.close()
+        if isinstance(self._calls, StoredCalls):
+            self._calls.close()
 
     def agreed(self) -> tuple[int, tuple[str, ...]]:
         """Return the rounds that all owners' ledgers cover, and notes."""
@@ -316,7 +323,10 @@ class _Run:
             if message is not None
         }
         place, self._t = self._done, t
-        self._calls.append(calls)
+        if isinstance(self._calls, StoredCalls):
+            self._calls.add(calls)
+        else:
+            self._calls.append(calls)
         if place < len(self.log.exchanges):
             known = self.log.exchanges[place]
             if (known.t, known.k, [n for n, _ in known.replies]) != (t, k, list(calls)):

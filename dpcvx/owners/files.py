@@ -15,15 +15,18 @@ owner alone to read; others have seen the contents of ``offer`` and ``final`` as
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Self, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +44,72 @@ except ImportError:  # pragma: no cover - Windows
     fcntl = None
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 # Bytes that have to fit beside a ledger before a run.
 _ROOM = 1 << 18
+
+
+class StoredFrames(Sequence[T]):
+    """What frames in a file say, by position; their places alone are in memory.
+
+    Parameters
+    ----------
+    file : binary file
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._places = array("q")
+
+    def add(self, at: int, size: int) -> None:
+        """Add a frame that is in the file."""
+        self._places.extend((at, size))
+
+    def __len__(self) -> int:
+        return len(self._places) // 2
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        k = range(len(self))[place]
+        at, size = self._places[2 * k : 2 * k + 2]
+        return wire.decode(os.pread(self._file.fileno(), size, at), math.inf)
+
+
+class StoredCalls:
+    """The calls of a run, which owners that are back are led through; in a file without a name."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile()
+        self._places = array("q")
+
+    def add(self, calls: Mapping[str, bytes]) -> None:
+        """Add the calls of an exchange, by agent; equal ones are stored once."""
+        frames = [*dict.fromkeys(calls.values())]
+        which = {frame: k for k, frame in enumerate(frames)}
+        told = {name: which[frame] for name, frame in calls.items()}
+        front = json.dumps([told, [len(frame) for frame in frames]]).encode()
+        start = self._file.seek(0, os.SEEK_END)
+        for part in (len(front).to_bytes(8, "big"), front, *frames):
+            self._file.write(part)
+        self._places.append(start)
+
+    def __iter__(self) -> Iterator[dict[str, bytes]]:
+        for start in self._places:
+            self._file.seek(start)
+            told, sizes = json.loads(self._file.read(int.from_bytes(self._file.read(8), "big")))
+            frames = [self._file.read(size) for size in sizes]
+            yield {name: frames[k] for name, k in told.items()}
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
 
 
 @dataclass(eq=False)
@@ -63,11 +130,13 @@ class CoordinatorLog:
 
     def __post_init__(self) -> None:
         self.begun: RunBegun | None = None
-        self.exchanges: list[Exchange] = []
-        self.answers: list[Answers] = []
+        self.exchanges: list[Exchange] | StoredFrames[Exchange] = []
+        self.answers: list[Answers] | StoredFrames[Answers] = []
         self.ended: Ended | None = None
         self.parted: set[str] = set()
         self._file = None if self.path is None else _opened(self.path)
+        if self._file is not None:
+            self.exchanges, self.answers = StoredFrames(self._file), StoredFrames(self._file)
         try:
             self._read()
         except BaseException:
@@ -98,52 +167,56 @@ class CoordinatorLog:
 
     def add(self, found: Exchange | Answers | Ended | Parted) -> None:
         """Add messages of owners to the log; they are on disk when this returns."""
-        self._take(found)
-        self._write(found)
+        at, size = self._write(found)
+        self._take(found, at, size)
 
-    def _take(self, found: Exchange | Answers | Ended | Parted) -> None:
-        if isinstance(found, Exchange):
-            self.exchanges.append(found)
-        elif isinstance(found, Answers):
-            self.answers.append(found)
+    def _take(self, found: Exchange | Answers | Ended | Parted, at: int, size: int) -> None:
+        if isinstance(found, (Exchange, Answers)):
+            kept = self.exchanges if isinstance(found, Exchange) else self.answers
+            if isinstance(kept, StoredFrames):
+                kept.add(at, size)
+            else:
+                cast(list[object], kept).append(found)
         elif isinstance(found, Ended):
             self.ended = found
         else:
             self.parted.update(found.agents)
 
-    def _write(self, found: object) -> None:
+    def _write(self, found: object) -> tuple[int, int]:
+        """Write a frame, and return where it is and how long."""
         if self._file is None:
-            return
+            return 0, 0
+        frame, at = wire.encode(found, math.inf), self._file.tell()
         try:
-            self._file.write(wire.encode(found, math.inf))
+            self._file.write(frame)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:  # a part of a frame is removed when the log is opened again
             raise refused("storage", file_words(error, self.path, "written")) from None
+        return at, len(frame)
 
     def _read(self) -> None:
         if self._file is None:
             return
-        raw = self._file.read()
-        at = 0
-        for frame in wire.frames_in(raw):
+        first, end = self._file.read(len(wire.MAGIC)), 0
+        for at, frame in wire.frames_in(self._file):
             found = _record(frame)
             if found is None:
                 break
             if isinstance(found, RunBegun) and self.begun is None:
                 self.begun = found
             elif isinstance(found, (Exchange, Answers, Ended, Parted)) and self.begun is not None:
-                self._take(found)
+                self._take(found, at, len(frame))
             else:
                 raise _no_log(self.path)
-            at += len(frame)
-        if raw and self.begun is None and at == 0 and not raw.startswith(wire.MAGIC):
+            end = at + len(frame)
+        if first and self.begun is None and end == 0 and first != wire.MAGIC:
             raise _no_log(self.path)
-        self._file.truncate(at)
-        self._file.seek(at)
+        self._file.truncate(end)
+        self._file.seek(end)
 
 
-def _record(frame: memoryview) -> object:
+def _record(frame: bytes) -> object:
     try:
         # It has the replies of all owners, each of which may be as large as a frame.
         return wire.decode(frame, math.inf)

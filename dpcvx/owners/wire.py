@@ -30,12 +30,13 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import struct
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -53,6 +54,8 @@ from .records import KINDS, RECORDS, RULES
 
 MAGIC = b"dpx4"
 _HEADER = struct.Struct("<4sIQ32s")
+# Bytes that a frame has at least.
+HEADER = _HEADER.size
 # Nothing larger is read: bytes of a frame, and entries of an array of zeros.
 LARGEST = 1 << 30
 _DEEPEST = 60
@@ -125,16 +128,27 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
     return found
 
 
-def frames_in(raw: bytes) -> Iterator[memoryview]:
-    """Yield consecutive frames as long as they are complete; none is copied."""
-    rest = memoryview(raw)
-    while len(rest) >= _HEADER.size:
-        _, length, more, _ = _HEADER.unpack_from(rest)
-        size = _HEADER.size + length + more
-        if size > len(rest):
-            return
-        yield rest[:size]
-        rest = rest[size:]
+def frames_in(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield consecutive frames of a file with their places, as long as they are complete.
+
+    Parameters
+    ----------
+    file : binary file
+        Read from its beginning; one frame at a time is in memory.
+    """
+    number, at = file.fileno(), 0
+    whole = os.fstat(number).st_size
+    while (size := size_in(os.pread(number, HEADER, at))) and at + size <= whole:
+        yield at, os.pread(number, size, at)
+        at += size
+
+
+def size_in(front: bytes) -> int:
+    """Return the bytes of the frame that begins like this; 0 if it is too short to say."""
+    if len(front) < HEADER:
+        return 0
+    _, length, more, _ = _HEADER.unpack_from(front)
+    return HEADER + length + more
 
 
 def digest(value: Any) -> str:

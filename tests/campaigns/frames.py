@@ -175,7 +175,10 @@ def at_the_coordinator(place, coins):
 def on_a_log(place, coins):
     """How a run goes on from a log that was changed."""
     plan, _, raw = plan_of(coins.choice(("plain", "in secret")))
-    path, frames = place / "run.dpx", [*map(bytes, wire.frames_in(raw))]
+    path = place / "run.dpx"
+    path.write_bytes(raw)
+    with path.open("rb") as file:
+        frames = [frame for _, frame in wire.frames_in(file)]
     k = coins.randrange(len(frames))
     frames[k] = coins.choice(WAYS)(frames[k], coins)
     path.write_bytes(b"".join(frames))

@@ -3,6 +3,8 @@
 import logging
 import pickle
 import traceback
+import tracemalloc
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import dpcvx as dp
 from dpcvx.model.private import seal_all
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.coordinator import Remote
-from dpcvx.owners.files import CoordinatorLog
+from dpcvx.owners.files import CoordinatorLog, StoredCalls
 from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.messages import AgentReply, Exchange, RunBegun
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
+from dpcvx.solvers.conic import Outcome
 from tests.helpers import contains
 from tests.owners.settings import METHODS, Mortal, answer, planned
 
@@ -149,3 +153,24 @@ def test_a_computation_that_fails_quotes_nothing_across(tmp_path, monkeypatch):
     log = tmp_path / "agent-0.jsonl.log"
     assert MARK in log.read_text() and log.stat().st_mode & 0o077 == 0
     assert MARK not in repr(hub.sessions["end1"].refusal)
+
+
+def test_a_log_and_its_calls_are_not_kept_in_memory(tmp_path):
+    """What a round adds is a place in a file, and not its 800 kB of replies and calls."""
+    rounds, size = 40, 50_000
+    with CoordinatorLog(tmp_path / "run.dpx") as log, closing(StoredCalls()) as calls:
+        log.begin(RunBegun("a run", "a plan", ()))
+        tracemalloc.start()
+        for t in range(1, rounds + 1):
+            reply = AgentReply("a run", t, 0, np.full(size, float(t)), Outcome.SOLVED, False)
+            log.add(Exchange(t, 0, (("end0", reply),)))
+            calls.add({name: b"%d" % t * size for name in ("end0", "end1")})
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < 4 * 8 * size  # the last reply, where the whole run has 40 of them
+        assert [exchange.t for exchange in log.exchanges] == [*range(1, rounds + 1)]
+        assert log.exchanges[-1].replies[0][1].message.tolist() == [40.0] * size
+        assert [len(one["end1"]) for one in calls][:10] == [size] * 9 + [2 * size]
+        assert next(iter(calls))["end0"] == b"1" * size
+    with CoordinatorLog(tmp_path / "run.dpx") as again:
+        assert len(again.exchanges) == rounds and again.exchanges[0].t == 1

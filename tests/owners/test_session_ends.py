@@ -301,7 +301,8 @@ def test_logs_hold_who_has_heard(tmp_path):
     path = tmp_path / "run.dpx"
     plan = planned()
     run(plan, Late(policies_of(plan, tmp_path)), path)
-    kinds = [type(wire.decode(frame)) for frame in wire.frames_in(path.read_bytes())]
+    with path.open("rb") as file:
+        kinds = [type(wire.decode(frame)) for _, frame in wire.frames_in(file)]
     assert kinds[-2:] == [Ended, Parted]
 
 

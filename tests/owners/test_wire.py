@@ -186,11 +186,14 @@ def test_encode_frames_beyond_a_limit_are_called_large():
         assert refusal.value.code == "large"
 
 
-def test_frames_in_a_long_file_are_not_copied():
-    raw = b"".join(wire.encode(np.full(3, float(k))) for k in range(20)) + b"dpx1"
-    frames = list(wire.frames_in(raw))
-    assert [wire.decode(frame)[0] for frame in frames] == [*range(20)]
-    assert all(frame.obj is raw for frame in frames)
+@pytest.mark.parametrize("end", [b"", b"dpx1", wire.encode(np.ones(3))[:-1]], ids=len)
+def test_frames_of_a_file_come_with_their_places(tmp_path, end):
+    raw = b"".join(wire.encode(np.full(3, float(k))) for k in range(20))
+    (tmp_path / "log").write_bytes(raw + end)
+    with (tmp_path / "log").open("rb") as file:
+        frames = list(wire.frames_in(file))
+    assert [wire.decode(frame)[0] for _, frame in frames] == [*range(20)]
+    assert all(raw[at : at + len(frame)] == frame for at, frame in frames)
 
 
 def test_depth_is_limited_before_it_ends_the_process():
