@@ -129,7 +129,9 @@ class BudgetError(PrivacyError):
         self.affordable = affordable
         self.accountant = accountant
         self.instead = instead
-        self.whole, self.rounds, self.left = whole, rounds, left
+        self.whole: float | None = whole
+        self.rounds: tuple[int, int] | None = rounds
+        self.left: str = left
         self.idle = idle
         if math.isinf(spent) and delta == 0 and accountant != "released without noise":
             advice = (

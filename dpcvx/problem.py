@@ -372,7 +372,7 @@ class Problem(Declaration):
     @frameless
     def plan(
         self,
-        algorithm: Algorithm | None = None,
+        algorithm: Algorithm[Any, Any] | None = None,
         *,
         mechanism: Mechanisms = "auto",
         rounds: int | None = None,
@@ -465,7 +465,7 @@ class Problem(Declaration):
     @frameless
     def solve(
         self,
-        algorithm: Algorithm | None = None,
+        algorithm: Algorithm[Any, Any] | None = None,
         *,
         mechanism: Mechanisms = "auto",
         rounds: int | None = None,
@@ -618,7 +618,7 @@ class Problem(Declaration):
         prior: Mapping[Private | str, Prior] | None = None,
         violation_probability: float | None = None,
         slack_penalty: float | None = None,
-        algorithm: Algorithm | None = None,
+        algorithm: Algorithm[Any, Any] | None = None,
     ) -> Tradeoff:
         """Return the utility of solutions at several epsilons, on public proxy data.
 

@@ -19,13 +19,13 @@ import dpcvx as dp
 PACKAGE = Path(dp.__file__).parent
 # Top to bottom: what stands here imports only what stands below it. First the files that users and
 # authors of methods import, then the rooms.
-TOP = ("__main__", "problem", "extend", "mpi")
+TOP = ("__main__", "problem", "extend", "typing", "mpi")
 ROOMS = (
     "tuning", "testing", "owners", "run", "defaults", "plan",
     "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Advice, and all that computes on data of its own: no guarantee rests on these.
-ADVICE = ("", "tuning", "testing", "defaults", "problem", "extend")
+ADVICE = ("", "tuning", "testing", "defaults", "problem", "extend", "typing")
 # What derives, prices, charges, perturbs and refuses; a guarantee rests on what these import.
 DERIVES = (
     "plan.draft", "run.gate", "run.private_oracle", "run.public_oracle", "run.part",

@@ -50,7 +50,7 @@ IMPORTERS = {
     "dpcvx.model.sealed.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
     "dpcvx.model.sealed.handed_over": {"run.executors.host"},  # to workers of the same owner
-    "dpcvx.testing": {"", "extend", "testing", "tuning"},
+    "dpcvx.testing": {"", "extend", "testing", "tuning", "typing"},
     # On stand-in data, and on made-up data.
     "dpcvx.testing.not_private": {"", "tuning.judge", "testing.promises"},
     "dpcvx.testing.worst_neighbor": {"testing.check"},

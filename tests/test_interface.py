@@ -1,18 +1,24 @@
 """What users find on the package: its names, copies of its objects, cards in notebooks."""
 
+import builtins
+import collections.abc
 import copy
 import inspect
 import pydoc
 import re
+import typing
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.resources import files
 
 import cvxpy as cp
 import numpy as np
+import numpy.typing
 import pytest
 
 import dpcvx as dp
+import dpcvx.extend
+import dpcvx.typing
 
 GROUPS = ("networks", "not_private", "penalties", "steps", "testing")
 
@@ -67,6 +73,52 @@ def test_documented_parameters_are_those_of_the_signature():
         if documented:
             assert documented <= set(inspect.signature(thing).parameters), name
     assert {"max_norm", "clip_norm", "time_limit", "recourse", "std"} <= seen
+
+
+def signatures():
+    """Signatures of what users call; methods of algorithms are for authors (dpcvx.extend)."""
+    methods = {
+        n
+        for n in dp.__all__
+        if inspect.isclass(k := getattr(dp, n)) and issubclass(k, dp.Algorithm)
+    }
+    for name, thing in public_callables():
+        owner, _, member = name.partition(".")
+        plain = inspect.isclass(thing) and issubclass(thing, BaseException)
+        if not (member and owner in methods) and not plain:
+            yield name, inspect.signature(thing)
+        if inspect.isclass(thing) and name not in methods:
+            read = {
+                k: v.fget for k, v in vars(thing).items() if isinstance(v, property) and k[0] != "_"
+            }
+            yield from ((f"{name}.{k}", inspect.signature(v)) for k, v in read.items())
+
+
+def test_types_that_signatures_show_can_be_imported():
+    known = {*dp.__all__, *dir(builtins), *dir(dpcvx.typing), *dir(dpcvx.extend), *dir(typing)}
+    known |= {
+        *dir(collections.abc),
+        *dir(numpy.typing),
+        *(n for g in GROUPS for n in dir(getattr(dp, g))),
+    }
+    known |= {"np", "cp", "nx", "Path", "Figure", "Axes", "P", "S", "A"}  # libraries, variables
+    known |= {"Agreement", "OwnResult"}  # with the extra, in dpcvx.owners
+    known |= {"Integers", "Streams"}  # of noise, which few rooms may import
+    seen = set()
+    for name, signature in signatures():
+        shown = [parameter.annotation for parameter in signature.parameters.values()]
+        for text in [*shown, signature.return_annotation]:
+            if isinstance(text, str):
+                names = {
+                    n
+                    for n in re.findall(
+                        r"(?<![\w.\"'])[A-Za-z]\w*", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
+                    )
+                }
+                assert names <= known, (name, names - known)
+                seen |= names
+    assert {"Terms", "Declaration", "DataSource", "Output"} <= seen
+    assert {*dpcvx.typing.__all__} <= {*seen, "AgentPlan"}, {*dpcvx.typing.__all__} - seen
 
 
 def test_help_is_a_few_pages():

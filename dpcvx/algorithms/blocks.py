@@ -37,25 +37,28 @@ class TwoBlocks:
         Whether y has a closed form.
     """
 
+    users: tuple[int, ...]
+    public: int
+
     def __init__(self, program: Program, beta: float, eta: float) -> None:
         self.users, self.public = blocks_of(program)
         holder, other = program.agents[self.users[0]], program.agents[self.public]
         assert program.coupling is not None and other.exact is not None
-        self.rows = eliminated(program)
+        self.rows: Eliminated = eliminated(program)
         A, B = self.rows.A, self.rows.B
         stretched = np.eye(holder.n) + eta * beta * A.T @ A
         factor = la.cho_factor(stretched)
         columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
         eigenvalues = la.eigvalsh(stretched)
         least = max(1.0, round_down(float(eigenvalues[0]), float(eigenvalues[-1])))
-        self.inverse = Contraction(
+        self.inverse: Contraction = Contraction(
             partial(la.cho_solve, factor), float(columns.max()) * SLACK, 1.0 / least
         )
         squares = B.T @ B
         form = separable(other.exact)
         diagonal = np.diag(squares)
         apart = not (squares - np.diag(diagonal)).any() and not self.rows.c_alone.size
-        self.exact = (
+        self.exact: bool = (
             form is not None
             and apart
             # cvxpy can be told that a concave square is convex.

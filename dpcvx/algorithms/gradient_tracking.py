@@ -14,12 +14,14 @@ far as a gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, optional
 from ..guard import frameless
+from ..sensitivity.queries.query import Query
 from ..sensitivity.queries.stored import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
@@ -85,7 +87,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     weights: str = "metropolis"
     returned: Output | None = None
 
-    queries = (Stored,)
+    queries: ClassVar[tuple[type[Query], ...]] = (Stored,)
 
     def __post_init__(self) -> None:
         self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))

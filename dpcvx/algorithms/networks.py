@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,7 +207,7 @@ class Network:
         """One minus the second largest modulus of an eigenvalue of W."""
         return 1 - self.second_eigenvalue
 
-    def graph(self) -> nx.Graph:
+    def graph(self) -> nx.Graph[Any]:
         """Return the network as a networkx graph with the agents' names as nodes."""
         import networkx as nx
 
@@ -225,7 +225,7 @@ class Network:
 
 @frameless
 def build(
-    graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
+    graph: nx.Graph[Any] | str, agents: Sequence[str], weights: str | Array = "metropolis"
 ) -> Network:
     """Build a network of agents: its edges, and the weights of the averages over neighbors.
 
@@ -325,7 +325,7 @@ def random(
     return build(tree, names, weights)
 
 
-def _random_tree(n: int, coins: PublicCoins) -> nx.Graph:
+def _random_tree(n: int, coins: PublicCoins) -> nx.Graph[Any]:
     import networkx as nx
 
     if n == 2:
@@ -362,7 +362,7 @@ def _names(agents: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _shaped(shape: str, n: int) -> nx.Graph:
+def _shaped(shape: str, n: int) -> nx.Graph[Any]:
     import networkx as nx
 
     if shape == "complete":
@@ -387,7 +387,7 @@ def _shaped(shape: str, n: int) -> nx.Graph:
     )
 
 
-def _neighbors(graph: nx.Graph, names: tuple[str, ...]) -> Around:
+def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
     import networkx as nx
 
     if not isinstance(graph, nx.Graph):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -370,4 +370,7 @@ def require_open(program: Program, owner: str) -> None:
             )
 
 
-Graph: TypeAlias = "nx.Graph | Network | str"
+if TYPE_CHECKING:
+    Graph: TypeAlias = "nx.Graph[Any] | Network | str"
+else:  # networkx takes no types of nodes when a program runs
+    Graph = "nx.Graph | Network | str"

@@ -172,7 +172,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, _NAME)
         self._named, self._called = bool(name), name or _UNNAMED
-        self.uses = Uses()
+        self.uses: Uses = Uses()
         label = self._called
         if adjacency is None:
             raise ModelError(

@@ -78,7 +78,7 @@ class Journal:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._turn = threading.RLock()
         self._held = False
         self._notes = Notes()

@@ -66,6 +66,8 @@ class RecourseSolution:
 
     __slots__ = ("_held", "agent")
 
+    agent: str
+
     def __init__(self, agent: str, held: _Held) -> None:
         self.agent = agent
         self._held = seal(held)

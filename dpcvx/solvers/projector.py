@@ -14,6 +14,7 @@ in its proximal operator, a projection for r = 0:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -132,11 +133,11 @@ class Projector:
     ) -> None:
         blocks = blocks or blocks_of(data, owner)
         self._rest = None if rest is None else separable(rest) or ConicProgram(rest)
-        self.n = data.n
-        self.kinds = blocks.kinds
-        self.separable = not (self.kinds.keys() - {"free", "box"})
-        self.closed_form = blocks.conic is None
-        self.batched = self.closed_form and not isinstance(self._rest, ConicProgram)
+        self.n: int = data.n
+        self.kinds: Counter[str] = blocks.kinds
+        self.separable: bool = not (self.kinds.keys() - {"free", "box"})
+        self.closed_form: bool = blocks.conic is None
+        self.batched: bool = self.closed_form and not isinstance(self._rest, ConicProgram)
         self.obstacle: str | None = None
         self._box, self._blocks = blocks.box, blocks.closed_forms
         self._conic: ConicProgram | None = None
