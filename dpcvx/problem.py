@@ -388,8 +388,8 @@ class Problem(Declaration):
     ) -> Plan:
         """Fix everything that the guarantee depends on; uses no private data.
 
-        dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A method that
-        is named runs as its paper has it: with Gaussian noise in each of 100 rounds.
+        dpcvx chooses what is omitted, from public facts; ``print(plan)`` says why. A named method
+        runs as in its paper: Gaussian noise in each of 100 rounds.
 
         Parameters
         ----------

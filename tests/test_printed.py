@@ -14,11 +14,11 @@ WIDTH = 80
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\w)")
 
 
-def network(proxy=None):
+def network():
     """The model of the README: two agents, one private object."""
     flow = cp.Variable(name="flow")
     gen = cp.Variable(2, name="gen", nonneg=True)
-    usage = dp.Private([3.0, 5.0], name="usage", adjacency=dp.Within(0.1), proxy=proxy)
+    usage = dp.Private([3.0, 5.0], name="usage", adjacency=dp.Within(0.1))
     cost = cp.sum_squares(gen + flow - usage)
     north = dp.Agent(cp.Minimize(cost), [gen <= 4], name="north")
     south = dp.Agent(cp.Minimize(cp.square(flow)), [cp.abs(flow) <= 2], name="south")
@@ -52,7 +52,6 @@ SEEN = (
     "a run of rounds",
     "objective perturbation",
     "one gradient",
-    "tuning",
 )
 
 
@@ -64,17 +63,11 @@ def printed(name):
         "a run of rounds": lambda: (clinics(), {}),
         "objective perturbation": lambda: (clinics(), {"delta": 0}),
         "one gradient": lambda: (moments(), {}),
-        "tuning": lambda: (network([2.5, 4.0]), {}),
     }[name]()
     plan = problem.plan(**{"epsilon": 1.0, "delta": 1e-6, **more})
     texts = {"plan": plan, "guarantee": plan.guarantee, "derivation": plan.derivation}
-    if name == "tuning":
-        budget = {"delta": 1e-6, "time_limit": 3.0, "seed": 0, "verbose": False}
-        texts["tune"] = problem.tune(epsilon=1.0, **budget)
-        texts["tradeoff"] = problem.tradeoff([0.1, 1], **budget)
-    else:
-        texts["result"] = plan.run(seed=1, verbose=False)
-        texts["audit"] = dp.audit(plan, runs=20, seed=1)
+    texts["result"] = plan.run(seed=1, verbose=False)
+    texts["audit"] = dp.audit(plan, runs=20, seed=1)
     if name == "a run of one release":
         texts["check"] = dp.check_sensitivity(plan)
     return {what: str(thing) for what, thing in texts.items()}
@@ -101,8 +94,7 @@ def test_numbers_have_three_digits_and_no_rounding_errors(name):
 def test_a_plan_and_a_result_state_privacy_first(name):
     texts = printed(name)
     assert texts["plan"].splitlines()[1].startswith("Privacy  ")
-    if "result" in texts:
-        assert texts["result"].splitlines()[1].startswith("Privacy  ")
+    assert texts["result"].splitlines()[1].startswith("Privacy  ")
 
 
 def test_a_plan_states_each_fact_once():
@@ -134,15 +126,7 @@ def test_a_single_round_speaks_of_no_iterates_and_no_local_solves(name):
 
 def test_results_give_no_advice_on_plans():
     for name in SEEN:
-        assert "proxy" not in printed(name).get("result", "")
-
-
-def test_a_tuned_plan_is_ranked_beside_no_data_and_no_noise():
-    lines = printed("tuning")["tune"].splitlines()
-    assert lines[0].startswith("dpcvx tuned: ") and lines[0].endswith("at (1, 1e-6) in total")
-    assert lines[1].endswith((".", "of")) and "gap     25 %     75 %" in "\n".join(lines)
-    rows = [line.strip("* ")[:12] for line in lines]
-    assert {"no noise, sa", "default     ", "optimum for ", "initial poin"} <= set(rows)
+        assert "proxy" not in printed(name)["result"]
 
 
 PLAN = """\

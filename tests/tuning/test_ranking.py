@@ -19,6 +19,20 @@ def found():
     return tune(network(), planned, request(), picked("release once, exact steps, Laplace"))
 
 
+def test_a_long_table_shows_the_settings_of_the_best_and_of_the_chosen(found):
+    (only,) = found.candidates
+    others = [replace(only, name=f"way {k}", gaps=(1.0 + k,)) for k in range(20)]
+    text = str(replace(found, candidates=tuple(others), chosen=others[-1]))
+    lines = text.splitlines()
+    shown = [k for k, line in enumerate(lines) if line[2:].startswith("way ")]
+    assert len(shown) == 20 and len(lines) < 60
+    in_full = [
+        lines[k].split()[-4] for k in shown if k + 1 not in shown and lines[k + 1][:4] == "    "
+    ]
+    assert in_full == ["0", "1", "2", "3", "4", "5", "6", "7", "19"]
+    assert "candidate.settings" in lines[-1] and "candidate.settings" not in str(found)
+
+
 def test_the_table_fits_a_screen_and_has_what_to_measure_by(found):
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 80
