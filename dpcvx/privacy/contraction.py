@@ -338,14 +338,15 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
         and max(len(certificate.last), len(certificate.state)) <= MOST_CHAINS,
         "it has too many parts",
     )
-    last, state = [np.array([form.of_turn(form.end)])], [np.zeros(0)]
-    for chain in certificate.last:
-        _require(chain.pair == 0, "x alone is released and its last two rounds are a pair")
-        last.append(_chain(form, form.end, chain))
-    for chain in certificate.state:
-        pair = _least(form.last_pair(_multiplier(chain.pair)), "the last two rounds")
-        state.append(_chain(form, pair, chain))
-    pairs = tuple(_contraction(form, one) for one in certificate.contractions)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
+        last, state = [np.array([form.of_turn(form.end)])], [np.zeros(0)]
+        for chain in certificate.last:
+            _require(chain.pair == 0, "x alone is released and its last two rounds are a pair")
+            last.append(_chain(form, form.end, chain))
+        for chain in certificate.state:
+            pair = _least(form.last_pair(_multiplier(chain.pair)), "the last two rounds")
+            state.append(_chain(form, pair, chain))
+        pairs = tuple(_contraction(form, one) for one in certificate.contractions)
     return Proved(_smallest(last), np.concatenate([last[0], _smallest(state)]), pairs)
 
 

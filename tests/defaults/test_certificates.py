@@ -78,6 +78,23 @@ def test_nothing_is_searched_beyond_what_is_checked(iteration, rounds):
     assert certificate(iteration, rounds) is None
 
 
+@pytest.mark.parametrize(
+    "iteration",
+    [
+        replace(CONVEX, smooth=1e-300),  # linear users
+        replace(CONVEX, gains=(1e8,)),
+        replace(CONVEX, gains=(1e-8,), null=True),
+        Iteration(0.01, 1e-8, 1e6, (5e8,), True),
+        Iteration(1e8, 0.0, 0.0, (1.0,), False),
+    ],
+)
+def test_extreme_constants_are_searched_without_warnings(iteration):
+    found = certificate(iteration, 12)
+    if found is not None:
+        proved = prove(found, iteration)
+        assert (proved.last <= proved.last[0] * (1 + 1e-5)).all()
+
+
 def test_steps_that_expand_without_end_have_no_contraction():
     found = certificate(replace(CONVEX, smooth=3.0), 10)
     assert found is None or all(c.rho > 1 for c in found.contractions)
