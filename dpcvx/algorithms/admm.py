@@ -5,6 +5,17 @@ r"""Consensus ADMM with the exact local objective (Boyd et al. 2011, section 7; 
         + \tfrac{\rho_t}{2} \| w - S_p x \|^2, \qquad
     \lambda_p \leftarrow \lambda_p + \rho_t (w - S_p x_p)
 
+The server over-relaxes and accelerates. With copies :math:`z_p = S_p x_p`, one vector per agent
+decides a round,
+
+.. math::
+    s_p = \alpha w + (1 - \alpha) z_p + \lambda_p / \rho_t ,
+
+and w in the local step is replaced by :math:`s_p - \lambda_p / \rho_t`: w itself for
+:math:`\alpha = 1`. This is over-relaxed ADMM (Boyd et al., section 3.4.3), a fixed-point iteration
+in s, the Douglas-Rachford one. Anderson acceleration extrapolates s from the last rounds. Both are
+post-processing, since s follows from what agents sent.
+
 The method is private if the data enter the gradient through a constant term only,
 :math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number. Each round the oracle
 releases a noisy gradient, and the method subtracts its public part. The exact solve of the public
@@ -17,19 +28,23 @@ taken with ``release="once"``: c and H, which are public then, are asked for in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arguments import integer, number, optional
+from .._words import plural
 from ..guard import frameless
 from ..model.quadratic import curved
 from ..sensitivity.queries.data import DataCurvature
 from ..sensitivity.queries.gradients import Gradient
 from ..solvers.conic import ConicProgram
+from .acceleration import RecentMoves, accelerated, cleared
 from .base import Iterates, Local, Oracle, Output, Requirements
-from .consensus import Broadcast, ConsensusMethod, LocalCopy
+from .consensus import Broadcast, ConsensusMethod, ConsensusServer, LocalCopy, joined, slots_of
 from .data_terms import data_terms, with_curvature
+from .facts import PublicFacts
 from .penalties import PenaltyRule, penalty_said
 from .program import Program
 
@@ -53,6 +68,20 @@ class ReleasedObjective:
     slope: Array  # shape (n,); the linear term that they add
 
 
+@dataclass(frozen=True, eq=False)
+class ADMMServer(ConsensusServer):
+    """State of the server, with the fixed-point iteration of over-relaxed ADMM."""
+
+    point: Array | None = None  # all agents' s of this round, joined; None if w is sent
+    memory: RecentMoves = field(default_factory=RecentMoves)
+
+
+# alpha without noise, within 1.5 to 1.8, which Boyd et al. recommend.
+_RELAXATION = 1.6
+# Differences that acceleration combines: five to ten are usual.
+_MEMORY = 5
+
+
 @frameless
 @dataclass(frozen=True)
 class ADMM(ConsensusMethod[ADMMState]):
@@ -64,32 +93,91 @@ class ADMM(ConsensusMethod[ADMMState]):
         The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
         `dp.penalties.ResidualBalancing`. None takes the geometric mean of a typical and the largest
         curvature of the objectives, as far as these are public, and from there, unless steps are
-        noisy, residual balancing.
+        noisy, balancing of relative residuals.
+    relaxation : float or None
+        alpha, between 0 and 2; 1 is ADMM as printed above. None takes 1.6, or 1 if steps are noisy.
+    acceleration : int or None
+        The largest number of earlier rounds that Anderson acceleration combines; 0 for none. None
+        takes 5, or 0 if steps are noisy: extrapolation amplifies noise.
     returned : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------
     ModelError
-        If the penalty is not positive, or `returned` is unknown.
+        If a parameter is outside its range.
     """
 
     penalty: float | PenaltyRule | None = None
     returned: Output | None = None
+    relaxation: float | None = field(default=None, metadata={"later": True})
+    acceleration: int | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         self.check()
+        self.check_fields(
+            relaxation=optional(number(lambda alpha: 0 < alpha < 2, "between 0 and 2")),
+            acceleration=optional(integer(0)),
+        )
 
     @property
     def requirements(self) -> Requirements:
         """Convex objectives, compiled; one release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
 
+    def propose(self, facts: PublicFacts) -> ADMM:
+        """Fill in the penalty, the relaxation and the acceleration."""
+        alpha, rounds = (1.0, 0) if facts.noisy else (_RELAXATION, _MEMORY)
+        own = replace(
+            super().propose(facts),
+            relaxation=alpha if self.relaxation is None else float(self.relaxation),
+            acceleration=rounds if self.acceleration is None else self.acceleration,
+        )
+        return own
+
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
         """Return the residual that noise in exact steps sustains, at zero objective curvature."""
         return self.floor(program, noise, t, penalty, penalty)
+
+    def start_server(self, program: Program) -> ADMMServer:
+        """Return the state with z from the agents' public starts, and zero multipliers."""
+        begun = super().start_server(program)
+        return ADMMServer(program, begun.w, begun.z, begun.lam)
+
+    def send(
+        self, server: ConsensusServer, t: int, k: int
+    ) -> tuple[ConsensusServer, list[Broadcast]]:
+        """Send w, or ``s - lam / rho`` in its place."""
+        state, messages = super().send(server, t, k)
+        alpha, length = self.relaxation, self.acceleration
+        if (alpha in (None, 1) and not length) or not isinstance(state, ADMMServer):
+            return state, messages
+        assert alpha is not None and length is not None and state.rho is not None
+        program, rho, last = state.program, state.rho, state.point
+        w, z = state.w[slots_of(program)], joined(state.z)
+        scaled = joined(state.lam) / rho
+        # Before round 1 nothing is known but where agents start.
+        point = (w if last is None else alpha * w + (1 - alpha) * z) + scaled
+        memory = state.memory
+        if rho != server.rho:
+            memory = cleared(memory)  # another rho is another map
+        elif length and last is not None:
+            memory, point = accelerated(memory, last, point - last, length)
+        places = np.cumsum([local.slots.size for local in program.agents])[:-1]
+        sent = [Broadcast(own, rho) for own in np.split(point - scaled, places)]
+        return replace(state, point=point, memory=memory), sent
+
+    def notes(self, server: ConsensusServer) -> tuple[str, ...]:
+        """Return how often the safeguard of the acceleration acted, where it did."""
+        memory = server.memory if isinstance(server, ADMMServer) else RecentMoves()
+        if not memory.rejected:
+            return ()
+        return (
+            f"Anderson acceleration extrapolated {plural(memory.extrapolated, 'point')}; its "
+            f"safeguard rejected {memory.rejected}.",
+        )
 
     def start_agent(self, local: Local) -> ADMMState:
         """Return the state with x at the public start and zero multipliers."""
@@ -120,7 +208,12 @@ class ADMM(ConsensusMethod[ADMMState]):
         return replace(state, lam=lam), LocalCopy(z, lam)
 
     def __str__(self) -> str:
-        return f"ADMM with exact local steps, {penalty_said(self.penalty)}"
+        parts = ["ADMM with exact local steps", penalty_said(self.penalty)]
+        if self.relaxation not in (None, 1):
+            parts.append(f"over-relaxation by {self.relaxation:g}")
+        if self.acceleration:
+            parts.append("Anderson acceleration")
+        return ", ".join(parts)
 
 
 def _known(local: Local, x: Array, oracle: Oracle) -> ReleasedObjective:

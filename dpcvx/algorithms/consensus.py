@@ -71,6 +71,9 @@ class ConsensusServer:
         Penalty of the last round; None before round 1.
     primal, dual, mismatch : float
         Residuals of the last round.
+    values, multipliers : float
+        Largest norms so far of all copies less the public start, and of all multipliers. The last
+        ones tell no scale where prices vanish, or where a run returns to its start.
     """
 
     program: Program
@@ -81,6 +84,8 @@ class ConsensusServer:
     primal: float = math.nan
     dual: float = math.nan
     mismatch: float = math.nan
+    values: float = 0.0
+    multipliers: float = 0.0
 
 
 class ConsensusMethod(Algorithm[ConsensusServer, A]):
@@ -103,7 +108,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         if penalty is None:
             first = facts.penalty
             # Residuals that are mostly noise tell nothing.
-            penalty = first if facts.noisy else ResidualBalancing(first, unit=first)
+            penalty = first if facts.noisy else ResidualBalancing.relative(first)
         rule = as_penalty(penalty).resolved(facts.conditions.release_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
@@ -111,7 +116,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         """Return the state with z from the agents' public starts, and zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
-        return ConsensusServer(program, _mean(program, np.concatenate(z)), z, lam)
+        return ConsensusServer(program, _mean(program, _start(program)), z, lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
@@ -119,12 +124,20 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         """Send w, the mean over holders of z - lam / rho (line 5)."""
         program = server.program
         assert self.penalty is not None
-        rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
-        w = _mean(program, _joined(server.z) - _joined(server.lam) / rho)
-        change = np.sqrt(program.holders) * (w - server.w)
-        # Before round 1 there is no earlier w to compare with.
-        dual = math.nan if server.rho is None else rho * float(np.linalg.norm(change))
-        state = ConsensusServer(program, w, server.z, server.lam, rho, dual=dual)
+        rule, before = as_penalty(self.penalty), server.rho
+        if before is not None and isinstance(rule, ResidualBalancing) and rule.unit is None:
+            rho = rule.next(t, before, *self._relative(server, before))
+        else:
+            rho = rule.next(t, before, server.primal, server.dual)
+        w, dual = self._moved(server, rho)
+        state = replace(
+            server,
+            w=w,
+            rho=rho,
+            dual=dual if before else math.nan,
+            primal=math.nan,
+            mismatch=math.nan,
+        )
         # One object for all agents with the same components, so that it is sent once.
         keys = [local.slots.tobytes() for local in program.agents]
         slots = {key: local.slots for key, local in zip(keys, program.agents, strict=True)}
@@ -140,17 +153,29 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             z, lam = replies.whole.z, replies.whole.lam
         else:
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
-        together = server.w[_slots(server.program)] - _joined(z)
-        return ConsensusServer(
-            server.program,
-            server.w,
-            z,
-            lam,
-            server.rho,
+        together = server.w[slots_of(server.program)] - joined(z)
+        return replace(
+            server,
+            z=z,
+            lam=lam,
             primal=float(np.linalg.norm(together)),
-            dual=server.dual,
             mismatch=float(np.max(np.abs(together), initial=0.0)),
+            values=max(server.values, float(np.linalg.norm(joined(z) - _start(server.program)))),
+            multipliers=max(server.multipliers, float(np.linalg.norm(joined(lam)))),
         )
+
+    @staticmethod
+    def _moved(server: ConsensusServer, rho: float) -> tuple[Array, float]:
+        """Return w by line 5, and the dual residual of its change."""
+        program = server.program
+        w = _mean(program, joined(server.z) - joined(server.lam) / rho)
+        change = np.sqrt(program.holders) * (w - server.w)
+        return w, rho * float(np.linalg.norm(change))
+
+    def _relative(self, server: ConsensusServer, rho: float) -> tuple[float, float]:
+        """Return the residuals relative to the sizes of the values and of the multipliers."""
+        _, dual = self._moved(server, rho)
+        return _ratio(server.primal, server.values), _ratio(dual, server.multipliers)
 
     @staticmethod
     def floor(
@@ -187,18 +212,28 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
 
 
-def _joined(parts: Sequence[Array] | Array) -> Array:
+def _ratio(residual: float, size: float) -> float:
+    """Return a residual relative to a size; 0 if both are."""
+    return residual / size if size > 0 else math.inf if residual > 0 else 0.0
+
+
+def joined(parts: Sequence[Array] | Array) -> Array:
     """Return the vectors of all agents, joined in their order."""
     return parts.ravel() if isinstance(parts, np.ndarray) else np.concatenate(parts)
 
 
-def _slots(program: Program) -> NDArray[np.intp]:
+def slots_of(program: Program) -> NDArray[np.intp]:
     """Return the positions in w of the shared components of all agents, in their order."""
     return np.concatenate([local.slots for local in program.agents])
+
+
+def _start(program: Program) -> Array:
+    """Return the public starts of all agents' shared components, in the agents' order."""
+    return np.concatenate([local.start[local.shared] for local in program.agents])
 
 
 def _mean(program: Program, values: Array) -> Array:
     """Return means over holders of all agents' shared components, given in their order."""
     total = np.zeros(program.size)
-    np.add.at(total, _slots(program), values)  # in the agents' order
+    np.add.at(total, slots_of(program), values)  # in the agents' order
     return total / program.holders

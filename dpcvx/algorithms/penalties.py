@@ -121,7 +121,7 @@ class Growing:
 @frameless
 @dataclass(frozen=True)
 class ResidualBalancing:
-    """Double or halve rho where primal and dual residual differ by more than a factor.
+    """Change rho where primal and dual residual differ by more than a factor.
 
     Residuals of released values only, so the adaptation costs no privacy (Boyd et al., 2011,
     section 3.4.1).
@@ -132,17 +132,21 @@ class ResidualBalancing:
         rho of round 1.
     threshold : float
         Ratio of the residuals that triggers a change.
-    factor : float
-        By which rho changes.
-    unit : float
+    factor : float or None
+        By which rho changes. With None, rho changes by the square root of the ratio, after rounds
+        1, 2, 4, 7, 11 and so on: a start that is far off is corrected soon, and changes become
+        rare, as convergence asks for.
+    unit : float or None
         Of rho: the dual residual is divided by it before the two are compared. The paper's is 1,
-        and then a problem in other units may have another balance.
+        and then a problem in other units may have another balance. None compares relative
+        residuals: the primal one is divided by the size of the values, the dual one by that of the
+        multipliers (Wohlberg, "ADMM penalty parameter selection by residual balancing", 2017).
     """
 
     penalty: float
     threshold: float = 10.0
-    factor: float = 2.0
-    unit: float = 1.0
+    factor: float | None = 2.0
+    unit: float | None = 1.0
 
     def __post_init__(self) -> None:
         above_one = number(lambda v: v > 1, "above 1")
@@ -151,27 +155,50 @@ class ResidualBalancing:
             "dp.penalties.ResidualBalancing",
             penalty=_PENALTY,
             threshold=above_one,
-            factor=above_one,
-            unit=POSITIVE,
+            factor=optional(above_one),
+            unit=optional(POSITIVE),
         )
+
+    @staticmethod
+    def relative(penalty: float) -> ResidualBalancing:
+        """Return the rule that plans choose where steps are not noisy."""
+        return ResidualBalancing(penalty, threshold=4.0, factor=None, unit=None)
 
     def resolved(self, release_epsilon: float) -> ResidualBalancing:
         """Return the rule itself: no constants are open."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return rho of round t."""
+        """Return rho of round t; without a unit, the residuals are relative."""
         if rho is None:
             return self.penalty
-        dual /= self.unit
+        dual /= 1.0 if self.unit is None else self.unit
+        factor = self.factor
+        if factor is None:
+            factor = _root(primal, dual) if _rarely(t - 1) else 1.0
         if primal > self.threshold * dual:
-            return min(1e9 * self.penalty, rho * self.factor)
+            return min(1e9 * self.penalty, rho * factor)
         if dual > self.threshold * primal:
-            return max(1e-9 * self.penalty, rho / self.factor)
+            return max(1e-9 * self.penalty, rho / factor)
         return rho
 
     def __str__(self) -> str:
         return f"penalty from {self.penalty:g} by residual balancing"
+
+
+# Of one change: the first residuals may be rounding.
+_LARGEST_FACTOR = 1e4
+
+
+def _root(one: float, other: float) -> float:
+    """Return the square root of the ratio of the larger to the smaller residual."""
+    small, large = sorted((one, other))
+    return min(math.sqrt(large / small), _LARGEST_FACTOR) if small > 0 else _LARGEST_FACTOR
+
+
+def _rarely(t: int) -> bool:
+    """Return whether t is one of 1, 2, 4, 7, 11, ..., one more than a triangular number."""
+    return t >= 1 and math.isqrt(8 * t - 7) ** 2 == 8 * t - 7
 
 
 def penalty_said(penalty: float | PenaltyRule | None) -> str:

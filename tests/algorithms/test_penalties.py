@@ -81,6 +81,22 @@ def test_balancing_stays_in_range():
     assert rule.next(2, 1.5e-9, 0.0, 1.0) == 1e-9
 
 
+def test_without_a_factor_rho_moves_by_the_root_of_the_ratio():
+    rule = dp.penalties.ResidualBalancing(1.0, threshold=4.0, factor=None, unit=None)
+    assert rule.next(2, 6.0, 9.0, 1.0) == 18.0
+    assert rule.next(2, 6.0, 1.0, 9.0) == 2.0
+    assert rule.next(2, 6.0, 3.9, 1.0) == 6.0
+    assert rule.next(2, 6.0, NAN, 1.0) == 6.0
+    assert rule.next(2, 6.0, 1.0, 0.0) == 6e4
+    assert rule.next(2, 6.0, 0.0, 1e300) == 6e-4
+
+
+def test_without_a_factor_changes_become_rare():
+    rule = dp.penalties.ResidualBalancing(1.0, threshold=4.0, factor=None, unit=None)
+    moved = [t - 1 for t in range(2, 40) if rule.next(t, 1.0, 9.0, 1.0) != 1.0]
+    assert moved == [1, 2, 4, 7, 11, 16, 22, 29, 37]
+
+
 def test_numbers_become_constant_rules_and_rules_stay():
     rule = dp.penalties.ResidualBalancing(1.0)
     assert as_penalty(2) == dp.penalties.Constant(2)

@@ -23,7 +23,7 @@ def unpacked(frame):
 def packed(tree, raw):
     """A frame with a digest that fits, whatever it says."""
     text = json.dumps(tree, separators=(",", ":"), ensure_ascii=True).encode()
-    front = HEADER.pack(b"dpx4", len(text), len(raw), b"")[:16]
+    front = HEADER.pack(b"dpx5", len(text), len(raw), b"")[:16]
     digest = hashlib.blake2b(front + text + raw, digest_size=32).digest()
     return front + digest + text + raw
 

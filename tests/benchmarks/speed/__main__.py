@@ -19,6 +19,7 @@ from . import (
     planning,
     records,
     report,
+    rounds,
     runs,
     steps,
 )
@@ -39,6 +40,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     records.records,
     records.public_features,
     runs.private_run,
+    rounds.rounds,
     executors.two_cores,
     executors.threads,
     clusters.exchanges,
