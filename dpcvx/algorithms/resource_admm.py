@@ -14,6 +14,7 @@ x at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v with
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
+from ..model.curvature import strong_convexity
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimizer
 from ..solvers.steps import Minimization
@@ -51,13 +53,14 @@ class ResourceADMM(SummedMethod):
     ----------
     penalty : float, optional
         The paper's rho, the mean penalty of the coupling's violation; if omitted, it takes half of
-        1/step.
+        1/step, or all of it in exact steps without noise whose length is omitted.
     dual_step : float, optional
         The paper's zeta, the step of the multipliers; the penalty if omitted.
     step : float, optional
         1/D with the paper's D; if omitted, D is the smoothness constant plus
         ``penalty (1 + randomness / 2) N ||A||^2``, or twice the smoothness constant if the penalty
-        is omitted as well, and larger under noise, see `dpcvx.defaults.predicted`.
+        is omitted as well, and larger under noise, see `dpcvx.defaults.predicted`. Exact steps
+        without noise take the geometric mean of a typical curvature and the strong convexity.
     randomness : float
         Width of the interval around the penalty, relative to it, from which penalties are drawn;
         0 for fixed ones.
@@ -123,7 +126,11 @@ class ResourceADMM(SummedMethod):
         weight = (1 + self.randomness / 2) * len(program.agents) * norm**2
         if step is None:
             L = required_smoothness(program, "Write dp.ResourceADMM(step=...).")
-            D = 2 * (L or facts.scale) if penalty is None else L + penalty * weight
+            if self.exact and not facts.noisy:
+                D = max(_balanced(program, facts.scale), (penalty or 0.0) * weight)
+                penalty = D / weight if penalty is None else penalty
+            else:
+                D = 2 * (L or facts.scale) if penalty is None else L + penalty * weight
             largest = 1 / D if D > LEAST_DIVISOR else 1.0
             step, output = facts.constant_step(largest, output)
             check_argument("dp.ResourceADMM", "step", step, optional(DIVISOR))
@@ -221,6 +228,12 @@ class ResourceADMM(SummedMethod):
         how = ", exact steps" if self.exact else ""
         how += "" if self.sharing is None else ", sums by secret sharing"
         return f"ADMM of coupled agents{numbers(self, 'penalty', 'dual_step', 'step')}{how}"
+
+
+def _balanced(program: Program, scale: float) -> float:
+    """Return D for exact steps: between a typical and the least curvature of the objectives."""
+    moduli = [strong_convexity(local.form) for local in program.agents]
+    return math.sqrt(scale * math.fsum(moduli) / len(moduli)) or scale
 
 
 def matrices(program: Program) -> list[Array]:

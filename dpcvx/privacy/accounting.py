@@ -26,10 +26,12 @@ import numpy as np
 
 from .._arguments import finite, positive_finite, show
 from ..errors import PrivacyError
-from .gaussian import gaussian_epsilon, gaussian_mu, laplace_mu, log_delta
+from .gaussian import gaussian_epsilon, gaussian_mu, gaussian_sigma, laplace_mu, log_delta
 
 # Margin of what is calibrated.
 _UP = 1 + 1e-11
+# Covers rounding of a few operations.
+_ROUNDED = 1 + 1e-15
 # Multipliers and budgets below it, or above its inverse, are refused.
 _SMALLEST = 1e-100
 # Relative accuracy of calibrated Laplace noise.
@@ -184,7 +186,15 @@ class Composition:
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _with_losses(self, delta: float) -> Price:
-        """Return the price by the losses' distribution, or by a bound of it."""
+        """Return the price by the losses' distribution, or by a bound of it.
+
+        One Laplace release alone has the closed form ``1 / m + 2 log(1 - delta)``: its losses are
+        at most ``1 / m``, and delta is ``1 - exp((epsilon - 1 / m) / 2)`` from 0 up to there.
+        """
+        if self.mu2 == 0 and len(self.laplace) == 1 and self.laplace[0][1] == 1:
+            most = 1 / self.laplace[0][0]
+            epsilon = max(0.0, most * _ROUNDED + 2 * math.log1p(-delta) / _ROUNDED)
+            return Price(epsilon, delta, "privacy loss distribution")
         many = sum(count for _, count in self.laplace) > _MANY or len(self.laplace) > _DIFFERENT
         if many or self._width > _WIDEST:
             epsilon = gaussian_epsilon(math.sqrt(self.mu2_bound), delta)
@@ -240,12 +250,10 @@ def gaussian_multiplier(
             "such as 1e-6, or use mechanism=dp.Laplace()."
         )
     check_delta(delta)
-    from dp_accounting import get_sigma_gaussian
-
     with np.errstate(all="ignore"):
-        sigma = float(get_sigma_gaussian(epsilon, delta))
+        sigma = gaussian_sigma(epsilon, delta)
     widen, wanted = 1e-12, math.log(delta)
-    # The library's root may lie on the wrong side, by little except where epsilon is tiny.
+    # The root may lie on the wrong side, by little except where epsilon is tiny.
     while not float(log_delta(epsilon / _UP, 1 / sigma)) <= wanted:
         if widen > 1e-10:
             sigma = _UP / gaussian_mu(epsilon, delta)
@@ -268,7 +276,7 @@ def laplace_multiplier(
     Returns
     -------
     float
-        Noise scale over l1 sensitivity, too large by 1e-6 of it at most.
+        Noise scale over l1 sensitivity, too large by 1e-6 of it at most; exact for one release.
 
     Raises
     ------
@@ -281,18 +289,18 @@ def laplace_multiplier(
     pure = _checked(steps * math.fsum(1 / r for r in ratios) / epsilon * _UP)
     if delta == 0:
         return pure
+    if steps == 1 and tuple(ratios) == (1.0,):
+        return min(pure, _checked(_UP / (epsilon - 2 * math.log1p(-delta))))
 
     def spent(multiplier: float) -> float:
         counts = tuple(sorted((multiplier * r, steps) for r in ratios))
         return Composition(laplace=counts).price(delta).epsilon
 
     # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
-    alone = steps == 1 and tuple(ratios) == (1.0,)
-    high = pure if alone else min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
+    high = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
     while spent(high) > epsilon:
         high = min(1.25 * high, pure)
-    # One release alone costs 1 / multiplier + 2 log(1 - delta); sums of losses are rounded up.
-    low = min(high, 1 / (epsilon - 2 * math.log1p(-delta))) / _UP if alone else high / 1.25
+    low = high / 1.25
     while (most := spent(low)) <= epsilon:
         low, high = low / 1.25, low
     least = spent(high)

@@ -125,6 +125,33 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return found
 
 
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Return about the standard deviation for an epsilon and a delta, on either side of it.
+
+    It has the bits of ``dp_accounting.get_sigma_gaussian``, which takes longer to import than all
+    else that a plan for one release computes.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Both positive.
+    """
+    wanted = float(np.log(delta))
+
+    def excess(sigma: float) -> float:
+        t = epsilon * sigma + 1 / (2 * sigma)
+        first, second = log_ndtr(1 / sigma - t), epsilon + log_ndtr(-t)
+        found = first + np.log1p(-np.exp(second - first)) if second <= first else -np.inf
+        return found - wanted
+
+    low, high = 1e-1, 1e0
+    while excess(low) < 0:
+        low, high = low / 10, low
+    while excess(high) > 0:
+        low, high = high, high * 10
+    return float(brentq(excess, low, high, xtol=1e-12))
+
+
 def laplace_mu(epsilon: ArrayLike) -> Array:
     r"""Return the smallest mu of a Gaussian mechanism that hides no more than Laplace noise.
 

@@ -1,6 +1,8 @@
 """Composition and calibration against closed forms and other accountants."""
 
 import math
+import subprocess
+import sys
 
 import mpmath as mp
 import numpy as np
@@ -291,7 +293,29 @@ def test_pure_epsilons_add_up():
 def test_one_laplace_release_has_its_closed_form(multiplier, delta):
     exact = max(0.0, 1 / multiplier + 2 * math.log(1 - delta))
     stated = laplace(multiplier).price(delta).epsilon
-    assert exact - 1e-9 <= stated <= exact + 2e-4
+    assert stated == pytest.approx(exact, rel=1e-12, abs=1e-12)
+    # What dp_accounting rounds up is above it.
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    rounded = accountant.compose(LaplaceDpEvent(multiplier)).get_epsilon(delta)
+    assert stated - 1e-9 <= rounded <= stated + 2e-4
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1, 0.9])
+def test_one_laplace_release_is_calibrated_exactly(epsilon, delta):
+    multiplier = laplace_multiplier(1, epsilon, delta)
+    assert laplace(multiplier).price(delta).epsilon <= epsilon
+    # The hockey-stick divergence at epsilon: more than delta with less noise, not with this.
+    for factor, fits in ((1.0, True), (1 - 1e-9, False)):
+        assert (-math.expm1((epsilon - 1 / (factor * multiplier)) / 2) <= delta) is fits
+
+
+def test_one_laplace_release_needs_no_loss_distribution():
+    code = (
+        "import sys; from dpcvx.privacy.accounting import laplace_multiplier;"
+        "laplace_multiplier(1, 1.0, 1e-6); assert 'dp_accounting' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def loss_of_laplace(a, step):

@@ -9,7 +9,13 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
-from dpcvx.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, laplace_mu
+from dpcvx.privacy.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_sigma,
+    laplace_mu,
+)
 from dpcvx.privacy.last_iterate import Mixture
 
 DELTAS = [1e-300, 1e-50, 1e-12, 1e-6, 1e-3, 0.1, 0.9]
@@ -180,3 +186,13 @@ def test_noise_outside_the_range_that_is_accounted_for_is_refused():
     for mechanism, epsilon in (("gaussian", 1e-99), ("laplace", 1e-99)):
         with pytest.raises(dp.PrivacyError, match="between 1e-100 and 1e\\+100"):
             planned(mechanism=mechanism, epsilon=epsilon, delta=1e-300)
+
+
+def test_the_calibrated_deviation_has_the_bits_of_dp_accounting():
+    from dp_accounting import get_sigma_gaussian
+
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        epsilon, delta = 10 ** rng.uniform(-6, 3), 10 ** rng.uniform(-15, -0.01)
+        with np.errstate(all="ignore"):
+            assert gaussian_sigma(epsilon, delta) == get_sigma_gaussian(epsilon, delta)

@@ -13,6 +13,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.run.data import sources_of
 from dpcvx.run.gate import read_for_gradients
+from dpcvx.run.loop import whole_start
 from dpcvx.run.solution import Solution
 from dpcvx.solvers.conic import ConicProgram
 from problems.power_flow.study import power_flow
@@ -156,7 +157,7 @@ def textbook(problem: dp.Problem, rho: float, rounds: int, best: float) -> int |
         np.add.at(total, slots, values)
         return (total / holders)[slots]
 
-    points = [a.start for a in agents]
+    start, points = whole_start(problem), [a.start for a in agents]
     w = mean(np.concatenate([a.start[a.shared] for a in agents]))
     lam, gaps = np.zeros_like(w), []
     for _ in range(rounds):
@@ -165,7 +166,7 @@ def textbook(problem: dp.Problem, rho: float, rounds: int, best: float) -> int |
             D[a.shared], c[a.shared] = rho, c[a.shared] - target
             points[k] = steps[k].solve(D, c, points[k]).x
         z = np.concatenate([x[a.shared] for x, a in zip(points, agents, strict=True)])
-        now = Solution(plan.program, tuple(points), {})
+        now = Solution(plan.program, tuple(points), start)
         gaps.append(dp.not_private.objective(problem, now) / best - 1)
         lam = lam + rho * (w - z)
         new = mean(z - lam / rho)
@@ -208,7 +209,8 @@ def rounds(effort: Effort) -> list[Row]:
     for name, made in {"resource": resource, "exchange": exchange}.items():
         problem = made()
         best = optimum(problem)
-        own, notes = taken(problem, dp.ResourceADMM(), 100, best)
+        own, notes = taken(problem, dp.ResourceADMM(exact=True), 100, best)
+        first_order = taken(problem, dp.ResourceADMM(), 100, best)[0] or "over 100"
         found = problem.plan(dp.ResourceADMM(), mechanism=None, rounds=1).algorithm
         assert isinstance(found, dp.ResourceADMM) and found.step is not None
         hand = [
@@ -217,6 +219,7 @@ def rounds(effort: Effort) -> list[Row]:
         ]
         least = min((one for one in hand if one is not None), default=None)
         label, size = f"rounds of ResourceADMM, {name}", f"{len(problem.agents)} agents"
+        notes = (*notes, f"First-order steps: {first_order}.")
         rows.append(
             _row(label, "exact steps, the best of five weights", size, own, least, 1.5, notes, 100)
         )
