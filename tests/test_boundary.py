@@ -117,7 +117,7 @@ TOUCHERS = {
     "urandom": {"privacy.randomness"},
     "get_problem_data": {"model.canonical"},
     # Proposals of methods, and of methods that they derive from.
-    "propose": {"defaults.proposal", "algorithms.linearized_admm"},
+    "propose": {"defaults.proposal", "algorithms.admm", "algorithms.linearized_admm"},
 }
 # Room -> what no file in it may import.
 FORBIDDEN = {

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.constraints.zero import Zero
 
 import dpcvx as dp
 from dpcvx.run.data import sources_of
@@ -98,7 +99,7 @@ def resource() -> dp.Problem:
         wish = dp.Private(rng.uniform(0, 2, size=10), name=f"wish{k}", adjacency=ADJACENCY)
         cost = cp.sum(cp.multiply(rng.uniform(0.5, 2, size=10), cp.square(x - wish)))
         agents.append(dp.Agent(cp.Minimize(cost), [x >= 0, x <= 3], name=f"user {k}"))
-    return dp.Problem(agents, coupling=[cp.sum(cp.vstack(shares), axis=0) == 14 * np.ones(10)])
+    return dp.Problem(agents, coupling=[Zero(cp.sum(cp.vstack(shares), axis=0) - 14 * np.ones(10))])
 
 
 def exchange() -> dp.Problem:
@@ -111,7 +112,7 @@ def exchange() -> dp.Problem:
         M = rng.normal(size=(10, 10)) / np.sqrt(10)
         cost = cp.sum_squares(M @ x - held) + 0.05 * cp.sum_squares(x)
         agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 5], name=f"trader {k}"))
-    return dp.Problem(agents, coupling=[cp.sum(cp.vstack(trades), axis=0) == np.zeros(10)])
+    return dp.Problem(agents, coupling=[Zero(cp.sum(cp.vstack(trades), axis=0))])
 
 
 def optimum(problem: dp.Problem) -> float:
@@ -146,7 +147,7 @@ def textbook(problem: dp.Problem, rho: float, rounds: int, best: float) -> int |
     plan = problem.plan(dp.ADMM(rho), mechanism=None, rounds=1)
     agents, holders = plan.program.agents, plan.program.holders
     slots = np.concatenate([a.slots for a in agents])
-    steps = [ConicProgram(a.exact) for a in agents]
+    steps = [ConicProgram(a.exact) for a in agents if a.exact is not None]
     data = zip(agents, sources_of(problem, {}), strict=True)
     forms = [(a, a.form.bind(read_for_gradients(a.form, theirs))) for a, theirs in data]
     linear = [bound.gradient(a.start) - a.form.at_zero().gradient(a.start) for a, bound in forms]
@@ -164,7 +165,8 @@ def textbook(problem: dp.Problem, rho: float, rounds: int, best: float) -> int |
         for k, (a, target) in enumerate(zip(agents, np.split(rho * w + lam, places), strict=True)):
             D, c = np.zeros(a.n), linear[k].copy()
             D[a.shared], c[a.shared] = rho, c[a.shared] - target
-            points[k] = steps[k].solve(D, c, points[k]).x
+            found = steps[k].solve(D, c, points[k]).x
+            points[k] = points[k] if found is None else found
         z = np.concatenate([x[a.shared] for x, a in zip(points, agents, strict=True)])
         now = Solution(plan.program, tuple(points), start)
         gaps.append(dp.not_private.objective(problem, now) / best - 1)
@@ -189,7 +191,10 @@ def rounds(effort: Effort) -> list[Row]:
     for name, made in problems.items():
         problem, most = made(), 60 if name == "lasso" else 150
         best = optimum(problem)
-        start = problem.plan(dp.ADMM(), mechanism=None, rounds=1).algorithm.penalty.penalty
+        chosen = problem.plan(dp.ADMM(), mechanism=None, rounds=1).algorithm
+        assert isinstance(chosen, dp.ADMM)
+        assert isinstance(chosen.penalty, dp.penalties.ResidualBalancing)
+        start = chosen.penalty.penalty
         own, notes = taken(problem, dp.ADMM(), most, best)
         label, size = f"rounds of ADMM, {name}", f"{len(problem.agents)} agents"
         plain = [dp.ADMM(start * f, relaxation=1, acceleration=0) for f in _FACTORS]
