@@ -6,6 +6,7 @@ largest, is made of few: most limits hold, and those that give are named.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import cvxpy as cp
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .case import Case
-from .model import Variables, delivered, variables, zone_constraints
+from .model import delivered, variables, zone_constraints
 from .solver import solve
 from .zones import read_zones
 
@@ -49,7 +50,7 @@ class _Slack:
     """Slacks of the limits of one kind."""
 
     kind: str
-    slack: cp.Variable
+    slack: cp.Variable  # of shape (limits, hours)
     constraints: tuple[cp.Constraint, ...]
     labels: tuple[str, ...]
     most: str  # with the largest slack times `factor`, plus `shift`
@@ -58,7 +59,7 @@ class _Slack:
 
     def family(self) -> Family | None:
         """What has to give, after a solve."""
-        size = np.asarray(self.slack.value)
+        size = np.asarray(self.slack.value).max(axis=1)  # of the worst hour
         order = [at for at in np.argsort(-size, kind="stable") if size[at] > _GIVES]
         if not order:
             return None
@@ -87,10 +88,12 @@ def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
     zones = read_zones(1, case)
     x = variables(case, zones)
     unit = max(float(np.abs(load).sum()) / 10, 1e-3)
-    slacks = _slacks(case, x, unit)
+    ends = ((x.pf, x.qf), (x.pt, x.qt))
+    pg, qg, w = (cp.reshape(each, (each.size, 1), order="F") for each in (x.pg, x.qg, x.w))
+    slacks = _slacks(case, pg, qg, w, [ends], unit)
     missing = cp.Variable(load.shape)
     constraints = [
-        *zone_constraints(_without_limits(case), zones, x, 0),
+        *zone_constraints(without_limits(case), zones, x, 0),
         delivered(case, zones, x, 0) + missing == load,
         *(constraint for slack in slacks for constraint in slack.constraints),
     ]
@@ -107,8 +110,13 @@ def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
     return tuple(family for family in families if family is not None)
 
 
-def _without_limits(case: Case) -> Case:
-    """The network without the limits that may give."""
+def without_limits(case: Case) -> Case:
+    """Return the network without limits of generators, voltages and ratings.
+
+    Parameters
+    ----------
+    case : Case
+    """
     own = case.gen.kind == "gen"
     free = {
         name: np.where(own, np.copysign(np.inf, sign), getattr(case.gen, name))
@@ -126,18 +134,27 @@ def _without_limits(case: Case) -> Case:
     )
 
 
-def _slacks(case: Case, x: Variables, unit: float) -> list[_Slack]:
-    bus, gen, base = case.bus, case.gen, case.base_mva
+def _slacks(
+    case: Case,
+    power: cp.Expression,
+    reactive: cp.Expression | None,
+    w: cp.Expression | None,
+    flows: Sequence[Sequence[tuple[cp.Expression, ...]]],
+    unit: float,
+) -> list[_Slack]:
+    """Slacks of all limits; see `hours_in_the_way`."""
+    bus, gen, base, hours = case.bus, case.gen, case.base_mva, len(flows)
     slacks: list[_Slack] = []
 
     def bounds(
-        kind: str, power: cp.Expression, bound: Floats, sign: int, chosen: Ints, labels: list[str],
+        kind: str, value: cp.Expression, bound: Floats, sign: int, chosen: Ints, labels: list[str],
         size: float, most: str, factor: float,
     ) -> None:  # fmt: skip
         chosen = chosen[np.isfinite(bound[chosen])]
         if len(chosen):
-            slack = cp.Variable(len(chosen), nonneg=True)
-            limit = sign * power[chosen] <= sign * bound[chosen] + size * slack
+            slack = cp.Variable((len(chosen), hours), nonneg=True)
+            given = np.tile(sign * bound[chosen][:, None], hours)
+            limit = sign * value[chosen] <= given + size * slack
             named = tuple(labels[at] for at in chosen)
             slacks.append(_Slack(kind, slack, (limit,), named, most, factor))
 
@@ -146,35 +163,71 @@ def _slacks(case: Case, x: Variables, unit: float) -> list[_Slack]:
     for word, sign, bound in (("lower", -1, bus.vmin), ("upper", 1, bus.vmax)):
         at = np.arange(len(bus.id))
         kind = f"{word} limits of voltage"
-        bounds(kind, x.w, bound**2, sign, at, buses, 2.0, "by up to {:.3f} p.u.", 1.0)
+        if w is not None:
+            bounds(kind, w, bound**2, sign, at, buses, 2.0, "by up to {:.3f} p.u.", 1.0)
     own = np.flatnonzero(gen.kind == "gen")
     names = [f"gen row {row}" for row in gen.row]
-    for word, power, low, high, megas in (
-        ("active", x.pg, gen.pmin, gen.pmax, "MW"),
-        ("reactive", x.qg, gen.qmin, gen.qmax, "MVAr"),
+    for word, value, low, high, megas in (
+        ("active", power, gen.pmin, gen.pmax, "MW"),
+        ("reactive", reactive, gen.qmin, gen.qmax, "MVAr"),
     ):
         for side, sign, bound in (("lower", -1, low), ("upper", 1, high)):
-            kind = f"{side} limits of {word} power"
-            bounds(
-                kind,
-                power,
-                bound,
-                sign,
-                own,
-                names,
-                unit,
-                f"by up to {{:.3g}} {megas}",
-                base * unit,
-            )
+            kind, most = f"{side} limits of {word} power", f"by up to {{:.3g}} {megas}"
+            if value is not None:
+                bounds(kind, value, bound, sign, own, names, unit, most, base * unit)
     limited = np.flatnonzero(np.isfinite(case.branch.rate))
     if len(limited):
-        slack = cp.Variable(len(limited), nonneg=True)
+        slack = cp.Variable((len(limited), hours), nonneg=True)
         rate = case.branch.rate[limited]
-        room = cp.multiply(rate, 1 + slack)
         cones = tuple(
-            cp.SOC(room, cp.vstack([active[limited], other[limited]]), axis=0)
-            for active, other in ((x.pf, x.qf), (x.pt, x.qt))
+            cp.SOC(
+                cp.multiply(rate, 1 + slack[:, hour]),
+                cp.vstack([part[limited] for part in parts]),
+                axis=0,
+            )
+            for hour, ends in enumerate(flows)
+            for parts in ends
         )
         labels = tuple(f"branch row {row}" for row in case.branch.row[limited])
         slacks.append(_Slack("ratings", slack, cones, labels, "largest {:.4g} %", 100.0, 100.0))
     return slacks
+
+
+def hours_in_the_way(
+    case: Case,
+    constraints: Sequence[cp.Constraint],
+    power: cp.Expression,
+    reactive: cp.Expression | None,
+    w: cp.Expression | None,
+    flows: Sequence[Sequence[tuple[cp.Expression, ...]]],
+    load: float,
+) -> tuple[Family, ...]:
+    """Limits that have to give in an approximation over hours. Not private: loads are read.
+
+    Parameters
+    ----------
+    case : Case
+        With its limits.
+    constraints : sequence of cp.Constraint
+        Of the network of `without_limits`, with its balance.
+    power, reactive : cp.Expression, shape (generators, hours)
+        Active power, and reactive power if the model has it.
+    w : cp.Expression, shape (buses, hours)
+        Squared voltages if the model has them.
+    flows : sequence
+        Per hour, the ends of the branches that are limited; per end, the active and perhaps the
+        reactive flow, of shape (branches,).
+    load : float
+        Size of the loads of an hour in per unit.
+
+    Returns
+    -------
+    tuple of Family
+        Empty if nothing has to give, or the solver does not find what.
+    """
+    slacks = _slacks(case, power, reactive, w, flows, max(load / 10, 1e-3))
+    limits = [*constraints, *(limit for slack in slacks for limit in slack.constraints)]
+    total = sum((cp.sum(slack.slack) for slack in slacks), cp.Constant(0.0))
+    if solve(cp.Problem(cp.Minimize(total), limits)) not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return ()
+    return tuple(family for slack in slacks if (family := slack.family()) is not None)

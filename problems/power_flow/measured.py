@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
+from .elastic import Family, hours_in_the_way, without_limits
+from .models import DistFlowModel, SocModel
 from .prices import Prices, prices
 from .report import BOUND, Outcome, after_recourse, assess, objective_unit
 from .solution import State, central
@@ -110,17 +112,19 @@ def optimum(study: PowerFlow) -> float | None:
         except dp.SolverError:
             return None
     try:
-        return together(study)[0]
+        return together(study, explain=False)[0]
     except dp.SolverError:
         return None
 
 
-def together(study: PowerFlow) -> tuple[float, PowerFlow]:
+def together(study: PowerFlow, *, explain: bool = True) -> tuple[float, PowerFlow]:
     """Solve a study with all data in one place. Not private.
 
     Parameters
     ----------
     study : PowerFlow
+    explain : bool
+        If no point keeps all limits of an approximation, solve once more and name those in the way.
 
     Returns
     -------
@@ -138,11 +142,35 @@ def together(study: PowerFlow) -> tuple[float, PowerFlow]:
     problem = dp.not_private.joint_problem(public.problem)
     status = solve(problem)
     if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        families = _in_the_way(study) if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE) else ()
+        why = (
+            f"In the way are {'; '.join(str(family) for family in families)}. " if families else ""
+        )
         raise dp.SolverError(
-            f"{study.case.name}: the problem with all data in one place ended as {status}. Lower "
-            "load_scale=, or use the objective 'shed', which leaves power unbalanced instead."
+            f"{study.case.name}: the problem with all data in one place ended as {status}. {why}"
+            "Correct limits, change load_scale= or profiles=, or use the objective 'shed', which "
+            "leaves power unbalanced instead."
         )
     return np.asarray(problem.value).item() / objective_unit(study)[1], public
+
+
+def _in_the_way(study: PowerFlow) -> tuple[Family, ...]:
+    """Limits that have to give for the loads of all hours to be served."""
+    free = study.public(without_limits(study.case))
+    model, (agent,) = free.model, free.problem.agents
+    if isinstance(model, SocModel):
+        return ()
+    hours, everything = range(study.hours), np.arange(len(study.case.branch.x))
+    dist = isinstance(model, DistFlowModel)
+    return hours_in_the_way(
+        study.case,
+        agent.constraints,
+        model.power,
+        model.x.reactive if dist else None,
+        model.x.w if dist else None,
+        [[model.flows(0, everything, hour)[: model.quantities]] for hour in hours],
+        float(np.abs(study.load[:, 0]).sum() / study.hours),
+    )
 
 
 def gaps(values: Sequence[float], best: float) -> list[float]:

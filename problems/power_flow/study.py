@@ -217,10 +217,21 @@ class PowerFlow:
                 total += np.asarray(more, dtype=np.float64)[:, hour]
         return total
 
-    def public(self) -> PowerFlow:
-        """Return the same study as one zone without private data; solving it is not private."""
-        whole = read_zones(1, self.case)
-        return _assembled(replace(self.setting, private=None, balance="exact", zones=whole))
+    def public(self, case: Case | None = None) -> PowerFlow:
+        """Return the same study as one zone without private data; solving it is not private.
+
+        Parameters
+        ----------
+        case : Case, optional
+            With other limits; outages, ramps and the objective are then left out.
+        """
+        setting = replace(
+            self.setting, private=None, balance="exact", zones=read_zones(1, self.case)
+        )
+        if case is not None:
+            nothing = np.zeros(0, dtype=np.int64)
+            setting = replace(setting, case=case, outages=nothing, ramps=None, objective="cost")
+        return _assembled(setting)
 
 
 def power_flow(
@@ -367,6 +378,7 @@ def _assembled(setting: Setting) -> PowerFlow:
     load = nominal[:, :, None] * factors[:, None, :]
     stored = storage_variables(setting.stores, hours)
     less = cp.Variable((len(setting.flexible), hours), name="less")
+    _check_islands(setting)
     agents, balances = [], []
     for zone, label in enumerate(zones.names):
         name, own = f"zone {label}", zones.buses[zone]
@@ -385,6 +397,20 @@ def _assembled(setting: Setting) -> PowerFlow:
     problem = dp.Problem(agents, start={v: value for v, value in start.items() if v.size})
     exact = () if setting.balance == "covered" else tuple(balances)
     return PowerFlow(setting, model, stored, less, load, exact, problem)
+
+
+def _check_islands(setting: Setting) -> None:
+    """Refuse zones that nothing joins to another zone, since they have nothing to agree on."""
+    case, zones = setting.case, setting.zones
+    ends = np.concatenate((case.branch.from_bus[zones.ties], case.branch.to_bus[zones.ties]))
+    links = case.gen.bus[np.concatenate((case.links.start, case.links.end))]
+    joined = np.unique(zones.of_bus[np.concatenate((ends, links)).astype(np.int64)])
+    alone = [name for at, name in enumerate(zones.names) if at not in joined]
+    if alone and len(zones.names) > 1:
+        raise CaseError(
+            f"{case.name}: no branch joins zone {alone[0]} to another zone, so it has nothing to "
+            "agree on. Write zones=1, or zones that branches join."
+        )
 
 
 def _needed(

@@ -7,6 +7,7 @@ import dpcvx as dp
 from problems.power_flow.ac import ac_check
 from problems.power_flow.case import read_case
 from problems.power_flow.dc import outage_factors, read_outages
+from problems.power_flow.errors import CaseError
 from problems.power_flow.hours import Flexible, Store
 from problems.power_flow.measured import measure, optimum, together
 from problems.power_flow.report import ac_line, assess, table
@@ -226,3 +227,27 @@ def test_covered_loads_in_the_direct_current_model_keep_to_the_promise():
     # More than 4 of 5 are broken with a probability of 1e-5 where the promise is kept.
     assert broken < 5
     assert 0 < np.median(costs) < 0.1
+
+
+def test_limits_in_the_way_of_hours_are_named():
+    network = radial(1.03)
+    with pytest.raises(dp.SolverError, match=r"In the way are \d+ lower limits of voltage \(bus"):
+        together(power_flow(network, model="distflow", horizon=4, profiles=DAY))
+    least = tables(5)
+    gen = np.array(least.gen)
+    gen[:, 9] = gen[:, 8]  # must run at full power
+    forced = {"baseMVA": 100, "bus": least.bus, "gen": gen, "branch": least.branch}
+    forced["gencost"] = least.gencost
+    with pytest.raises(dp.SolverError, match="lower limits of active power") as caught:
+        together(power_flow(forced, model="dc", horizon=2, profiles=np.array([0.5, 1.0])))
+    # What is generated beyond the loads of the first hour.
+    assert "upper limit" not in str(caught.value)
+
+
+def test_zones_that_nothing_joins_are_refused():
+    file = tables(5)
+    branch = np.array(file.branch)
+    apart = {"baseMVA": 100, "bus": file.bus, "gen": file.gen, "gencost": file.gencost}
+    apart["branch"] = branch[(branch[:, 0] != 3) & (branch[:, 1] != 3)]
+    with pytest.raises(CaseError, match="no branch joins zone 1 to another zone"):
+        power_flow(apart, zones={1: 2, 2: 2, 3: 1, 4: 2, 5: 2})
