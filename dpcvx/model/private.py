@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from .._arguments import FLAG, TEXT, check_argument, is_int, optional, show
+from .._arguments import FLAG, TEXT, check_argument, is_int, is_text, listed, optional, show
+from .._words import plural
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within, parts_of
@@ -127,6 +128,9 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         All entries are 0 or 1, as in a mask; likewise.
     simplex : bool
         Each row, or the whole vector, is nonnegative and sums to 1; likewise.
+    columns : sequence of str, optional
+        Public names of the columns, in their order: owners on machines of their own compare them
+        with those in ``owner.toml``, so that swapped columns are refused.
     proxy : array_like or sparse matrix, optional
         Public values of the same kind and shape, such as nominal loads or last year's published
         figures: what ``problem.tune`` and its like try settings on. They must not be computed from
@@ -164,6 +168,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         bounds: Sequence[float] | None = None,
         boolean: bool = False,
         simplex: bool = False,
+        columns: Sequence[str] | None = None,
         proxy: ArrayLike | None = None,
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
@@ -260,6 +265,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             )
         if math.prod(sizes) == 0:
             raise ModelError(f"Private '{label}' has shape {sizes}: there is nothing to protect.")
+        self._columns = _columns(columns, sizes, label)
         self._seal: Sealed | None = None
         kind = {"PSD": True} if PSD else {"symmetric": True} if symmetric else {}
         super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos), **kind)
@@ -286,7 +292,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
             sign = "nonpos"
         psd = bool(self.attributes["PSD"])
         terms = self._called, self.shape, self.adjacency, sign, psd
-        return PrivateSpec(*terms, self._bounds, self._kind)
+        return PrivateSpec(*terms, self._bounds, self._kind, self._columns)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -372,6 +378,21 @@ def _limits(bounds: object, label: str) -> tuple[float, float] | None:
             "first, as in bounds=(0, 1). They hold for every entry."
         )
     return float(pair[0]), float(pair[1])
+
+
+def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, ...]:
+    """Return the names of the columns; none if they are omitted."""
+    if columns is None:
+        return ()
+    names = listed(columns)
+    width = sizes[1] if len(sizes) == 2 else 1
+    texts = names is not None and all(is_text(name) and name for name in names)
+    if names is None or not texts or len(names) != width or len(set(names)) != width:
+        raise ModelError(
+            f"Private '{label}' has columns={show(columns)}; list one text for each of its "
+            f"{plural(width, 'column')}, each once, as in columns=['age', 'bp']."
+        )
+    return tuple(str(name) for name in names)
 
 
 def _same(one: object, other: object) -> bool:

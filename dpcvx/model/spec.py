@@ -39,6 +39,7 @@ class PrivateSpec:
     psd: bool = False
     bounds: tuple[float, float] | None = None  # that no entry exceeds
     kind: Literal["real", "boolean", "simplex"] = "real"  # entries 0 or 1; rows that sum to 1
+    columns: tuple[str, ...] = ()  # names that owners compare; none where nobody named them
 
     @property
     def symmetric(self) -> bool:
@@ -309,7 +310,7 @@ def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
         change = dict(vars(kind))
         if isinstance(kind, Rows):
             change["records"] = order.setdefault(kind.label, len(order))
-        held = {**vars(spec), "name": "", "adjacency": (type(kind), *change.items())}
+        held = {**vars(spec), "name": "", "columns": (), "adjacency": (type(kind), *change.items())}
         found.append(tuple(held.items()))
     return tuple(found)
 

@@ -295,6 +295,12 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     if spec.shape != own.shape:
         which = f"'{own.name}' has the shape {own.shape} in the policy, and another in the offer"
         raise refused("data", which)
+    if spec.columns and spec.columns != own.columns:
+        which = (
+            f"the model names other columns of '{own.name}', or another order, than columns = "
+            f'under [data."{own.name}"] in owner.toml: compare the two lists'
+        )
+        raise refused("data", which)
     if (spec.sign, spec.psd) != (own.sign, own.psd):
         raise refused("data", _otherwise(spec, own))
     if (spec.bounds, spec.kind) != (own.bounds, own.kind):

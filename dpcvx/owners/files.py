@@ -50,7 +50,7 @@ _ROOM = 1 << 18
 
 
 class StoredFrames(Sequence[T]):
-    """What frames in a file say, by position; their places alone are in memory.
+    """Contents of frames in a file, by position; their places alone are in memory.
 
     Parameters
     ----------

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
-from .._words import plural
 from ..errors import DpcvxError, ModelError
 from ..model.adjacency import ByPerson, Rows, Within
 from ..model.private import Private, specs_of
@@ -186,12 +185,12 @@ class _File:
             else:
                 adjacency = Rows(**said["rows"])
             attributes = {key: said[key] for key in _KINDS if key in said}
+            attributes["columns"] = said.get("columns")
             private = Private(shape=tuple(shape), name=name, adjacency=adjacency, **attributes)
             (spec,) = specs_of([private], agent)
         except (DpcvxError, TypeError, ValueError) as error:
             raise self._wrong(where, f"is not a declaration of data: {error}") from None
-        columns = self._columns(said, where, spec.shape)
-        read = partial(read_csv, columns=columns)
+        read = partial(read_csv, columns=spec.columns)
         source = self._source(self._text(said, "file", f"{where}."), len(spec.shape), read)
         if "people" in said:
             people = self._source(self._text(said, "people", f"{where}."), 1, read_people)
@@ -217,21 +216,6 @@ class _File:
             f"The policy '{self._name}' names the data file '{path.name}', and files of data end "
             'in .csv or .npy. For others write file = "module:function".'
         )
-
-    def _columns(
-        self, said: Mapping[str, Any], where: str, shape: tuple[int, ...]
-    ) -> tuple[str, ...]:
-        """Return the names of columns, none if they are omitted."""
-        found = said.get("columns", [])
-        texts = isinstance(found, list) and all(isinstance(name, str) for name in found)
-        width = shape[1] if len(shape) == 2 else 1
-        if not texts or (found and (len(found) != width or len(set(found)) != width)):
-            raise self._wrong(
-                f"{where}.columns",
-                f"lists a name for each of {plural(width, 'column')}, each once, as in the first "
-                "line of the file",
-            )
-        return tuple(found)
 
     def _fingerprint(self, said: Mapping[str, Any]) -> str:
         """Return the coordinator's fingerprint in our spelling; empty if it is omitted."""

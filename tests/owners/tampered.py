@@ -8,6 +8,8 @@ import struct
 
 import numpy as np
 
+from dpcvx.owners import wire
+
 HEADER = struct.Struct("<4sIQ32s")
 _LEAVES = [0, 1, -1, 2, 3, 7, 0.5, 1e-300, 1e300, -2.5, None, "x", "", True, False, 2**40, -(2**62)]
 _NUMBERS = [0.0, 1e6, -1e6, 1e-9, np.nan, np.inf, -np.inf, 1e308, 0.5, 1e-160, -1.0]
@@ -23,7 +25,7 @@ def unpacked(frame):
 def packed(tree, raw):
     """A frame with a digest that fits, whatever it says."""
     text = json.dumps(tree, separators=(",", ":"), ensure_ascii=True).encode()
-    front = HEADER.pack(b"dpx5", len(text), len(raw), b"")[:16]
+    front = HEADER.pack(wire.MAGIC, len(text), len(raw), b"")[:16]
     digest = hashlib.blake2b(front + text + raw, digest_size=32).digest()
     return front + digest + text + raw
 

@@ -218,7 +218,7 @@ def test_data_that_do_not_fit_are_said_to_be_that(tmp_path):
     for bad in (np.ones(5), np.full(4, np.nan), None):
         source = replace(held, source=type(held.source)(bad))
         session = Session(replace(policy, data={"load0": source}))
-        assert answer(session, offer).code == "data"
+        assert answer(session, offer).code == "unfit"
         assert charges(policy) == (0, 0)
 
 

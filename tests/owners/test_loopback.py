@@ -233,7 +233,7 @@ def test_a_coordinator_that_ends_goes_on_from_its_log(tmp_path, count, monkeypat
         plan.run(executor=executor)
     # A part of a frame is on disk, as a process that is killed leaves it.
     with path.open("ab") as file:
-        file.write(b"dpx5\x10")
+        file.write(wire.MAGIC + b"\x10")
     executor = remote(policies, path)[1]
     result = plan.run(executor=executor)
     same(plan, expected, result)

@@ -1,11 +1,16 @@
 """Policies in files: what they may say, and what they must."""
 
+from types import SimpleNamespace
+
+import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.owners.agreement import agree
 from dpcvx.owners.policy import read_policy
 from dpcvx.run.gate import read
+from tests.owners.settings import offered, planned
 
 GOOD = """agent = "north"
 ledger = "spent.jsonl"
@@ -148,3 +153,45 @@ def test_owners_that_ask_need_somebody_to_ask(place, tmp_path):
     owner = dp.Owner(place(GOOD.replace("[budget]", 'keys = "keys"\n[budget]')))
     with pytest.raises(dp.ModelError, match="nobody is asked"):
         owner.join("wss://localhost:1")
+
+
+COLUMNS = DATA + 'columns = ["age", "bp", "chol"]\n'
+
+
+def test_columns_of_a_header_are_put_in_order(place, tmp_path):
+    (tmp_path / "load.csv").write_text("bp,chol,age\n1,2,0\n4,5,3\n")
+    held = read_policy(place(GOOD + COLUMNS)).data["load"]
+    (flat,) = read([held.spec], [held.source])
+    assert flat.reshape((2, 3), order="F").tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert held.spec.columns == ("age", "bp", "chol")
+    for wrong in (
+        '["age", "bp"]',
+        '["age", "age", "bp"]',
+        '["a", "b", 3]',
+        '"age"',
+        '["a","b",""]',
+    ):
+        with pytest.raises(dp.ModelError, match="list one text for each of its 3 columns"):
+            read_policy(place(GOOD + DATA + f"columns = {wrong}\n"))
+
+
+@pytest.mark.parametrize("named", [("bp", "age"), ("age", "weight")])
+def test_columns_of_a_model_that_are_other_ones_are_refused(tmp_path, named):
+    def plan(columns):
+        x = cp.Variable(2, name="x")
+        d = dp.Private(np.ones((3, 2)), name="d", adjacency=dp.Within(0.1), columns=columns)
+        one = dp.Agent(cp.Minimize(cp.sum(d @ x) + cp.sum_squares(x)), [cp.abs(x) <= 1], name="one")
+        other = dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="two")
+        return planned(lambda: SimpleNamespace(problem=dp.Problem([one, other])))
+
+    offer, policy = offered(plan(["age", "bp"]), tmp_path)
+    assert agree(offer, policy).agent.name == "one"
+    other, _ = offered(plan(list(named)), tmp_path)
+    with pytest.raises(dp.RefusedError, match="other columns of 'd', or another order") as caught:
+        agree(other, policy)
+    assert caught.value.code == "data"
+    plain, without = offered(plan(None), tmp_path)
+    assert agree(plain, policy).agent.name == "one"  # who names none, asks for none
+    with pytest.raises(dp.RefusedError, match="other columns"):
+        agree(offer, without)
+    assert plan(None).fingerprint == plan(["age", "bp"]).fingerprint

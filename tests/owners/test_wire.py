@@ -198,7 +198,7 @@ def test_frames_of_a_file_come_with_their_places(tmp_path, end):
 
 def test_depth_is_limited_before_it_ends_the_process():
     deep = "[" * 100_000 + "]" * 100_000
-    front = HEADER.pack(b"dpx5", len(deep), 0, b"")[:16]
+    front = HEADER.pack(wire.MAGIC, len(deep), 0, b"")[:16]
     seal = hashlib.blake2b(front + deep.encode(), digest_size=32).digest()
     nested = ()
     for _ in range(100):
@@ -260,6 +260,7 @@ FORMATS = {
     b"dpx3": "2de14cd6bafb6a568c435cebafca8a2c",
     b"dpx4": "3c52993256ee78a616e8a63b0e6115f9",
     b"dpx5": "dca4abbffd35d2d29a7f69f91b78eac5",
+    b"dpx6": "58a49281de054d6dc26c2ca7ddfca130",
 }
 UNIONS = (typing.Union, type(int | str))
 
