@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The package and what it needs: a quarter of the distributions of .[dev].
+INSTALLED := $(VENV)/.installed
 # Tests start hundreds of processes; without bytecode each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes beside each other share the cores; threads of BLAS in each would get in their way.
@@ -16,7 +18,7 @@ few-chan_xie_zhao_elastic_net := --repetitions 2
 
 .PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check bench utility campaigns clean
 
-demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
+demo: $(INSTALLED)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
@@ -88,8 +90,12 @@ campaigns: $(READY)  ## attacks and injected faults, in full; the tests run shor
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out
 
-$(READY): pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $(INSTALLED)
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(READY)
