@@ -76,12 +76,13 @@ def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array 
     if len(points) < 2:
         return None
     dS, dG = np.diff(np.array(points), axis=0), np.diff(np.array(moves), axis=0)
-    normal = dG @ dG.T
-    trace = float(np.trace(normal))
-    if not 0 < trace < np.inf:
+    largest = float(np.abs(dG).max(initial=0.0))
+    if not 0 < largest < np.inf:
         return None
-    normal += _REGULARIZATION * trace * np.eye(len(normal))
-    gamma = np.linalg.solve(normal, dG @ moves[-1])
+    scaled = dG / largest  # squares of small moves would vanish
+    normal = scaled @ scaled.T
+    normal += _REGULARIZATION * float(np.trace(normal)) * np.eye(len(normal))
+    gamma = np.linalg.solve(normal, scaled @ (moves[-1] / largest))
     found = points[-1] + moves[-1] - gamma @ (dS + dG)
     return found if np.isfinite(found).all() else None
 

@@ -73,3 +73,17 @@ def test_a_cleared_memory_keeps_its_counts():
     empty = cleared(memory)
     assert empty.points == empty.moves == () and empty.plain is None
     assert empty.extrapolated == memory.extrapolated == 4
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-100, 1e100, 1e200])
+def test_the_size_of_moves_does_not_matter(size):
+    move, best = slow()
+    points, _ = iterated(lambda s: size * move(s / size), np.zeros(4), 7)
+    assert np.abs(points[-1] / size - best).max() < (1e-4 if size > 1e-300 else 1.0)
+
+
+def test_moves_that_are_parallel_are_combined():
+    memory, point = RecentMoves(), np.zeros(3)
+    for k in range(6):
+        memory, point = accelerated(memory, point, np.full(3, 2.0**-k), 5)
+    assert np.isfinite(point).all()
