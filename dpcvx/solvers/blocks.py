@@ -403,28 +403,30 @@ def closed_form_of(block: Block) -> tuple[str, ClosedForm] | None:
 def _simplex(block: Block) -> tuple[str, ClosedForm] | None:
     if block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
         return None
-    n = block.columns.size
-    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
-    linking: list[tuple[int, str]] = []
-    for r, kind in zip(block.rows, block.kinds, strict=True):
-        columns, coefficients, constant = block.row(int(r))
-        if columns.size > 1:
-            linking.append((int(r), kind))
-            continue
-        j, root = int(np.searchsorted(block.columns, columns[0])), -constant / coefficients[0]
-        if kind == "zero" or coefficients[0] > 0:
-            lower[j] = max(lower[j], root)
-        if kind == "zero" or coefficients[0] < 0:
-            upper[j] = min(upper[j], root)
-    if len(linking) != 1:
+    # In whole arrays: a set may have thousands of blocks with thousands of rows.
+    matrix, rows, n = block.matrix, block.rows, block.columns.size
+    first = matrix.indptr[rows]
+    linking = matrix.indptr[rows + 1] - first > 1
+    if np.count_nonzero(linking) != 1:
         return None
-    row, kind = linking[0]
-    columns, coefficients, constant = block.row(row)
-    if columns.size != n or (lower > upper).any():
+    equal = np.array([kind == "zero" for kind in block.kinds])
+    link = int(np.flatnonzero(linking)[0])
+    columns, coefficients, constant = block.row(int(rows[link]))
+    if columns.size != n:
+        return None
+    single = ~linking
+    places = np.searchsorted(block.columns, matrix.indices[first[single]])
+    slopes = -matrix.data[first[single]]
+    roots = -block.offset[rows[single]] / slopes
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    below, above = equal[single] | (slopes > 0), equal[single] | (slopes < 0)
+    np.maximum.at(lower, places[below], roots[below])
+    np.minimum.at(upper, places[above], roots[above])
+    if (lower > upper).any():
         return None
     a = np.empty(n)
     a[np.searchsorted(block.columns, columns)] = -coefficients  # s = constant - a'x
-    return "simplex", Simplex(a, constant, lower, upper, kind == "zero")
+    return "simplex", Simplex(a, constant, lower, upper, bool(equal[link]))
 
 
 def _ball(block: Block) -> tuple[str, ClosedForm] | None:
