@@ -501,10 +501,19 @@ def _public(model: WrittenModel) -> tuple[str, ...]:
     if not any(model.published):
         return ()
     told = "result.released has the released data; every further use of them costs no privacy"
-    names = [f"'{name}'" for name in model.summed]
-    if names:
-        told += (
-            f". Of {together(names)} only the weighted sums that the model reads were released: "
-            "single entries are made up to have these sums"
-        )
+    for kind, what in _IN_PART.items():
+        parts = [p for p in model.published if p is not None and p.kind == kind]
+        names = [f"'{spec.name}'" for part in parts for spec in part.private]
+        if names:
+            told += (
+                f". Of {together(names)} only {what} were released: single entries are made up to "
+                "have these"
+            )
     return (told,)
+
+
+# Statistics that do not tell the data.
+_IN_PART = {
+    "sums": "the weighted sums that the model reads",
+    "second moments": "second moments",
+}

@@ -1,12 +1,13 @@
-"""The weighted sums through which a model reads its data: they may be released in their place.
+"""What a model reads of its data, where that is less than all: it may be released in their place.
 
 Entries with proportional columns in all that a model reads enter it through one weighted sum. The
-sum moves no more than its largest entry does, and noise is added once, not once per entry.
+sum moves no more than its largest entry does, and noise is added once, not once per entry. Records
+that enter only by their second moments, such as ``X.T @ X`` and ``X.T @ y``, leave as these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cvxpy as cp
@@ -14,8 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..model.adjacency import Rows
 from ..model.canonical import parameter_columns
 from ..model.matrices import as_array
+from ..model.spec import PrivateSpec
 from .written_model import WrittenAgent, free, integral
 
 Array = NDArray[np.float64]
@@ -25,6 +28,8 @@ _DIGITS = 10
 # Entries of what a model reads, and of data that are put in one by one, beyond which the data
 # themselves are released.
 _MOST, _ONE_BY_ONE = 2_000_000, 2000
+# Entries of records that are rotated at most, and how close two values are that count as equal.
+_ROTATED, _SAME = 20_000_000, 1e-7
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
@@ -67,6 +72,68 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
         for j, lead in entries:
             rows[k, j] = lead / most / units[j]
     return sp.csr_array(rows)
+
+
+def reads_moments(
+    trees: Sequence[Any], data: Sequence[cp.Parameter], specs: Sequence[PrivateSpec]
+) -> bool:
+    """Return whether records enter only by second moments, as in ``X.T @ y``.
+
+    A function of records is one of their second moments if no rotation of the rows of all parts
+    together changes it. This is tried for two reflections of made-up records, at made-up values of
+    the variables. The guarantee does not rest on it: second moments are released, whoever reads
+    them.
+
+    Parameters
+    ----------
+    trees : sequence of cvxpy expressions and constraints
+        All that read the data.
+    data : sequence of cvxpy parameters
+        That stand for private objects in them.
+    specs : sequence of PrivateSpec
+        Of these objects.
+    """
+    kinds = [spec.adjacency for spec in specs]
+    records = {
+        (spec.shape[0], kind.label)
+        for spec, kind in zip(specs, kinds, strict=True)
+        if isinstance(kind, Rows) and len(spec.shape) in (1, 2)
+    }
+    if len(records) != 1 or not all(isinstance(kind, Rows) for kind in kinds):
+        return False
+    leaves = {p.id for p in data}
+    reading = [tree for tree in trees if any(p.id in leaves for p in tree.parameters())]
+    if sum(spec.size for spec in specs) > _ROTATED:
+        return False
+    made_up = [_waves(spec.shape, k) for k, spec in enumerate(specs)]
+    values = [_values(tree, data, made_up) for tree in reading]
+    for k in range(2):
+        u = _waves((made_up[0].shape[0],), 100 + k)
+        turned = [V - np.multiply.outer(2 * u / (u @ u), u @ V) for V in made_up]
+        for tree, found in zip(reading, values, strict=True):
+            others = _values(tree, data, turned)
+            if not np.allclose(found, others, rtol=_SAME, atol=_SAME):
+                return False
+    return bool(reading)
+
+
+def _waves(shape: tuple[int, ...], k: int) -> Array:
+    """Return made-up numbers around 0 without any pattern of rows or columns."""
+    return np.sin((1.0 + k) * np.arange(1.0, 1.0 + np.prod(shape)) ** 1.5).reshape(shape)
+
+
+def _values(tree: Any, data: Sequence[cp.Parameter], arrays: Sequence[Array]) -> Array:
+    """Return an expression's value, or those of both sides of a constraint; nan without any."""
+    places: dict[int, Any] = {id(p): cp.Constant(a) for p, a in zip(data, arrays, strict=True)}
+    for k, v in enumerate(tree.variables()):
+        places[id(v)] = cp.Constant(v.project(_waves(v.shape, 50 + k)))
+    with np.errstate(all="ignore"):
+        copy = tree.tree_copy(places)
+        sides = [copy] if isinstance(copy, cp.Expression) else copy.args
+        values = [side.value for side in sides]
+    if any(value is None for value in values):
+        return np.array([np.nan])
+    return np.concatenate([np.ravel(as_array(value)) for value in values])
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from cvxpy.error import DCPError, SolverError
@@ -25,6 +24,7 @@ from scipy.special import ndtri
 
 from ..errors import ModelError
 from ..guard import understood
+from ..model.adjacency import Within
 from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy
 from ..model.declaration import Declaration, affine
@@ -53,16 +53,16 @@ _SEED = 0
 
 
 class Statistic(Protocol):
-    """Statistic released in place of an agent's data; `Publication` of room sensitivity is one."""
+    """Statistic released in place of an agent's data, such as `Publication` in room sensitivity."""
 
     @property
-    def encode(self) -> sp.csr_array:
-        """Return the matrix from the data to the statistic."""
+    def kind(self) -> str:
+        """Return what it is; see `Publication`."""
         ...
 
     @property
     def whole(self) -> bool:
-        """Return whether it tells the data themselves: if not, sums of them."""
+        """Return whether it tells the data themselves: if not, sums or moments of them."""
         ...
 
     @property
@@ -75,8 +75,12 @@ class Statistic(Protocol):
         """Number of components."""
         ...
 
-    def restore(self, released: Array) -> list[Array]:
-        """Return surrogate data of the declared kind, by private object."""
+    def statistic(self, data: Sequence[Array]) -> Array:
+        """Return the statistic of flat data, before noise is added."""
+        ...
+
+    def unlimited(self, released: Array) -> Array:
+        """Return the data as they left, whatever was declared of them, if it tells them."""
         ...
 
     def around(self, released: Array, noise: Array) -> list[Array]:
@@ -216,9 +220,9 @@ class WrittenModel:
                 if statistic is None:
                     released.append(flat)
                     continue
-                noisy = statistic.encode @ flat + self._noise(k, statistic.size, draws)
-                units = statistic.encode.diagonal() if statistic.whole else 1.0
-                released.append(noisy / units)
+                noisy = statistic.statistic(self.agents[k].split(flat))
+                noisy = noisy + self._noise(k, statistic.size, draws)
+                released.append(statistic.unlimited(noisy) if statistic.whole else noisy)
             yield released
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
@@ -239,7 +243,7 @@ class WrittenModel:
             if statistic is None:
                 data.append(flat)
                 continue
-            values = statistic.encode @ flat if statistic.whole else flat
+            values = statistic.statistic(self.agents[k].split(flat)) if statistic.whole else flat
             more = np.zeros(statistic.size) if noise is None else noise[k]
             data.append(np.concatenate(statistic.around(values, more)))
         return tuple(data)
@@ -377,6 +381,8 @@ class WrittenModel:
 
     def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
         """Return the closest data that admit a point, if constraints are convex in both of them."""
+        if not all(isinstance(s.adjacency, Within) for a in self.agents for s in a.specs):
+            return None  # what left is not near the data of some admissible kind
         far: Any = cp.Constant(0.0)
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []

@@ -21,9 +21,11 @@ from ..algorithms.one_shot import OneShot
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.steps import smooth_constant
+from ..algorithms.weighted_sums import reads_moments
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.adjacency import Rows, Within
+from ..model.agent import Agent
 from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
@@ -334,7 +336,9 @@ def _drowned(
         asked, needs = asked_of(problem, kind, given.epsilon), request.algorithm.requirements
         agents = agents_of(problem, known.program, known.sensitivities, needs)
         once = calibrated(agents, asked, needs, 1, 1, given.delta, True)
-        ratio = noise_over_signal(published(once, known.responses), stand_ins_of(problem))
+        ratio = noise_over_signal(
+            published(known.program, once, known.responses), stand_ins_of(problem)
+        )
         ratios.append(math.nan if ratio is None else ratio[0])
     stepwise = _stepwise(problem, given, True)
     steps = best_rounds(problem, clipped.known, stepwise)
@@ -398,7 +402,7 @@ def substitutes(problem: Declaration, request: Request) -> bool:
     once = request.rounds is None or (is_int(request.rounds, 1) and int(request.rounds) == 1)
     once = once and (request.release is None or one_of(request.release, "once"))
     plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
-    small = all(isinstance(p.adjacency, Within) for agent in problem.agents for p in agent.private)
+    small = all(_small(name, agent) for name, agent in problem.named.items())
     return (
         method
         and once
@@ -407,6 +411,14 @@ def substitutes(problem: Declaration, request: Request) -> bool:
         and (small or not noisy)
         and all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
     )
+
+
+def _small(name: str, agent: Agent) -> bool:
+    """Return whether noise of the size of one change leaves what is read of an agent's data."""
+    if all(isinstance(private.adjacency, Within) for private in agent.private):
+        return True
+    specs = [agent.specs(name)[private] for private in agent.private]
+    return reads_moments((agent.cost, *agent.constraints), agent.private, specs)
 
 
 def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:
@@ -502,7 +514,7 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
         if request.violation_probability == 0:
             agents = calibrated_with_limit(agents, asked, delta)
         stakes = by_agent(known.program, known.at_stand_ins.stakes)
-        quiet[kind] = published(agents, known.responses, stakes) if once else agents
+        quiet[kind] = published(known.program, agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
         if known.program.kept and request.violation_probability is not None:
             shares = margin_shares(known.program, quiet[kind], known.at_stand_ins.stakes)

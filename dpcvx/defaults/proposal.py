@@ -218,7 +218,7 @@ def _released_once(
         pairs = zip(agents, selection.quiet, strict=True)
         agents = tuple(replace(agent, publication=q.publication) for agent, q in pairs)
     else:
-        agents = published(agents, around, by_agent(program, stakes))
+        agents = published(program, agents, around, by_agent(program, stakes))
     stand_ins = stand_ins_of(draft.problem)
     if program.kept:
         shares = margin_shares(program, agents, stakes)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import AsWritten, LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
+from ..algorithms.weighted_sums import reads_moments
 from ..model.declaration import Declaration
 from ..model.matrices import without_zeros
 from ..model.prior import Expectation
@@ -92,12 +93,16 @@ def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
 
 
 def published(
-    agents: Agents, around: Sequence[Response], stakes: Mapping[int, Sequence[Stake]] | None = None
+    program: Program,
+    agents: Agents,
+    around: Sequence[Response],
+    stakes: Mapping[int, Sequence[Stake]] | None = None,
 ) -> Agents:
     """Return the agents with what each releases once, in place of its data.
 
     Parameters
     ----------
+    program : Program
     agents : tuple of AgentPlan
     around : sequence of Response
         Of each.
@@ -109,7 +114,12 @@ def published(
         known, noise = agent.sensitivity, agent.noise
         statistic = None
         if known is not None and noise is not None and agent.program.as_written:
-            statistic = for_model(agent, known, noise)
+            assert program.model is not None
+            written = program.model.agents[k]
+            by_moments = reads_moments(
+                (written.cost, *written.constraints), written.data, written.specs
+            )
+            statistic = for_model(agent, known, noise, by_moments)
         elif known is not None and noise is not None:
             statistic = publication(
                 known,

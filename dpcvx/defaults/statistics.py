@@ -38,7 +38,7 @@ from ..sensitivity.release_once import (
     weighted,
     whole_data,
 )
-from ..sensitivity.second_moments import has_intercept, moments
+from ..sensitivity.second_moments import has_intercept, moments, moments_of
 from .data_shape import Stake, best_shape, data_shape
 from .response import Response
 
@@ -186,7 +186,9 @@ def publication(
     return found[best]
 
 
-def for_model(agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated) -> Publication:
+def for_model(
+    agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated, by_moments: bool
+) -> Statistic:
     """Return the release for a model that is solved as it is written: its data, or sums of them.
 
     Entries that the model reads through one weighted sum alone leave as that sum: its noise is no
@@ -198,15 +200,25 @@ def for_model(agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated) -> 
         With what is publicly expected of its data.
     sensitivity : Sensitivity
     noise : Calibrated
+    by_moments : bool
+        Whether the model reads records through their second moments alone.
 
     Raises
     ------
     PrivacyError
-        If something is expected of data that constraints contain.
+        If something is expected of data that constraints contain, or of records.
     """
     local, p = agent.program, noise.mechanism.norm
     if local.limits and agent.expects:
         raise _in_margins(local.name)
+    records = moments_of(sensitivity.private, p) if by_moments and not local.limits else None
+    if records is not None and agent.expects:
+        raise PrivacyError(
+            f"prior= has values for records of agent '{local.name}', which leave as their second "
+            "moments. Leave them out of prior=: no estimate of moments follows from them."
+        )
+    if records is not None:
+        return records
     if local.sums is None or local.limits:
         found = replace(whole_data(sensitivity, p, local.name), jacobian=None)
     else:

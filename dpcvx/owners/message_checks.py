@@ -29,6 +29,7 @@ from ..algorithms.summed import Delivery, Heard, Question, Shared
 from ..privacy.entries import Entry
 from ..privacy.mechanism import MECHANISMS
 from ..privacy.secret_sharing import Partial, SecretSum
+from ..sensitivity.second_moments import moments_of
 from .messages import AgentReply, Agreed, FinalAccount, refused
 from .wellformed import HUGE, all_differ, are_numbers
 
@@ -157,8 +158,13 @@ def _replies(
         case (SecretSum(), Heard()), ():
             return True
         case Question(sums=None), Left(terms=None, data=data) if central and local.as_written:
-            read = 0 if local.sums is None else local.sums.shape[0]
-            return _is_vector(data, local.form.data_size) or _is_vector(data, read)
+            moments = moments_of(local.form.private, 2)
+            read = {
+                local.form.data_size,
+                0 if local.sums is None else local.sums.shape[0],
+                0 if moments is None else moments.size,
+            }
+            return any(_is_vector(data, size) for size in read)
         case Question(sums=None), Left(terms=DataTerms() as terms, data=None) if central:
             return _is_vector(terms.slope, n) and terms.curvature.shape == (n, n)
         case Question(sums=SecretSum(), size=size), LeftInShares() if central:

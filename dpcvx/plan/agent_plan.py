@@ -248,10 +248,9 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
     agents : tuple of AgentPlan
         With their publications.
     """
-    published = [agent.publication for agent in agents]
     return replace(
         model,
-        published=tuple(p if isinstance(p, Publication) else None for p in published),
+        published=tuple(agent.publication for agent in agents),
         deviations=tuple(
             0.0
             if agent.noise is None or agent.publication is None

@@ -16,6 +16,7 @@ from ..model.adjacency import Rows, Within
 from ..model.declaration import SLACK, Declaration
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.norms import ball_norm, row_norms
+from ..sensitivity.second_moments import Moments
 from .agent_plan import AgentPlan
 from .guarantee import CERTIFICATES, AgentGuarantee, Guarantee
 from .limits import margin_rows
@@ -158,7 +159,9 @@ def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
     if agent.sensitivity is None or entry is None:
         return "no private data"
     if agent.program.as_written:
-        bounded = "; its data are released with noise"
+        moments = agent.publication if isinstance(agent.publication, Moments) else None
+        what = "its data are" if moments is None else "second moments of its records are"
+        bounded = f"; {what} released with noise"
     elif entry.sensitivity > 0 or not entry.releases:
         bounded = f"; {moved(agent.sensitivity, entry.norm, agent.program.start)}"
     else:

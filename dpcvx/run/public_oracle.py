@@ -145,7 +145,7 @@ def _answering(
     """Return the oracle of an agent whose data were released."""
     surrogate = facts.form.bind(publication.restore(released))
     data = None
-    if isinstance(publication, Publication) and publication.kind == "sums":
+    if publication.kind in ("sums", "second moments"):
         data = released  # all that the model reads of them
     elif isinstance(publication, Publication) and publication.whole:
         data = publication.unlimited(released)

@@ -27,7 +27,7 @@ from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
 from .estimates import Estimate, JamesStein
 from .norms import ball_norm
-from .second_moments import Moments, moments
+from .second_moments import Moments, moments, moments_of
 
 Array = NDArray[np.float64]
 
@@ -352,6 +352,9 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
     found = None
     if kind == "second moments":
         found = moments(sensitivity, p)
+        if found is None and not sensitivity.records and not J.nnz:
+            # A model that is solved as it is written: no gradient is asked for.
+            found = moments_of(sensitivity.private, p)
     elif kind == "data" and once.encode is None and sensitivity.linear:
         found = whole_data(sensitivity, p, owner)
     elif sensitivity.constant and how is not None and np.isfinite(how).all():

@@ -38,6 +38,7 @@ class Moments:
     sensitivity: float  # of the statistic, in the mechanism's norm
 
     kind = "second moments"
+    whole = False  # the records themselves are not told
 
     @property
     def order(self) -> int:
@@ -75,6 +76,14 @@ class Moments:
             (part * unit).ravel(order="F") for part, unit in zip(parts, self._units, strict=True)
         ]
 
+    def around(self, released: Array, noise: Array) -> list[Array]:
+        """Return surrogate records as of `restore`, with more noise in their moments."""
+        return self.restore(released + noise)
+
+    def unlimited(self, released: Array) -> Array:
+        """Return the moments as they left."""
+        return released
+
     def noise(self, scale: float) -> str:
         """Return a text on noise of this scale on the statistic."""
         names = ", ".join(f"'{spec.name}'" for spec in self.private)
@@ -104,7 +113,23 @@ def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
     alone = len(task.members) == len(sensitivity.private) and len(task.terms) == 1
     if not alone or not _reads_moments_only(task.form, task.terms[0].atom):
         return None
-    found = Moments(sensitivity.private, radii_of(sensitivity.private), _moved(sensitivity.private))
+    return moments_of(sensitivity.private, p)
+
+
+def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
+    """Return the second moments of records, whoever reads them; None if there are other data.
+
+    Parameters
+    ----------
+    private : tuple of PrivateSpec
+    p : {1, 2}
+        Norm of the mechanism.
+    """
+    kinds = [(spec.shape[0], spec.adjacency) for spec in private]
+    labels = {(n, kind.label) for n, kind in kinds if isinstance(kind, Rows)}
+    if len(labels) != 1 or not all(isinstance(kind, Rows) for _, kind in kinds):
+        return None
+    found = Moments(private, radii_of(private), _moved(private))
     l2 = found.sensitivity
     if p == 2:
         return found

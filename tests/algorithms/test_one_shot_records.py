@@ -90,9 +90,17 @@ def test_sensitivities_hold_over_neighbors_and_are_met(relation):
     assert largest > 0.45 * charged
 
 
-def test_release_once_says_what_to_write():
+def test_release_once_releases_second_moments_or_says_what_to_write():
+    plan = dp.Problem([components()]).plan(epsilon=1.0, delta=1e-6, release="once")
+    assert plan.agents[0].publication.kind == "second moments"
+    w, weights = cp.Variable(D, name="w"), np.linspace(0.5, 1, N)
+    rows = dp.Rows(1.0, records="person")
+    scores = dp.Private(features(), name="X", adjacency=rows) @ w
+    labels = dp.Private(np.ones(N), name="y", adjacency=rows)
+    cost = -weights @ cp.multiply(labels, scores)
+    agent = dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 1], name="clinic")
     with pytest.raises(dp.PrivacyError, match="Leave release= out"):
-        dp.Problem([components()]).plan(epsilon=1.0, delta=1e-6, release="once")
+        dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, release="once")
 
 
 def test_steps_are_taken_where_users_ask_for_them():
@@ -134,3 +142,62 @@ def test_objectives_are_curved_where_data_move_gradients_unalike(name, seed):
     x, z = rng.uniform(-1, 1, (2, form.n))
     moved = [form.bind(one).gradient(at) - form.bind(two).gradient(at) for at in (x, z)]
     assert np.allclose(*moved, atol=1e-12) == (name in STRAIGHT)
+
+
+def covariance(count=1, n=400, **kind):
+    """Agents that fit one matrix to the second moments of their records."""
+    rng, S, agents = np.random.default_rng(7), cp.Variable((3, 3), PSD=True, name="S"), []
+    for k in range(count):
+        X = rng.uniform(-1, 1, (n, 3)) @ np.diag([1.0, 0.5, 0.2])
+        adjacency = dp.Rows(2.0, records=f"person of {k}", **kind)
+        moments = (X := dp.Private(X, name=f"X{k}", adjacency=adjacency)).T @ X / n
+        agents.append(dp.Agent(cp.Minimize(cp.norm(S - moments, "fro")), name=f"agent {k}"))
+    limit = cp.trace(S) <= 0.3
+    agents.append(dp.Agent(cp.Minimize(0.01 * cp.normNuc(S)), [limit], name="public"))
+    return dp.Problem(agents), limit
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 200.0])
+@pytest.mark.parametrize("delta", [0, 1e-6])
+def test_records_that_enter_by_products_leave_as_second_moments(epsilon, delta):
+    problem, limit = covariance(2)
+    plan = problem.plan(epsilon=epsilon, delta=delta)
+    kinds = [a.publication.kind for a in plan.agents if a.publication]
+    assert kinds == ["second moments"] * 2
+    assert "second moments of its records are released" in " ".join(str(plan).split())
+    result = plan.run(seed=1, record=True)
+    assert dp.check_sensitivity(plan, seed=1).passed
+    assert (plan.replay(result.transcript)["S"] == result["S"]).all()
+    among_owners = plan.run(executor=dp.LoopbackOwners(plan, seed=1), verbose=False)
+    for one, other in zip(among_owners.last.vectors, result.last.vectors, strict=True):
+        assert one.tobytes() == other.tobytes()
+    joint = dp.not_private.joint_problem(problem)
+    joint.solve(cp.CLARABEL)
+    gap = dp.not_private.objective(problem, result.solution) - joint.value
+    price = joint.constraints[-1].dual_value
+    for variable in joint.variables():
+        variable.value = np.zeros(variable.shape)
+    zero, best = joint.objective.value, joint.solution.opt_val
+    assert gap < (0.05 if epsilon > 1 else 1.0) * (zero - best)
+    if epsilon > 1:
+        assert limit.dual_value == pytest.approx(price, abs=0.05)
+        assert result.solution.dual_stability(limit, draws=3).item() == 1
+    assert result.released["X0"].shape == (400, 3)
+
+
+def test_prices_of_noisy_moments_are_not_said_to_stay():
+    problem, limit = covariance(1, n=40)
+    result = problem.plan(epsilon=0.3, delta=1e-6).run(seed=2)
+    assert result.solution.dual_stability(limit, draws=5, tolerance=1e-6).item() < 1
+
+
+def test_moments_with_estimates_or_margins_are_refused():
+    problem, _ = covariance(1)
+    with pytest.raises(dp.PrivacyError, match="prior= has values for records of agent 'agent 0'"):
+        problem.plan(epsilon=1.0, delta=1e-6, prior={"X0": dp.Prior(0.0, 1.0)})
+    X = dp.Private(np.eye(3), name="X", adjacency=dp.Rows(1.0))
+    S = cp.Variable((3, 3), PSD=True, name="S")
+    agent = dp.Agent(cp.Minimize(cp.trace(S)), [X.T @ X << S], name="a")
+    with pytest.raises(dp.PrivacyError, match="constraints='released'"):
+        dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+    assert dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, constraints="released").run(seed=1)

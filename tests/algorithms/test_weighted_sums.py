@@ -6,6 +6,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import AsWritten, compile_problem
+from dpcvx.algorithms.weighted_sums import reads_moments
 from dpcvx.sensitivity.release_once import Publication
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -107,3 +108,56 @@ def test_data_of_released_sums_have_their_limits_and_their_sums():
     assert S @ restored == pytest.approx([3.3, 1.2]) and restored.max() <= 2
     (clipped,) = found.restore(np.array([-4.0, 99.0]))  # beyond what such data can sum up to
     assert S @ clipped == pytest.approx([0.0, 6.0])
+
+
+def records(name, shape, label="person", **kind):
+    return dp.Private(shape=shape, name=name, adjacency=dp.Rows(2.0, records=label, **kind))
+
+
+X, Z, y = records("X", (6, 2)), records("Z", (6, 2), "visit"), records("y", (6,))
+d, w = dp.Private(shape=2, name="d", adjacency=dp.Within(0.5)), cp.Variable(2, name="w")
+S, lam = cp.Variable((2, 2), name="S"), cp.Parameter(nonneg=True, name="lam", value=0.1)
+PRODUCTS = {
+    "gram": (True, cp.norm(S - X.T @ X)),
+    "scaled": (True, cp.norm(S - 1 / 6 * X.T @ X) + lam * cp.norm1(S)),
+    "divided inside": (True, cp.norm(S - (X.T / 6) @ (-X))),
+    "targets": (True, cp.norm(X.T @ y - X.T @ X @ w)),
+    "targets first": (True, cp.norm1(y @ X - w) + (y @ y) * cp.norm(w)),
+    "squares": (True, cp.sum_squares(X @ w - y)),
+    "root of squares": (True, cp.norm(X @ w - y) + cp.norm1(w)),
+    "singular values": (True, cp.normNuc(X @ S) + cp.sigma_max(X)),
+    "in a trace": (True, cp.trace(S @ (X.T @ X)) - cp.log_det(S)),
+    "absolute values": (False, cp.norm1(X @ w)),
+    "losses and gram": (False, cp.norm(S - X.T @ X) + cp.sum(cp.logistic(X @ w))),
+    "an intercept": (False, cp.sum_squares(X @ w + 1 - y)),
+    "pairs of records": (False, cp.norm1(X @ X.T) + cp.norm(w)),
+    "column sums": (False, cp.norm(cp.sum(X, axis=0) - w)),
+    "some rows": (False, cp.norm(S - X[:3].T @ X[:3])),
+    "other weights": (False, cp.norm(S - X.T @ cp.multiply(np.arange(12.0).reshape(6, 2), X))),
+    "two kinds of records": (False, cp.norm(S - X.T @ Z)),
+    "other data too": (False, cp.norm(S - X.T @ X) + cp.norm(w - d)),
+    "by a public matrix": (False, cp.norm(X.T @ np.ones((6, 2)) - S)),
+}
+
+
+LIMITS = {
+    "gram": (True, X.T @ X << S),
+    "residuals": (True, cp.norm(X @ w - y) <= 1),
+    "each record": (False, X @ w <= 1),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_constraints_count_as_well(case):
+    expected, limit = LIMITS[case]
+    agent = dp.Agent(cp.Minimize(cp.trace(S) + cp.norm(w)), [limit], name="a")
+    specs = [agent.specs("a")[private] for private in agent.private]
+    assert reads_moments([agent.cost, limit], agent.private, specs) is expected
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_records_that_enter_by_their_second_moments_alone_are_found(case):
+    expected, cost = PRODUCTS[case]
+    agent = dp.Agent(cp.Minimize(cost), name="a")
+    specs = [agent.specs("a")[private] for private in agent.private]
+    assert reads_moments([cost], agent.private, specs) is expected
