@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import dpcvx as dp
 
@@ -45,7 +45,7 @@ def provenance(
         "inputs": {
             name: _plain(value)
             for name, value in sorted(vars(options).items())
-            if name not in _OUTPUT and value is not None
+            if name not in _OUTPUT and value is not None and value != () and value != []
         },
         "plan": None
         if plan is None
@@ -65,10 +65,15 @@ def provenance(
 
 
 def _plain(value: object) -> object:
-    """An option's value as JSON has it."""
-    if isinstance(value, Store | Flexible):
-        return asdict(value)
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    """An option's value as it is written."""
+    if isinstance(value, Store):
+        return f"{value.bus}:{value.power!r}:{value.energy!r}"
+    if isinstance(value, Flexible):
+        price = "" if value.price is None else f":{value.price!r}"
+        return f"{value.bus}:{value.power!r}{price}"
+    if isinstance(value, tuple):
+        return ",".join(str(each) for each in value)
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def network_digest(case: Case) -> str:

@@ -333,7 +333,9 @@ def test_several_seeds(tmp_path, capsys):
 )
 def test_tables_are_written_and_mark_what_is_not_private(tmp_path, options):
     assert run(*SMALL, *options, "--rounds", 3, "--quiet", "--tables", tmp_path / "new") == 0
-    headers = {path.stem: path.read_text().splitlines()[0] for path in (tmp_path / "new").iterdir()}
+    headers = {
+        path.stem: path.read_text().splitlines()[0] for path in (tmp_path / "new").glob("*.csv")
+    }
     assert set(headers) == {"buses", "branches", "generators"}
     assert "P imbalance (MW) [not private]" in headers["buses"]
     guarded = options == FAST
@@ -533,7 +535,8 @@ def test_a_day_of_the_direct_current_model_has_prices_and_checks(tmp_path, capsy
     stored = json.loads((tmp_path / "run.json").read_text())
     assert np.shape(stored["prices"]["dollars_per_mwh"]) == (5, 3)
     assert len(stored["ac_check"]) == 3 and stored["relaxation"] is None
-    assert stored["inputs"]["storage"][0]["energy"] == 100
+    assert stored["inputs"]["storage"] == ["4:50.0:100.0"]
+    assert stored["inputs"]["contingencies"] == "6"
     header, *rows = (tmp_path / "buses.csv").read_text().splitlines()
     assert header.startswith("hour,bus,") and "price ($/MWh)" in header
     assert "Q imbalance" not in header and len(rows) == 15
