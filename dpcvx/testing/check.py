@@ -515,16 +515,19 @@ def _sizes(arrays: Sequence[Array]) -> list[int]:
 def _noise(agent: Observed) -> list[tuple[int, Array]]:
     """Return the mechanism's norm and the noise over its charged scale, by release.
 
-    Not of noise with a limit, which is smaller, and of parts of noise that is split.
+    Magnitudes have the width of the grid added, which rounding may have taken away: it matters for
+    an epsilon of thousands. Not of noise with a limit, which is smaller, and of parts of noise that
+    is split.
     """
     noise = agent.calibrated
     if noise is None or noise.split is not None or noise.truncation is not None:
         return []
-    drawn = [
-        (s.outside - s.inside) / (s.entry.multiplier * s.entry.sensitivity)
-        for s in agent.seen
-        if s.entry is not None
-    ]
+    drawn: list[Array] = []
+    for seen in agent.seen:
+        if seen.entry is not None:
+            width = 0.0 if seen.grid is None else seen.grid.width
+            magnitudes = np.abs(seen.outside - seen.inside) + width
+            drawn.append(magnitudes / (seen.entry.multiplier * seen.entry.sensitivity))
     if noise.linear is not None:  # its length has the law of a sum of Laplace magnitudes
         n = noise.linear.size
         lengths = [float(np.linalg.norm(b, noise.linear.norm)) for b in drawn]
