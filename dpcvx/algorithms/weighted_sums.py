@@ -7,6 +7,7 @@ that enter only by their second moments, such as ``X.T @ X`` and ``X.T @ y``, le
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -80,9 +81,9 @@ def reads_moments(
     """Return whether records enter only by second moments, as in ``X.T @ y``.
 
     A function of records is one of their second moments if no rotation of the rows of all parts
-    together changes it. This is tried for two reflections of made-up records, at made-up values of
-    the variables. The guarantee does not rest on it: second moments are released, whoever reads
-    them.
+    together changes it. This is tried for reflections of made-up records, short ones and some as
+    long as declared, at made-up values of the variables. The guarantee does not rest on it: second
+    moments are released, whoever reads them.
 
     Parameters
     ----------
@@ -105,14 +106,18 @@ def reads_moments(
     reading = [tree for tree in trees if any(p.id in leaves for p in tree.parameters())]
     if sum(spec.size for spec in specs) > _ROTATED:
         return False
-    made_up = [_waves(spec.shape, k) for k, spec in enumerate(specs)]
-    values = [_values(tree, data, made_up) for tree in reading]
-    for k in range(2):
+    lengths = [spec.adjacency.radius for spec in specs]
+    for k, (size, spread) in enumerate(itertools.product((1e-2, 1.0, 1e2), (1.0, 1e3))):
+        made_up = [
+            size * length * _waves(spec.shape, k + j)
+            for j, (spec, length) in enumerate(zip(specs, lengths, strict=True))
+        ]
         u = _waves((made_up[0].shape[0],), 100 + k)
         turned = [V - np.multiply.outer(2 * u / (u @ u), u @ V) for V in made_up]
-        for tree, found in zip(reading, values, strict=True):
-            others = _values(tree, data, turned)
-            if not np.allclose(found, others, rtol=_SAME, atol=_SAME):
+        for tree in reading:
+            found, others = (_values(tree, data, each, spread) for each in (made_up, turned))
+            most = float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
+            if not np.allclose(found, others, rtol=_SAME, atol=_SAME * most):
                 return False
     return bool(reading)
 
@@ -122,11 +127,13 @@ def _waves(shape: tuple[int, ...], k: int) -> Array:
     return np.sin((1.0 + k) * np.arange(1.0, 1.0 + np.prod(shape)) ** 1.5).reshape(shape)
 
 
-def _values(tree: Any, data: Sequence[cp.Parameter], arrays: Sequence[Array]) -> Array:
+def _values(
+    tree: Any, data: Sequence[cp.Parameter], arrays: Sequence[Array], spread: float
+) -> Array:
     """Return an expression's value, or those of both sides of a constraint; nan without any."""
     places: dict[int, Any] = {id(p): cp.Constant(a) for p, a in zip(data, arrays, strict=True)}
     for k, v in enumerate(tree.variables()):
-        places[id(v)] = cp.Constant(v.project(_waves(v.shape, 50 + k)))
+        places[id(v)] = cp.Constant(v.project(spread * _waves(v.shape, 50 + k)))
     with np.errstate(all="ignore"):
         copy = tree.tree_copy(places)
         sides = [copy] if isinstance(copy, cp.Expression) else copy.args

@@ -185,7 +185,7 @@ def _method(
         return _exact(request, known, noisy), known
     if convex and noisy and known.uniform and request.release != "once" and _plain(request):
         return _one_gradient(request), known
-    if convex and noisy and substitutes(problem, request):
+    if convex and noisy and substitutes(problem, request, by_moments=False):
         return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
         return _released(request), known
@@ -382,17 +382,19 @@ def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
     )
 
 
-def substitutes(problem: Declaration, request: Request) -> bool:
+def substitutes(problem: Declaration, request: Request, by_moments: bool = True) -> bool:
     """Return whether released data may replace the data in a model solved as it is written.
 
     One change of the data is bounded by itself, so that nothing has to be known of the model. For
-    records, that bound is as large as a record, and noise of that size drowns them. The result is
-    False if the user requests anything else.
+    records, that bound is as large as a record, and noise of that size drowns them, but for their
+    second moments. The result is False if the user requests anything else.
 
     Parameters
     ----------
     problem : Declaration
     request : Request
+    by_moments : bool
+        Whether records may be replaced, if the model reads no more than their second moments.
     """
     algorithm, noisy = request.algorithm, request.mechanism is not None
     method = algorithm is None
@@ -402,7 +404,7 @@ def substitutes(problem: Declaration, request: Request) -> bool:
     once = request.rounds is None or (is_int(request.rounds, 1) and int(request.rounds) == 1)
     once = once and (request.release is None or one_of(request.release, "once"))
     plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
-    small = all(_small(name, agent) for name, agent in problem.named.items())
+    small = all(_small(name, agent, by_moments) for name, agent in problem.named.items())
     return (
         method
         and once
@@ -413,12 +415,12 @@ def substitutes(problem: Declaration, request: Request) -> bool:
     )
 
 
-def _small(name: str, agent: Agent) -> bool:
+def _small(name: str, agent: Agent, by_moments: bool) -> bool:
     """Return whether noise of the size of one change leaves what is read of an agent's data."""
     if all(isinstance(private.adjacency, Within) for private in agent.private):
         return True
     specs = [agent.specs(name)[private] for private in agent.private]
-    return reads_moments((agent.cost, *agent.constraints), agent.private, specs)
+    return by_moments and reads_moments((agent.cost, *agent.constraints), agent.private, specs)
 
 
 def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:

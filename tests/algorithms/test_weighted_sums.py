@@ -129,6 +129,8 @@ PRODUCTS = {
     "in a trace": (True, cp.trace(S @ (X.T @ X)) - cp.log_det(S)),
     "absolute values": (False, cp.norm1(X @ w)),
     "losses and gram": (False, cp.norm(S - X.T @ X) + cp.sum(cp.logistic(X @ w))),
+    "squares near 0": (False, cp.sum(cp.huber((X @ w - y) / 1e3, 2))),
+    "squares of short records": (False, cp.sum(cp.huber(X @ w - y, 1e3))),
     "an intercept": (False, cp.sum_squares(X @ w + 1 - y)),
     "pairs of records": (False, cp.norm1(X @ X.T) + cp.norm(w)),
     "column sums": (False, cp.norm(cp.sum(X, axis=0) - w)),
