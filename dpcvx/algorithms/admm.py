@@ -144,7 +144,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def start_server(self, program: Program) -> ADMMServer:
         """Return the state with z from the agents' public starts, and zero multipliers."""
         begun = super().start_server(program)
-        return ADMMServer(program, begun.w, begun.z, begun.lam)
+        return ADMMServer(program, begun.w, begun.z, begun.lam, begun.start)
 
     def send(
         self, server: ConsensusServer, t: int, k: int

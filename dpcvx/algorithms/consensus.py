@@ -67,6 +67,8 @@ class ConsensusServer:
         Each agent's copy of its shared components; rows of one array where agents are in step.
     lam : sequence of ndarray
         Each agent's multipliers, of the same shape.
+    start : ndarray
+        The public starts of all copies, joined.
     rho : float or None
         Penalty of the last round; None before round 1.
     primal, dual, mismatch : float
@@ -80,6 +82,7 @@ class ConsensusServer:
     w: Array
     z: Sequence[Array] | Array
     lam: Sequence[Array] | Array
+    start: Array
     rho: float | None = None
     primal: float = math.nan
     dual: float = math.nan
@@ -116,7 +119,8 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         """Return the state with z from the agents' public starts, and zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
-        return ConsensusServer(program, _mean(program, _start(program)), z, lam)
+        start = joined(z)
+        return ConsensusServer(program, _mean(program, start), z, lam, start)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
@@ -153,14 +157,15 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             z, lam = replies.whole.z, replies.whole.lam
         else:
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
-        together = server.w[slots_of(server.program)] - joined(z)
+        copies = joined(z)
+        together = server.w[slots_of(server.program)] - copies
         return replace(
             server,
             z=z,
             lam=lam,
             primal=float(np.linalg.norm(together)),
             mismatch=float(np.max(np.abs(together), initial=0.0)),
-            values=max(server.values, float(np.linalg.norm(joined(z) - _start(server.program)))),
+            values=max(server.values, float(np.linalg.norm(copies - server.start))),
             multipliers=max(server.multipliers, float(np.linalg.norm(joined(lam)))),
         )
 
@@ -225,11 +230,6 @@ def joined(parts: Sequence[Array] | Array) -> Array:
 def slots_of(program: Program) -> NDArray[np.intp]:
     """Return the positions in w of the shared components of all agents, in their order."""
     return np.concatenate([local.slots for local in program.agents])
-
-
-def _start(program: Program) -> Array:
-    """Return the public starts of all agents' shared components, in the agents' order."""
-    return np.concatenate([local.start[local.shared] for local in program.agents])
 
 
 def _mean(program: Program, values: Array) -> Array:
