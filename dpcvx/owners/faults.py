@@ -176,7 +176,7 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
             kind, f"cannot be used there; the other side's own line says why. {_CLOCKS}"
         )
         return Fault("stranger" if kind == "foreign" else "certificate", f"{ours} {what}", True)
-    if "EOF" in f"{type(error).__name__} {reason}".upper():
+    if isinstance(error, ssl.SSLEOFError) or "EOF" in reason.upper():
         return Fault("away", "the connection broke")
     who = "something that is no owner dials in" if server else _OTHER
     return Fault("unreadable", f"{who} ({_plain(reason) or 'no TLS'})")

@@ -51,7 +51,7 @@ def test_functions_are_called_once():
 @pytest.mark.parametrize("given", [{}, {"load 1": np.ones(2)}])
 def test_a_missing_stand_in_is_named_with_both_remedies(given):
     problem, _ = made()
-    with pytest.raises(dp.ModelError, match="'load 0' has no stand-in") as caught:
+    with pytest.raises(dp.ModelError, match="'load 0' has no proxy data") as caught:
         found(problem, given)
     assert "dp.Private(..., proxy=values)" in str(caught.value)
     assert "problem.tune(..., proxy={'load 0': values})" in str(caught.value)
