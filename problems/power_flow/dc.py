@@ -101,17 +101,42 @@ def dc_delivered(case: Case, zones: Zones, x: DcVariables, zone: int) -> cp.Expr
     cp.Expression, shape (own buses, hours)
         In per unit, rows as in ``zones.buses[zone]``.
     """
+    shunts = cp.Constant(hourly(-case.bus.gs[zones.buses[zone]], x.angle.shape[1]))
+    branches = zones.branches[zone]
+    flows = dc_flows(case, x, branches) if len(branches) else None
+    return delivered(case, zones, zone, shunts, x.power, flows)
+
+
+def delivered(
+    case: Case,
+    zones: Zones,
+    zone: int,
+    shunts: cp.Expression,
+    power: cp.Expression,
+    flows: cp.Expression | None,
+) -> cp.Expression:
+    """Return what the buses of a zone get: generation less shunts and flows that leave.
+
+    Parameters
+    ----------
+    case, zones
+        Network and partition.
+    zone : int
+        Index of the zone in ``zones.names``.
+    shunts : cp.Expression, shape (own buses, hours)
+        What shunts give.
+    power : cp.Expression, shape (all generators, hours)
+    flows : cp.Expression, shape (own branches, hours), or None
+        From the from end to the to end; None without branches.
+    """
     buses, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
-    generators = generators_of(case, zones, zone)
-    delivered: cp.Expression = cp.Constant(hourly(-case.bus.gs[buses], x.angle.shape[1]))
+    generators, total = generators_of(case, zones, zone), shunts
     if len(generators):
-        at = incidence(case.gen.bus[generators], count)[buses]
-        delivered += at @ x.power[generators]
-    if len(branches):
+        total += incidence(case.gen.bus[generators], count)[buses] @ power[generators]
+    if flows is not None:
         ends = case.branch.from_bus[branches], case.branch.to_bus[branches]
-        leaving = (incidence(ends[0], count) - incidence(ends[1], count))[buses]
-        delivered -= leaving @ dc_flows(case, x, branches)
-    return delivered
+        total -= (incidence(ends[0], count) - incidence(ends[1], count))[buses] @ flows
+    return total
 
 
 def dc_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[cp.Constraint]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from .case import Case
-from .dc import generation_limits, link_limits
+from .dc import delivered, generation_limits, link_limits
 from .errors import CaseError
 from .hours import hourly
 from .model import cost_of, generators_of
@@ -93,20 +93,13 @@ def distflow_delivered(case: Case, zones: Zones, x: DistFlowVariables, zone: int
     cp.Expression, shape (own buses, 2 hours)
         In per unit: the active power of all hours, then the reactive power.
     """
-    buses, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
-    generators = generators_of(case, zones, zone)
+    buses, branches = zones.buses[zone], zones.branches[zone]
     w = x.w[buses]
     active = -(sp.diags_array(case.bus.gs[buses]) @ w)
     reactive = sp.diags_array((case.bus.bs + _charging(case))[buses]) @ w
-    if len(generators):
-        at = incidence(case.gen.bus[generators], count)[buses]
-        active += at @ x.power[generators]
-        reactive += at @ x.reactive[generators]
-    if len(branches):
-        ends = case.branch.from_bus[branches], case.branch.to_bus[branches]
-        leaving = (incidence(ends[0], count) - incidence(ends[1], count))[buses]
-        active -= leaving @ x.p[branches]
-        reactive -= leaving @ x.q[branches]
+    p, q = (x.p[branches], x.q[branches]) if len(branches) else (None, None)
+    active = delivered(case, zones, zone, active, x.power, p)
+    reactive = delivered(case, zones, zone, reactive, x.reactive, q)
     return cp.hstack([active, reactive])
 
 
