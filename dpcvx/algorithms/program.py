@@ -33,8 +33,16 @@ from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
 from .toward_start import SlopeNoise
-from .weighted_sums import weighted_sums
-from .written_model import Decision, Tight, WrittenModel, integral, relaxed, written_model
+from .weighted_sums import reads_moments, weighted_sums
+from .written_model import (
+    Decision,
+    Tight,
+    WrittenAgent,
+    WrittenModel,
+    integral,
+    relaxed,
+    written_model,
+)
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -302,6 +310,7 @@ def compile_problem(
             local = _like(templates[key], model, coupling)
         agents.append(local)
     if whole is not None:
+        whole = replace(whole, agents=tuple(map(_by_moments, whole.agents)))
         sums = [weighted_sums(agent) for agent in whole.agents]
         pairs = zip(agents, sums, strict=True)
         agents = [local if one is None else replace(local, sums=one) for local, one in pairs]
@@ -315,6 +324,12 @@ def compile_problem(
     )
     written = tuple(model.written for model in models)
     return Program(tuple(agents), size, held, coupling, kept, written, model=whole)
+
+
+def _by_moments(agent: WrittenAgent) -> WrittenAgent:
+    """Return an agent that knows whether it reads records by their second moments alone."""
+    trees = (agent.cost, *agent.constraints)
+    return replace(agent, by_moments=reads_moments(trees, agent.data, agent.specs))
 
 
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:

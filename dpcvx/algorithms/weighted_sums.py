@@ -115,9 +115,9 @@ def reads_moments(
         u = _waves((made_up[0].shape[0],), 100 + k)
         turned = [V - np.multiply.outer(2 * u / (u @ u), u @ V) for V in made_up]
         for tree in reading:
-            found, others = (_values(tree, data, each, spread) for each in (made_up, turned))
-            most = float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
-            if not np.allclose(found, others, rtol=_SAME, atol=_SAME * most):
+            before, after = (_values(tree, data, each, spread) for each in (made_up, turned))
+            most = float(np.abs(before[np.isfinite(before)]).max(initial=0.0))
+            if not np.allclose(before, after, rtol=_SAME, atol=_SAME * most):
                 return False
     return bool(reading)
 

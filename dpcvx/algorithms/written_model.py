@@ -102,6 +102,7 @@ class WrittenAgent:
     specs: tuple[PrivateSpec, ...]
     proxies: tuple[Array | None, ...]  # public values of the private objects, flat
     bends: bool  # whether the cost is not known to be affine in the data, for fixed variables
+    by_moments: bool = False  # whether all this reads records by their second moments alone
 
     def split(self, flat: Array) -> list[Array]:
         """Return one flat array per private object."""

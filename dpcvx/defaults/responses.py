@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import AsWritten, LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
-from ..algorithms.weighted_sums import reads_moments
 from ..model.declaration import Declaration
 from ..model.matrices import without_zeros
 from ..model.prior import Expectation
@@ -115,11 +114,7 @@ def published(
         statistic = None
         if known is not None and noise is not None and agent.program.as_written:
             assert program.model is not None
-            written = program.model.agents[k]
-            by_moments = reads_moments(
-                (written.cost, *written.constraints), written.data, written.specs
-            )
-            statistic = for_model(agent, known, noise, by_moments)
+            statistic = for_model(agent, known, noise, program.model.agents[k].by_moments)
         elif known is not None and noise is not None:
             statistic = publication(
                 known,

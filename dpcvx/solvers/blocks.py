@@ -210,10 +210,10 @@ def _balls_of(data: ConeData) -> tuple[ConeData, tuple[tuple[Index, Ball], ...]]
     tied = np.flatnonzero(np.diff(sp.csc_array(matrix).indptr) > 0)
     for columns, cones in _components(matrix, tied, starts):
         rows_of = _runs(starts, cones)
-        found = _ball(Block(matrix, apart.b, kinds[cones].tolist(), rows_of, columns, data.n))
-        if found is None or not isinstance(found[1], Ball) or found[1].c.any():
+        ball = _ball(Block(matrix, apart.b, kinds[cones].tolist(), rows_of, columns, data.n))
+        if ball is None or ball[1].c.any():
             return None
-        balls.append((columns[columns < data.n], found[1]))
+        balls.append((columns[columns < data.n], ball[1]))
     if any((data.q[radii] != 0) | (data.P.diagonal()[radii] != 0)):
         return None
     keep = np.setdiff1d(np.arange(A.shape[1]), radii)
@@ -255,8 +255,8 @@ def _without_epigraphs(data: ConeData, costs: bool = False) -> ConeData:
     dropped = np.zeros(b.size, dtype=bool)
     dropped[rows[held & bounds]] = True
     keep = np.concatenate([np.arange(data.n), data.n + np.flatnonzero(~fixed)])
-    found = _restricted(replace(data, b=b), keep, ~dropped)
-    return replace(found, P=data.P[keep][:, keep], q=data.q[keep]) if costs else found
+    narrowed = _restricted(replace(data, b=b), keep, ~dropped)
+    return replace(narrowed, P=data.P[keep][:, keep], q=data.q[keep]) if costs else narrowed
 
 
 def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
@@ -429,7 +429,7 @@ def _simplex(block: Block) -> tuple[str, ClosedForm] | None:
     return "simplex", Simplex(a, constant, lower, upper, bool(equal[link]))
 
 
-def _ball(block: Block) -> tuple[str, ClosedForm] | None:
+def _ball(block: Block) -> tuple[str, Ball] | None:
     """Return one second-order cone of single components with a fixed radius as a ball, or None.
 
     Two forms occur: a constant radius, and the cone of ``cp.sum_squares(x) <= r``, where the first
