@@ -17,7 +17,7 @@ from ..plan import checks
 from ..plan.agent_plan import AgentPlan
 from ..plan.banner import WIDTH, moved
 from ..plan.noise import perturbed, priced
-from ..privacy.ledger_file import past_of
+from ..privacy.ledger_file import spent_of
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import SplitNoise
 from ..run.part import AgentPart
@@ -215,7 +215,7 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
     policy, part = agreed.policy, agreed.part
     if not policy.ledger.exists():
         return agreed
-    past = past_of(policy.ledger)
+    past = spent_of(policy.ledger)
     run = past.interrupted
     # An interrupted run that goes on is paid for by what the agreement costs.
     same = run is not None and run.fingerprint == part.fingerprint

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LedgerError, RefusedError
-from ..privacy.ledger_file import past_of
+from ..privacy.ledger_file import past_of, spent_of
 from ..run.gate import Release
 from . import wire
 from .faults import file_words
@@ -425,7 +425,7 @@ class OwnerFiles:
         final = self.known("final")
         if not final or not self._ledger.exists():
             return None
-        past = past_of(self._ledger)
+        past = spent_of(self._ledger)
         try:
             kept = wire.decode(final)
         except RefusedError as error:
@@ -435,7 +435,7 @@ class OwnerFiles:
         if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 4:
             return None
         fingerprint, end, account, covered = kept
-        if fingerprint not in past.finished or not isinstance(end, End):
+        if fingerprint not in past.ended or not isinstance(end, End):
             return None
         return Ending(fingerprint, end, account, self._own(end), covered)
 

@@ -291,7 +291,8 @@ class Account:
         if committed is None and (self.share > 1 or noise_of(self._total) != Composition()):
             planned = Composition() if self.budget is None else self.budget.planned
             committed = noise_of(planned).mu2_bound
-        return replace(self, budget=fresh.budget, entries=self.entries.copy(), committed=committed)
+        entries = self.entries.continued()
+        return replace(self, budget=fresh.budget, entries=entries, committed=committed)
 
     def require_group(self) -> None:
         """Refuse a further run of a group whose budget what is held here exceeds already.

@@ -1,4 +1,7 @@
-"""Ledger entries in little memory: releases that differ in their place only are kept once."""
+"""Ledger entries in little memory: releases that differ in their place only are kept once.
+
+Runs in a row that released the same are kept once as well, so a ledger of many runs stays small.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ _kind = attrgetter(
 
 
 @dataclass(frozen=True)
-class _Span:
+class Span:
     """Entries of one kind from `first` on, `steps` to a round; 0 within the first round."""
 
     first: Entry
@@ -93,14 +96,14 @@ class _Span:
         """See `Entries`."""
         yield self.first, self.count
 
-    def extended(self, entry: Entry) -> _Span | None:
+    def extended(self, entry: Entry) -> Span | None:
         """Return the span with one more entry, if that is of the same kind and comes next."""
         if _kind(entry) != _kind(self.first):
             return None
         steps = self.steps
         if steps == 0 and entry.round > self.first.round:
             steps = self.place(self.count - 1)[1]
-        longer = _Span(self.first, self.count + 1, steps)
+        longer = Span(self.first, self.count + 1, steps)
         return longer if longer.place(self.count) == (entry.round, entry.step) else None
 
 
@@ -133,16 +136,37 @@ class Entries(Sequence[Entry]):
     """Append-only sequence of entries."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._spans: list[_Span | _Picked] = []
+        # Of earlier runs, and how many runs in a row have the same; then those of the last run.
+        self._runs: list[tuple[tuple[Span | _Picked, ...], int]] = []
+        self._spans: list[Span | _Picked] = []
         self._size = 0
         for entry in entries:
             self.append(entry)
+
+    @staticmethod
+    def of_runs(runs: Iterable[tuple[tuple[Span, ...], int]]) -> Entries:
+        """Return the entries of runs; see `runs`."""
+        new = Entries()
+        for spans, times in runs:
+            new._runs.append((spans, times))
+            new._size += times * sum(span.count for span in spans)
+        return new
+
+    @property
+    def runs(self) -> list[tuple[tuple[Span | _Picked, ...], int]]:
+        """Spans of each run, and how many runs in a row have the same."""
+        last = tuple(self._spans)
+        if not last:
+            return list(self._runs)
+        if self._runs and self._runs[-1][0] == last:
+            return [*self._runs[:-1], (last, self._runs[-1][1] + 1)]
+        return [*self._runs, (last, 1)]
 
     def append(self, entry: Entry) -> None:
         """Add an entry."""
         longer = self._spans[-1].extended(entry) if self._spans else None
         if longer is None:
-            self._spans.append(_Span(entry))
+            self._spans.append(Span(entry))
         else:
             self._spans[-1] = longer
         self._size += 1
@@ -164,16 +188,27 @@ class Entries(Sequence[Entry]):
     def copy(self) -> Entries:
         """Return a copy of the entries that can be extended independently."""
         new = Entries()
-        new._spans, new._size = list(self._spans), self._size
+        new._runs, new._spans, new._size = list(self._runs), list(self._spans), self._size
+        return new
+
+    def continued(self) -> Entries:
+        """Return a copy to which a further run appends its entries."""
+        new = Entries()
+        new._runs, new._size = self.runs, self._size
         return new
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Entries in a row that differ in their place at most: the first, and how many they are."""
-        return (kind for span in self._spans for kind in span.kinds)
+        """Entries that differ in their place at most: the first, and how many they are."""
+        for spans, times in self.runs:
+            for span in spans:
+                yield from ((entry, times * count) for entry, count in span.kinds)
 
     def __iter__(self) -> Iterator[Entry]:
-        return (span.entry(i) for span in self._spans for i in range(span.count))
+        for spans, times in self.runs:
+            for _ in range(times):
+                for span in spans:
+                    yield from (span.entry(i) for i in range(span.count))
 
     def __len__(self) -> int:
         return self._size
@@ -188,16 +223,26 @@ class Entries(Sequence[Entry]):
         if isinstance(index, slice):
             return list(self)[index]
         i = range(self._size)[index]
-        for span in self._spans:
-            if i < span.count:
-                return span.entry(i)
-            i -= span.count
+        for spans, times in self.runs:
+            size = sum(span.count for span in spans)
+            if i >= times * size:
+                i -= times * size
+                continue
+            i %= size
+            for span in spans:
+                if i < span.count:
+                    return span.entry(i)
+                i -= span.count
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Entries, list, tuple)):
             return NotImplemented
-        return list(self) == list(other)
+        if len(self) != len(other):
+            return False
+        if isinstance(other, Entries) and self.runs == other.runs:
+            return True
+        return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __repr__(self) -> str:
         return f"<Entries: {plural(len(self), 'release')}>"

@@ -11,6 +11,9 @@ it was in; the next one goes on from there. (Whoever can write the file can writ
 hashes, or put back an old copy: the chain guards against accidents, not against the owner of the
 data.)
 
+A run on a long ledger neither reads nor prices the runs before it. Their totals are beside the
+file, and count for the file as it was closed (`ledger_totals`).
+
 A run locks the file itself, so that no other run has it under whatever name. After an error the
 journal takes no further line, so that nothing is written behind a part of one.
 
@@ -40,7 +43,7 @@ from ..errors import LedgerError
 from .accounts import Account
 from .book import Accounts
 from .entries import Entry
-from .ledger_chain import GROUP, Chain, head, linked, read
+from .ledger_chain import GROUP, WIDTH, Chain, head, linked, read
 from .ledger_lines import (
     TORN,
     Finished,
@@ -50,6 +53,7 @@ from .ledger_lines import (
     end_line,
     run_line,
 )
+from .ledger_totals import Totals, read_totals, write_totals
 
 try:
     import fcntl
@@ -60,6 +64,8 @@ Array = NDArray[np.float64]
 
 # How often a file may be replaced while it is being opened, or change while it is being read.
 _PATIENCE = 100
+# Bytes up to which a ledger is read as a whole for every run.
+_SHORT = 1 << 15
 
 
 class Journal:
@@ -161,6 +167,13 @@ class Journal:
     def _open(self) -> None:
         """Read the file, and remove what a process that died has left."""
         assert self._file is not None
+        totals = _totals(self._file, self._place)
+        if totals is not None:
+            self._link, self._count, self._end = totals.link, totals.lines, totals.end
+            self._past = Past(_short(self.path), (), totals.ledger, totals.ended)
+            self._ready(totals=True)
+            return
+        self._file.seek(0)
         found = read(self._file.readall(), _short(self.path))
         past = Past(_short(self.path), found.lines)
         self._link, self._count, self._end = found.link, len(found.lines), found.end
@@ -180,12 +193,17 @@ class Journal:
         os.fsync(self._file.fileno())
         if not found.lines:
             _sync_folder(self._place)
-        self._refusal = ""
+        self._past = past
+        # Short ledgers are read anew, so that a first run pays for no totals.
+        self._ready(totals=self._end > _SHORT)
         if torn:
             self._append(TORN)
             past.take(TORN)
-        self._past = past
-        self._order = {name: k for k, name in enumerate(past.ledger or ())}
+
+    def _ready(self, *, totals: bool) -> None:
+        """Take lines from here on, and count the totals of what they spend."""
+        self._refusal, self._counts = "", totals
+        self._order = {name: k for k, name in enumerate(self._past.ledger or ())}
 
     def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
         """Close the file; it takes no further line.
@@ -236,7 +254,7 @@ class Journal:
 
     def has_finished(self, fingerprint: str) -> bool:
         """Return whether a run of the plan with this fingerprint ended."""
-        return fingerprint in self._past.finished
+        return fingerprint in self._past.ended
 
     def begin(
         self,
@@ -316,6 +334,7 @@ class Journal:
         """
         try:
             self._append(end_line(status, rounds))
+            self._keep_totals()
         except _Unwritten:
             return (
                 f"all that this run released is in the ledger '{_short(self.path)}', but not that "
@@ -323,6 +342,13 @@ class Journal:
                 "the next run may say that this one was interrupted"
             )
         return ""
+
+    def _keep_totals(self) -> None:
+        """Write the totals of a ledger whose last run has ended."""
+        ledger = self._past.ledger
+        if self._counts and ledger is not None and self._file is not None:
+            totals = Totals(self._count, self._link, self._end, ledger, tuple(self._past.ended))
+            write_totals(self._place, self._file.fileno(), totals)
 
     def _append(self, *lines: Mapping[str, Any]) -> None:
         """Add lines in one piece, and return once they are on disk."""
@@ -360,6 +386,8 @@ class Journal:
                     "goes on where it stopped, and spends nothing twice."
                 )
                 raise _Unwritten(self._refusal) from None
+            if self._counts:
+                self._past.count(lines)
             self._refusal = ""
 
     def _write(self, text: bytes, at: int) -> None:
@@ -525,6 +553,34 @@ def past_of(path: str | Path) -> Past:
         except FileNotFoundError:
             raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
     return Past(_short(path), found.lines)
+
+
+def spent_of(path: str | Path) -> Past:
+    """Return what a further run needs to know of a ledger file: a `Past` without finished runs.
+
+    Raises
+    ------
+    LedgerError
+        See `past_of`.
+    """
+    path = Path(path)
+    with _in_words(path, "read"), suppress(FileNotFoundError):
+        place = os.path.abspath(path)
+        with _opened(place, os.O_RDONLY) as file:
+            totals = _totals(file, place)
+        if totals is not None:
+            return Past(_short(path), (), totals.ledger, totals.ended)
+    return past_of(path)
+
+
+def _totals(file: FileIO, place: str) -> Totals | None:
+    """Return the totals of a file that is open, if they are those of all that it holds."""
+    if os.fstat(file.fileno()).st_size <= _SHORT:
+        return None
+    totals = read_totals(place, file.fileno())
+    if totals is None or file.read(WIDTH) != head(totals.lines, totals.link):
+        return None
+    return totals
 
 
 def _settled(path: Path) -> Chain:

@@ -131,6 +131,9 @@ class Past:
     name : str
         Of the file, for errors.
     lines : iterable of dict
+        All of them, or those after the first ones, which `ledger` and `ended` add up.
+    ledger : Accounts, optional
+    ended : iterable of str
 
     Attributes
     ----------
@@ -141,7 +144,9 @@ class Past:
     interrupted : Recorded or None
         The last run, if it did not end.
     finished : dict of str to Finished
-        The runs that ended, by the fingerprint of their plan; the last one of each.
+        The runs among the lines that ended, by the fingerprint of their plan; the last one of each.
+    ended : dict of str to None
+        The fingerprints of the plans of all runs that ended, in their order.
 
     Raises
     ------
@@ -149,11 +154,19 @@ class Past:
         If a line is of no known kind.
     """
 
-    def __init__(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
-        self.ledger: Accounts | None = None
+    def __init__(
+        self,
+        name: str,
+        lines: Iterable[Mapping[str, Any]],
+        ledger: Accounts | None = None,
+        ended: Iterable[str] = (),
+    ) -> None:
+        self.ledger: Accounts | None = ledger
         self.before: Accounts | None = None
         self.interrupted: Recorded | None = None
         self.finished: dict[str, Finished] = {}
+        self.ended: dict[str, None] = dict.fromkeys(ended)
+        self._running = ""
         try:
             for line in lines:
                 self.take(line)
@@ -167,15 +180,7 @@ class Past:
         """Account for one line."""
         if "run" in line:
             self.before = None if self.ledger is None else _copied(self.ledger)
-            known = {} if self.ledger is None else dict(self.ledger)
-            for name, facts in line["agents"].items():
-                budget = facts["budget"]
-                # By its bound, which is all that later runs need to know of a plan.
-                planned = Composition(mu2=facts["planned"])
-                limit = None if budget is None else Budget(budget[0], budget[1], planned)
-                fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
-                known[name] = known[name].continued(fresh) if name in known else fresh
-            self.ledger = Accounts(tuple(known.values()))
+            self.begin(line)
             # Earlier versions wrote none.
             numbers = _decoded(line.get("derived", ""))
             self.interrupted = Recorded(line["run"], line["seeded"], numbers)
@@ -183,17 +188,13 @@ class Past:
             if self.interrupted is not None and self.ledger is not None:
                 left = Finished(self.interrupted, line["end"], line["rounds"], _copied(self.ledger))
                 self.finished[self.interrupted.fingerprint] = left
+                self.ended[self.interrupted.fingerprint] = None
             self.interrupted = None
         elif self.interrupted is None or self.ledger is None:
             raise KeyError("run")
-        elif "charge" in line or "charges" in line:  # earlier versions wrote one agent's at a time
-            bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
-            facts = {k: v for k, v in line.items() if k not in ("charge", "charges", GROUP)}
-            stated = facts.get("stated")
-            pair = None if stated is None else (float(stated[0]), float(stated[1]))
-            entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
-            for agent in line["charges"] if "charges" in line else [line["charge"]]:
-                self.ledger[agent].recall(entry)
+        elif "charge" in line or "charges" in line:
+            entry, agents = self.charge(line)
+            for agent in agents:
                 self.interrupted.charged.setdefault(agent, []).append(entry)
         elif "torn" in line:
             self._lose(self.interrupted)
@@ -208,6 +209,42 @@ class Past:
                 self.interrupted.values.setdefault(agent, {})[place] = row
         else:
             raise KeyError("kind")
+
+    def count(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Account for lines of a run that is under way, which keeps its values itself."""
+        for line in lines:
+            if "run" in line:
+                self.begin(line)
+            elif "charges" in line:
+                self.charge(line)
+            elif "end" in line:
+                self.ended[self._running] = None
+
+    def begin(self, line: Mapping[str, Any]) -> None:
+        """Continue the accounts by the start of a run."""
+        accounts = {} if self.ledger is None else dict(self.ledger)
+        for name, facts in line["agents"].items():
+            budget = facts["budget"]
+            # By its bound, which is all that later runs need to know of a plan.
+            planned = Composition(mu2=facts["planned"])
+            limit = None if budget is None else Budget(budget[0], budget[1], planned)
+            fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
+            accounts[name] = accounts[name].continued(fresh) if name in accounts else fresh
+        self.ledger, self._running = Accounts(tuple(accounts.values())), line["run"]
+
+    def charge(self, line: Mapping[str, Any]) -> tuple[Entry, list[str]]:
+        """Add a charge to the accounts, and return it with the names of its agents."""
+        assert self.ledger is not None
+        bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
+        facts = {k: v for k, v in line.items() if k not in ("charge", "charges", GROUP)}
+        stated = facts.get("stated")
+        pair = None if stated is None else (float(stated[0]), float(stated[1]))
+        entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
+        # Earlier versions wrote the charge of one agent at a time.
+        agents = line["charges"] if "charges" in line else [line["charge"]]
+        for agent in agents:
+            self.ledger[agent].recall(entry)
+        return entry, agents
 
     def _lose(self, run: Recorded) -> None:
         for agent, entries in run.charged.items():
