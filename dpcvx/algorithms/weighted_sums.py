@@ -1,4 +1,4 @@
-"""What a model reads of its data, where that is less than all: it may be released in their place.
+"""The part of its data that a model reads, where that is less than all: it may be released instead.
 
 Entries with proportional columns in all that a model reads enter it through one weighted sum. The
 sum moves no more than its largest entry does, and noise is added once, not once per entry. Records
