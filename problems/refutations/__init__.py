@@ -133,6 +133,7 @@ PAPERS = {
     "Chan, Xie and Zhao (2024)": "chan",
     "Xiao, Ye and Devadas (2019)": "xiao",
     "Ou, Wang, Liu and Lu (2025)": "ou",
+    "Dvorkin et al. (2020, 2021)": "dvorkin",
 }
 
 
