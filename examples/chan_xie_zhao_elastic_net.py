@@ -60,12 +60,13 @@ from problems.elastic_net.study import (
 )
 from problems.elastic_net.users import Users, made_users
 from problems.elastic_net.utility import Utility, utility
+from problems.papers import entry
 from problems.progress import with_bar
 
 Floats = NDArray[np.float64]
 # Of Figure 1(a), by the authors' code, which section 10 names; the text does not say.
 # github.com/KawaiiMengshi/Privacy-Amplification-by-Iteration-for-ADMM
-FAINT = 0.01
+FAINT = entry("chan_xie_zhao", "noise_of_figure_1a").number("sigma")
 BASE = Setting(*PAIRS[0])
 # The sigma of the privacy figure.
 SHOWN = 0.5
@@ -83,7 +84,13 @@ class Scope:
 
 
 SHORT = Scope(True, 40, 60, 5, (10, 30, 100, 300, 1000))
-FULL = Scope(False, 1000, 100, 100, (10, 30, 100, 300, 1000, 3000))
+FULL = Scope(
+    False,
+    entry("chan_xie_zhao", "sizes").whole("N"),
+    entry("chan_xie_zhao", "iterations").whole("T"),
+    entry("chan_xie_zhao", "repetitions").whole("repetitions"),
+    (10, 30, 100, 300, 1000, 3000),
+)
 # Of the privacy table and figure, in both modes.
 USERS = 1000
 

@@ -79,11 +79,12 @@ from problems.nonconvex_classification.experiment import (
 from problems.nonconvex_classification.methods import DELTA, EPSILONS, METHODS, Choice, Method
 from problems.nonconvex_classification.tuned import CHOICES
 from problems.nonconvex_classification.tuning import SEEDS
+from problems.papers import entry
 from problems.progress import done, with_bar
 
 # Of the paper.
-DECAYS = (0.0, 0.5, 0.9, 0.95, 0.97, 0.98, 0.99)
-SCALES = (0.0, 0.1, 0.3, 0.6, 1.0, 3.0, 5.0)
+DECAYS = entry("ou_wang_liu_lu", "figure_1").numbers("r")
+SCALES = entry("ou_wang_liu_lu", "figure_2").numbers("u")
 
 
 @dataclass(frozen=True)

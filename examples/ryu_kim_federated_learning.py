@@ -41,6 +41,7 @@ from problems.logistic_regression.partition import Partition
 from problems.logistic_regression.settings import setting
 from problems.logistic_regression.sources import read_dataset
 from problems.logistic_regression.study import logistic_regression
+from problems.papers import entry
 from problems.progress import done
 
 NOISES: tuple[Noise, ...] = ("ObjG", "OutG", "OutG, paper")
@@ -59,7 +60,14 @@ class Scope:
 
 
 SHORT = Scope((0.05, 0.5), (1, 5), rounds=15, agents=3, seeds=1, total=1.0)
-FULL = Scope((0.05, 0.1, 0.5, 1.0), (1, 5, 10), rounds=50, agents=10, seeds=3, total=1.0)
+FULL = Scope(
+    entry("ryu_kim", "budgets").numbers("epsilon"),
+    (1, 5, 10),
+    rounds=50,
+    agents=entry("ryu_kim", "MNIST").whole("P"),
+    seeds=3,
+    total=1.0,
+)
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,13 @@ def spendings(scope: Scope, penalty: dp.penalties.Growing) -> list[Method]:
 
 def penalties(scope: Scope, schedule: dp.penalties.Growing) -> Iterator[Method]:
     """The lines of Figure 7."""
-    small = replace(schedule, c1=schedule.c1 / 100, c2=schedule.c2 / 100)
-    rules = {"0.1": 0.1, "1": 1.0, "10": 10.0, "(73)": schedule, "(73) / 100": small}
+    figure = entry("ryu_kim", "figure_7")
+    by = figure.number("divided")
+    small = replace(schedule, c1=schedule.c1 / by, c2=schedule.c2 / by)
+    rules: dict[str, float | dp.penalties.Growing] = {
+        f"{rho:g}": rho for rho in figure.numbers("rho")
+    }
+    rules |= {"(73)": schedule, f"(73) / {by:g}": small}
     for epsilon in scope.epsilons:
         for name, rule in rules.items():
             yield Method(

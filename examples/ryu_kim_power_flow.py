@@ -31,6 +31,7 @@ import dpcvx as dp
 from problems import pictures
 from problems.baselines import at_start
 from problems.commands import add_plot, count, in_words, positive
+from problems.papers import entry
 from problems.pictures import BLUE, GREEN, GREY, ORANGE, PINK, RED, TWO_COLUMNS, styled
 from problems.power_flow.bands import quartiles
 from problems.power_flow.study import PowerFlow, power_flow
@@ -40,8 +41,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Sensitivity = Literal["paper", "derived"]
-BETA, DELTA, RHO, ROUNDS = 0.01, 1e-2, 100.0, 100
-EPSILONS = (0.05, 0.1, 0.5, 1.0)
+_PAPER = "ryu_kim"
+BETA = entry(_PAPER, "power_flow_adjacency").number("beta")
+DELTA = entry(_PAPER, "power_flow_delta").number("delta")
+RHO = entry(_PAPER, "power_flow").number("rho")
+ROUNDS = entry(_PAPER, "power_flow_rounds").whole("T")
+EPSILONS = entry(_PAPER, "power_flow").numbers("epsilon")
 ALGORITHMS = ("ObjG", "ObjL", "OutG", "OutL")
 COLOURS = {"ObjG": BLUE, "ObjL": GREEN, "OutG": ORANGE, "OutL": RED}
 LINES = {"ObjG": "-", "ObjL": "--", "OutG": "-.", "OutL": ":"}
@@ -151,13 +156,13 @@ def noise_scales(plan: dp.Plan, result: dp.Result) -> NDArray[np.float64]:
     assert isinstance(method, dp.LinearizedADMM) and isinstance(method.step, dp.steps.Sqrt)
     scales = []
     for local in plan.program.agents:
-        for entry in result.ledger[local.name].entries:
+        for release in result.ledger[local.name].entries:
             shape = np.ones(local.n)
-            if method.perturb == "output" and entry.certificate == "derived":
+            if method.perturb == "output" and release.certificate == "derived":
                 # Released with the step's own weights D: noise of a component is 1 / sqrt(D).
-                shape /= math.sqrt(1 / method.step.eta(entry.round))
-                shape[local.shared] = 1 / math.sqrt(1 / method.step.eta(entry.round) + RHO)
-            scales.append(entry.multiplier * entry.sensitivity * shape)
+                shape /= math.sqrt(1 / method.step.eta(release.round))
+                shape[local.shared] = 1 / math.sqrt(1 / method.step.eta(release.round) + RHO)
+            scales.append(release.multiplier * release.sensitivity * shape)
     return np.concatenate(scales)
 
 

@@ -99,10 +99,12 @@ from problems.census.methods import (
 from problems.census.records import Records, made_records, shared_out
 from problems.census.study import Census, census, optimum
 from problems.commands import add_plot, count, in_words
+from problems.papers import entry
 from problems.progress import with_bar
 
 # b, and K of the paper.
-EACH, ROUNDS = 100, 100
+_PAPER = "xiao_ye_devadas"
+EACH, ROUNDS = entry(_PAPER, "records").whole("b"), entry(_PAPER, "rounds").whole("K")
 FALLING = 1 / RATE
 
 
@@ -204,10 +206,9 @@ class Found:
 
 
 # The paper's figures with noise: agents, edges, and whose curves.
-PRINTED = (
-    ("Figure 2", 10, 20, "Figures 2 and B"),
-    ("Figure B", 100, 200, "Figures 2 and B"),
-    ("Figure C", 10, 40, "Figure C"),
+PRINTED = tuple(
+    (f"Figure {own}", *(entry(_PAPER, f"figure_{own}").whole(key) for key in ("N", "edges")), which)
+    for own, which in (("2", "Figures 2 and B"), ("B", "Figures 2 and B"), ("C", "Figure C"))
 )
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..papers import entry
 from .ex_post import amplification, claimed_amplification
 
 Floats = NDArray[np.float64]
-# alpha B of Figure 1.
-SHIFT = 0.001
+# Of Figure 1.
+_FIGURE_1 = entry("xiao_ye_devadas", "figure_1")
+SHIFT = _FIGURE_1.number("alpha_B")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ class Surface:
 
 def surface(points: int = 60, shift: float = SHIFT) -> Surface:
     """Over the paper's ranges: omega from 0.1 to 1, beta from 2 to 10."""
-    omega, beta = np.linspace(0.1, 1, points), np.linspace(2, 10, points)
+    ends = (_FIGURE_1.numbers(symbol) for symbol in ("omega", "beta"))
+    omega, beta = (np.linspace(least, most, points) for least, most in ends)
     at = dict(omega=omega[None, :], beta=beta[:, None], shift=shift)
     return Surface(omega, beta, amplification(**at), claimed_amplification(**at))

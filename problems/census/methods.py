@@ -26,15 +26,21 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.mechanism import Calibrated
 
+from ..papers import entry
 from .study import Census
 
 Noise = Literal["Laplace", "Gaussian"]
 
 DELTA = 1e-6
+_PAPER = "xiao_ye_devadas"
 # Of the paper, for every agent.
-D, ZETA = 10.0, 0.5
+D, ZETA = (entry(_PAPER, "admm").number(symbol) for symbol in ("D", "zeta"))
 # By which the penalty grows, and the paper's noise falls, from round to round.
-RATE = 1.02
+RATE = entry(_PAPER, "noise").number("rate")
+# Ratios of geometric step sizes: of Algorithm 2 in Figure D, of Algorithm 2*, of [45].
+PAIR_RATIO = entry(_PAPER, "steps_of_figure_D").number("ratio")
+RANGE_RATIO = entry(_PAPER, "steps").number("starred")
+HUANG_RATIO = entry(_PAPER, "steps").number("huang")
 # M of Appendix J: a quarter by the losses, since rows have norm 1 at most, 1 by the regularizer.
 # It bounds the curvature along single coordinates as well.
 SMOOTHNESS = 1.25
@@ -176,11 +182,11 @@ METHODS = (
     Method("Dual perturbation (fixed weights)", "admm", randomness=0.0),
     Method("Penalty perturbation (growing D)", "admm", randomness=0.0, growth=RATE),
     Method("Output perturbation (exact steps)", "admm", randomness=0.0, exact=True),
-    Method("Algorithm 2", "pair", ratio=0.95),
-    Method("Algorithm 2*", "range", ratio=0.93),
+    Method("Algorithm 2", "pair", ratio=PAIR_RATIO),
+    Method("Algorithm 2*", "range", ratio=RANGE_RATIO),
     Method("Appendix J", "mean"),
     Method("Random coordinates", "mean", coordinates=1),
-    Method("Huang, Mitra and Vaidya", "mixing", ratio=0.9),
+    Method("Huang, Mitra and Vaidya", "mixing", ratio=HUANG_RATIO),
 )
 # Figure D: random weights beside fixed ones, exact steps ("without first-order approximation")
 # beside linearized ones.
@@ -189,8 +195,8 @@ NOISELESS = (
     Method("Algorithm 1, fixed weights", "admm", randomness=0.0),
     Method("Algorithm 1, exact steps", "admm", exact=True),
     Method("Conventional ADMM (exact, fixed)", "admm", randomness=0.0, exact=True),
-    Method("Algorithm 2", "pair", ratio=0.95),
-    Method("Algorithm 2, fixed weights", "mean", ratio=0.95),
+    Method("Algorithm 2", "pair", ratio=PAIR_RATIO),
+    Method("Algorithm 2, fixed weights", "mean", ratio=PAIR_RATIO),
 )
 
 

@@ -13,6 +13,10 @@ Algorithm 2*          (28), :math:`\eta_k = 0.93^k`
 Huang et al.          fixed averages with all neighbors, :math:`\eta_k = 0.9^k`
 ====================  ==============================================================================
 
+Algorithm 1 lets every agent choose a constant D_i and keep it secret. The experiment sets all of
+them to 10; `secret` draws them. :math:`|N_i| \rho_i = D_i - \Gamma_i` as before, so that D_i
+decides on the agent's step size alone.
+
 What a round costs is :math:`d \alpha \beta_k B` in the paper, with its step size
 :math:`\alpha` and B = 1/b. Replacing a record moves the gradient by :math:`2 \sqrt d / b` in l1,
 so that a round costs at most :math:`2 \sqrt d \alpha \beta_k / b`.
@@ -25,16 +29,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
 
+from ..papers import entry
 from .ex_post import observed
 from .measures import Measures
-from .methods import RATE, ZETA, D
+from .methods import HUANG_RATIO, RANGE_RATIO, RATE, ZETA, D
 from .study import gradients
 
 Floats = NDArray[np.float64]
@@ -136,10 +141,26 @@ CURVES = {
     ),
     "Figure C": (
         ALGORITHM_1,
-        Curve("Algorithm 2*", lambda k, n: np.full(n.size, 0.93**k), _range, interval=_ends),
-        Curve("Huang et al.", lambda k, n: np.full(n.size, 0.9**k), _average),
+        Curve("Algorithm 2*", lambda k, n: np.full(n.size, RANGE_RATIO**k), _range, interval=_ends),
+        Curve("Huang et al.", lambda k, n: np.full(n.size, HUANG_RATIO**k), _average),
     ),
 }
+
+
+def secret(agents: int, seed: int) -> Curve:
+    """Return Algorithm 1 with a constant D_i of each agent's own, drawn uniformly.
+
+    Parameters
+    ----------
+    agents : int
+        N.
+    seed : int
+    """
+    ends = entry("xiao_ye_devadas", "secret_constant_of_runs")
+    constants = np.random.default_rng([seed, 2]).uniform(
+        ends.number("least"), ends.number("most"), agents
+    )
+    return replace(ALGORITHM_1, name="Algorithm 1, secret D_i", step=lambda k, n: 1 / constants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,19 +169,34 @@ class Trace:
 
     Attributes
     ----------
+    points : ndarray, shape (K + 1, N, d)
+        What every agent sends, after its initial point.
     distance : ndarray, shape (K + 1, N)
         ``|x_i - x*| / d``.
-    claimed, spent : float
-        The total of all rounds as printed, and as it is, at delta 0.
-    realized : float
-        What the outputs of this run lost by (10), with the paper's B, in the mean over agents.
-        It depends on outputs and data: no guarantee. With fixed weights it is `claimed`.
+    claims : ndarray, shape (K,)
+        Loss of the rounds so far as printed, of the agent with the longest steps.
+    realized_losses : ndarray, shape (K,)
+        Loss of the outputs so far by (10), with the paper's B, in the mean over agents. It depends
+        on outputs and data: no guarantee. With fixed weights it is `claims`.
+    spent : float
+        The total epsilon of all rounds at delta 0.
     """
 
+    points: Floats
     distance: Floats
-    claimed: float
+    claims: Floats
+    realized_losses: Floats
     spent: float
-    realized: float
+
+    @property
+    def claimed(self) -> float:
+        """Loss of all rounds as printed."""
+        return float(self.claims[-1])
+
+    @property
+    def realized(self) -> float:
+        """Loss of all outputs of this run; no guarantee."""
+        return float(self.realized_losses[-1])
 
 
 def run(
@@ -188,7 +224,7 @@ def run(
     X = lam = np.zeros((len(parts), size))
     if apart:
         X = apart * np.random.default_rng([seed, 1]).laplace(size=X.shape)
-    path, sizes, realized = [X], [], 0.0
+    path, sizes, realized = [X], [], []
     for k in range(1, rounds + 1):
         alpha = curve.step(k, around.degrees)
         beta = RATE**k
@@ -200,16 +236,16 @@ def run(
             losses = observed(
                 X - (low - step), omega=high - low, beta=beta, shift=alpha[:, None] / b
             )
-            realized += losses.total().loss / len(parts)
+            realized.append(losses.total().loss / len(parts))
         if curve.multipliers:
             lam = lam - ZETA * around.laplacian @ X
         path.append(X)
         sizes.append(alpha.max() * beta)
-    total = float(np.sum(sizes))
-    claimed = size * total / b
+    claims = size * np.cumsum(sizes) / b
     return Trace(
+        np.array(path),
         setting.measures.distance(np.array(path)),
-        claimed=claimed,
-        spent=2 * math.sqrt(size) * total / b,
-        realized=claimed if curve.interval is None else realized,
+        claims=claims,
+        realized_losses=claims if curve.interval is None else np.cumsum(realized),
+        spent=2 * math.sqrt(size) * float(np.sum(sizes)) / b,
     )

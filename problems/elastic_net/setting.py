@@ -8,12 +8,17 @@ import numpy as np
 
 from dpcvx.privacy.two_block import TwoBlock, step_interval
 
+from ..papers import entry
+
+_PAPER = "chan_xie_zhao"
+_TABLE_1 = entry(_PAPER, "table_1")
 # Weights of the l1 norm and of the squared l2 norm.
-C1, C2 = 0.01, 0.1
+C1, C2 = (entry(_PAPER, "weights").number(symbol) for symbol in ("c_1", "c_2"))
 # The experiment's (mu, beta), and what Table 1 prints for them: eta, L, convergence iterations.
-PAIRS = ((0.25, 0.9), (0.09, 0.5), (0.0225, 0.3), (0.01, 0.15))
-PRINTED = ((1.95, 0.95, 26), (4.81, 0.91, 13), (20.00, 0.85, 7), (43.30, 0.80, 6))
-SIGMAS = (0.05, 0.1, 0.2, 0.5, 0.7)
+PAIRS = tuple(zip(_TABLE_1.numbers("mu"), _TABLE_1.numbers("beta"), strict=True))
+PRINTED = tuple(zip(*(_TABLE_1.numbers(key) for key in ("eta", "L", "convergence")), strict=True))
+SIGMAS = entry(_PAPER, "sigmas").numbers("sigma")
+_RADIUS = entry(_PAPER, "clipping").number("radius_over_mu")
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Setting:
         That is a residual of ``6 sqrt(mu)``, two standard deviations of the targets, which are
         normal with ``3 sqrt(mu)`` for many features: a public fact about how the users were made.
         """
-        return 12 * self.mu
+        return _RADIUS * self.mu
 
     @property
     def block(self) -> TwoBlock:

@@ -14,6 +14,7 @@ import dpcvx as dp
 from dpcvx._arguments import positive_finite
 from dpcvx.privacy.last_iterate import Order
 
+from ..papers import entry
 from .setting import C1, C2, Setting
 from .users import Users
 
@@ -21,7 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 DELTA = 1e-6
-START = 3.0
+START = entry("chan_xie_zhao", "start").number("x")
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx._arguments import finite, is_int, positive_finite
 
+from ..papers import entry
+
 Floats = NDArray[np.float64]
+_SIZES, _DRAWN = entry("chan_xie_zhao", "sizes"), entry("chan_xie_zhao", "users")
 
 # Of the noise in targets: how many standard deviations the public bound of a target leaves for it.
 _ROOM = 6.0
@@ -52,7 +55,12 @@ class Users:
 
 
 def made_users(
-    users: int = 1000, size: int = 64, *, mu: float = 0.25, noise: float = 0.01, seed: int = 0
+    users: int = _SIZES.whole("N"),
+    size: int = _SIZES.whole("n"),
+    *,
+    mu: float = 0.25,
+    noise: float = _SIZES.number("sigma_b"),
+    seed: int = 0,
 ) -> Users:
     """Draw users as in section 10; the same draws for every `mu`.
 
@@ -85,11 +93,11 @@ def made_users(
             "the squared norm of every user's features and the deviation of the targets."
         )
     rng = np.random.default_rng(seed)
-    first = size // 5
+    first = size // _DRAWN.whole("fraction")
     drawn = rng.normal(size=(users, size))
-    drawn[:, :first] *= 50
+    drawn[:, :first] *= _DRAWN.number("large")
     features = math.sqrt(mu) * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    truth = np.where(np.arange(size) < first, 3.0, 0.0)
+    truth = np.where(np.arange(size) < first, _DRAWN.number("truth"), 0.0)
     targets = features @ truth + noise * rng.normal(size=users)
-    bound = 3 * math.sqrt(mu * first) + _ROOM * noise
+    bound = _DRAWN.number("truth") * math.sqrt(mu * first) + _ROOM * noise
     return Users(features, targets, truth, float(mu), bound)

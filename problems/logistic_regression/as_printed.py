@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import pictures
 from ..commands import add_plot, count, folder, in_words, positive
+from ..papers import entry
 from ..progress import with_bar
 from ..provenance import commit, versions
 from . import settings
@@ -144,8 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
     parser.add_argument("--keep", type=folder, metavar="DIR", help="go on with what is there")
     add_plot(parser, "the figure")
     options = parser.parse_args(arguments)
-    rounds = options.rounds or (5000 if options.full else 300)
-    epsilons = options.epsilon or ([0.05, 0.1, 0.5, 1.0] if options.full else [0.05, 1.0])
+    rounds = options.rounds or (entry("ryu_kim", "rounds").whole("T") if options.full else 300)
+    budgets = entry("ryu_kim", "budgets").numbers("epsilon")
+    epsilons = options.epsilon or (budgets if options.full else (budgets[0], budgets[-1]))
     updates = options.updates or ([1, 5, 10] if options.full else [1, 5])
     with in_words(parser):
         own = setting(read_dataset(options.data))

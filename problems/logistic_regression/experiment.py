@@ -19,6 +19,7 @@ from dpcvx.algorithms.penalties import PenaltyRule, as_penalty
 from dpcvx.algorithms.steps import StepRule, as_step
 from dpcvx.run.executors.in_process import Serial
 
+from ..papers import entry
 from .metrics import Metrics
 from .sensitivity import worst_case
 from .study import LogisticRegression
@@ -27,12 +28,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Noise = Literal["ObjG", "OutG", "OutG, paper", "DP-SGD"]
 
-DELTA = 1e-6
+_PAPER = "ryu_kim"
+DELTA = entry(_PAPER, "budgets").number("delta")
 # Of both data sets: 1 / sqrt(t).
 SQRT_STEP = dp.steps.Sqrt()
 # Schedule (73) of the paper.
-MNIST_PENALTY = dp.penalties.Growing(c1=2, c2=5, Tc=10_000)
-FEMNIST_PENALTY = dp.penalties.Growing(c1=0.005, c2=0.05, Tc=2000)
+MNIST_PENALTY, FEMNIST_PENALTY = (
+    dp.penalties.Growing(rule.number("c_1"), rule.number("c_2"), rule.whole("T_c"))
+    for rule in (entry(_PAPER, "schedule_MNIST"), entry(_PAPER, "schedule_FEMNIST"))
+)
 
 
 @dataclass(frozen=True)

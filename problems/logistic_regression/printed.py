@@ -7,8 +7,8 @@ variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
 * ObjG, whose noise is in the gradient, takes (31) for :math:`\bar\Delta`, measured on the agent's
   own records at its point, as the authors' code does for FEMNIST. The text takes the maximum over
   all data sets, and the code a bound for MNIST;
-* OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + n)` and the step 1/n,
-  after the code. By the text its step is that of ObjG.
+* OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + 1 / \eta_t)`. Its step
+  is 1/n after the code, and that of ObjG by the text ("OutG, text").
 
 docs/papers/ryu_kim.md cites the code and says of every setting where it comes from.
 
@@ -36,7 +36,7 @@ from .metrics import Metrics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Noise = Literal["ObjG", "OutG"]
+Noise = Literal["ObjG", "OutG", "OutG, text"]
 
 # Records whose scores are computed at a time, so that they are read once for both products.
 _BLOCK = 500
@@ -48,7 +48,8 @@ class Curve:
 
     Attributes
     ----------
-    noise : {"ObjG", "OutG"}
+    noise : {"ObjG", "OutG", "OutG, text"}
+        Of OutG, after the authors' code or the text.
     epsilon : float or None
         Per local update, at `DELTA`; None for no noise.
     updates : int
@@ -152,7 +153,7 @@ def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state:
     t = state.t + 1
     rng = np.random.default_rng([setting.seed, t])
     rho, n = penalty(setting, curve, t), state.last[0].size
-    near = math.sqrt(t) if curve.noise == "ObjG" else float(n)
+    near = float(n) if curve.noise == "OutG" else math.sqrt(t)
     w = np.mean(state.sent - state.multipliers / rho, axis=0)
     last, sent = np.empty_like(state.last), np.empty_like(state.last)
     magnitude = 0.0
@@ -165,7 +166,7 @@ def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state:
                 gradient = gradient + noise
             x = (near * x + rho * w + state.multipliers[p] - gradient) / (near + rho)
             x = np.clip(x, -setting.box, setting.box)
-            if curve.noise == "OutG":
+            if curve.noise != "ObjG":
                 noise = noise * 2 / (near + rho)
                 x = x + noise
             total += x

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import dpcvx as dp
 
+from ..papers import entry
 from .dataset import Dataset
 from .experiment import FEMNIST_PENALTY, MNIST_PENALTY
 from .partition import Partition
+
+_BOX = entry("ryu_kim", "box")
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ def setting(dataset: Dataset, agents: int) -> Setting:
         P, unless writers are agents.
     """
     if dataset.train.writer is not None:
-        return Setting(1.0, FEMNIST_PENALTY, Partition("writer", None))
+        return Setting(_BOX.number("FEMNIST"), FEMNIST_PENALTY, Partition("writer", None))
     if dataset.features == 784:
-        return Setting(0.1, MNIST_PENALTY, Partition("iid", agents))
-    return Setting(1.0, FEMNIST_PENALTY, Partition("iid", agents))
+        return Setting(_BOX.number("MNIST"), MNIST_PENALTY, Partition("iid", agents))
+    return Setting(_BOX.number("FEMNIST"), FEMNIST_PENALTY, Partition("iid", agents))

@@ -13,6 +13,7 @@ import dpcvx as dp
 from dpcvx.algorithms.on_networks import NetworkState
 
 from ..labeled import data_of
+from ..papers import entry
 from .measures import Measures
 from .methods import Algorithm, Choice, Method
 from .networks import geometric_network, matrix_of
@@ -25,8 +26,9 @@ from .tuning import SEEDS, Arrays, tuned
 
 Floats = NDArray[np.float64]
 
+_PAPER = "ou_wang_liu_lu"
 # Of the paper.
-ALPHA, BETA, RHO = 0.1, 0.05, 10.0
+ALPHA, BETA, RHO = (entry(_PAPER, "DPP2").number(name) for name in ("alpha", "beta", "rho"))
 PARAMETERS = Parameters(ALPHA, BETA, RHO)
 
 
@@ -40,11 +42,14 @@ class Scales:
 
 
 FIGURE_1 = Scales(ALPHA, 1.0, 1.0)
-FIGURE_3 = Scales(0.0994, 0.994, 1.0)
+FIGURE_3 = Scales(
+    *(entry(_PAPER, "figure_3_DPP2").number(name) for name in ("alpha", "u_w", "u_e"))
+)
 # How much agents differ, from 0 to 1: the paper does not say.
-HETEROGENEITY = 0.5
+HETEROGENEITY = entry(_PAPER, "records").number("heterogeneity")
 # The paper's decay where scales differ.
-DECAY = 0.95
+DECAY = entry(_PAPER, "figure_2").number("r")
+_SIZES, _NETWORK = entry(_PAPER, "sizes"), entry(_PAPER, "network")
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,11 @@ class Size:
         Distance of neighbors in the unit square.
     """
 
-    agents: int = 50
-    each: int = 200
-    size: int = 10
-    edges: int | None = 255
-    radius: float = 0.3
+    agents: int = _SIZES.whole("N")
+    each: int = _SIZES.whole("m")
+    size: int = _SIZES.whole("d")
+    edges: int | None = _NETWORK.whole("edges")
+    radius: float = _NETWORK.number("radius")
 
 
 @dataclass(frozen=True, eq=False)

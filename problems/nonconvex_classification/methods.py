@@ -25,13 +25,17 @@ from typing import Literal
 import dpcvx as dp
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 
+from ..papers import entry
+
 Rule = Literal["dpp2", "tracking", "primal-dual", "gradient"]
 Algorithm = dp.DPP2 | dp.GradientTracking | dp.PrimalDual | dp.DecentralizedGradient
 
 # Of the promises with Gaussian noise.
 DELTA = 1e-6
+_PPDC = entry("ou_wang_liu_lu", "figure_3_PPDC")
 # Of the paper: eta of PPDC, eta gamma and eta omega.
-ETA, GAMMA, OMEGA = 0.01, 0.65, 0.05
+ETA = _PPDC.number("eta")
+GAMMA, OMEGA = ETA * _PPDC.number("gamma"), ETA * _PPDC.number("omega")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from dpcvx._arguments import POSITIVE, check_fields
 
+from ..papers import entry
+
 Floats = NDArray[np.float64]
+_SIZES = entry("ou_wang_liu_lu", "sizes")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class Penalty:
         If one is not a positive finite number.
     """
 
-    weight: float = 1e-3
-    omega: float = 1.0
+    weight: float = _SIZES.number("lambda")
+    omega: float = _SIZES.number("omega")
 
     def __post_init__(self) -> None:
         check_fields(self, "Penalty", weight=POSITIVE, omega=POSITIVE)

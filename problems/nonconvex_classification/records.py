@@ -13,13 +13,14 @@ from scipy.special import expit
 from dpcvx._arguments import finite, is_int, positive_finite
 
 from ..labeled import Records
+from ..papers import entry
 from .errors import ClassificationError
 from .penalty import Penalty
 
 Floats = NDArray[np.float64]
 
 # What the paper states.
-SMOOTHNESS = 5.03
+SMOOTHNESS = entry("ou_wang_liu_lu", "smoothness").number("M")
 # Slope of the odds of a label against the score of a row of length 1.
 _CLARITY = 8.0
 

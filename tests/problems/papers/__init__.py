@@ -1,0 +1,1 @@
+"""Tests of the papers' values, of runs that take them, and of figures."""
