@@ -2,9 +2,12 @@
 
 import ast
 import inspect
+from logging import DEBUG, ERROR, INFO, WARNING
+from string import Formatter
 
 import pytest
 
+from dpcvx._events import EVENTS, TEXTS
 from dpcvx.algorithms.base import Algorithm
 from tests.rooms import ADVICE, imported, imports, modules, rests_on, room_of
 
@@ -87,7 +90,7 @@ IMPORTERS = {
     "scs": {"solvers.interior_point"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
-    "logging": {"owners.link"},  # switches the log of websockets off
+    "logging": {"_events", "owners.link"},  # which silences the log of websockets
     # Owners on machines of their own; frames are all that the link sees.
     "asyncio": {"owners.link"},
     "websockets": {"owners.link", "owners.faults"},
@@ -176,11 +179,25 @@ def test_an_agents_turn_takes_an_oracle_and_nothing_private():
     ]  # fmt: skip
 
 
-def test_no_module_logs_or_prints_on_its_own():
+def test_no_module_prints_and_only_events_are_logged():
+    """Loggers may name public facts: see `dpcvx._events`, and tests/test_secrecy.py for a run."""
+    logged = {}
     for name, (path, tree) in modules().items():
-        calls = {
-            n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and hasattr(n.func, "id")
-        }
-        assert "print" not in calls, name
-        silences = name == "owners.link"  # which switches the log of websockets off
-        assert silences or "logging" not in set(imported(name, path, tree)), name
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and hasattr(n.func, "id")]
+        assert "print" not in {call.func.id for call in calls}, name
+        # The transport switches the log of websockets off.
+        may_log = name in ("_events", "owners.link")
+        assert may_log or "logging" not in set(imported(name, path, tree)), name
+        for call in calls:
+            if call.func.id == "event" and name != "_events":
+                (what, _), no_more = call.args, call.keywords
+                # Written out, so that a sentence cannot come from elsewhere.
+                assert isinstance(what, ast.Constant) and no_more == [], name
+                logged.setdefault(what.value, set()).add(name)
+    assert logged.keys() == EVENTS.keys()
+    room = {"owner": "owners", "coordinator": "owners", "cluster": "run"}
+    for what, (logger, level, sentence) in EVENTS.items():
+        assert {room_of(name) for name in logged[what]} == {room[logger]}, what
+        fields = {field for _, field, _, _ in Formatter().parse(sentence) if field}
+        assert fields <= TEXTS | {"round", "rounds", "workers", "members", "call"}, what
+        assert level in (DEBUG, INFO, WARNING, ERROR)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._events import json_lines
 from ..errors import BudgetError, DpcvxError, RefusedError
 from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
@@ -96,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     _option(coordinate, "--listen", str, "0.0.0.0:8443", "HOST:PORT", "where owners dial in")
     _option(coordinate, "--keys", Path, "keys", "FOLDER", "of coordinator.key, .crt and ca.crt")
     log = "what owners reply, with which a stopped run goes on; a new one for a new run"
+    _log_format(coordinate)
     _option(coordinate, "--log", Path, "run.dpx", "FILE", log)
     _option(
         coordinate,
@@ -127,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         "SECONDS",
         "to look for the coordinator, at first and after a loss",
     )
+    _log_format(join)
     join.add_argument("--seed", type=int, help="of the noise, for studies on made-up data")
     join.add_argument(
         "--out", type=_output, metavar="FILE.npz", help="own variables, for you alone"
@@ -149,6 +153,22 @@ def _signing(parser: argparse.ArgumentParser, renew: str = "") -> None:
     _option(parser, "--days", _days, "1825", "DAYS", "until the certificate expires")
     if renew:
         parser.add_argument("--renew", action="store_true", help=renew)
+
+
+def _log_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option for what goes to standard error."""
+    said = "what goes to standard error: sentences, or a JSON object per event (default: text)"
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help=said)
+
+
+@contextmanager
+def _logged(log_format: str) -> Iterator[bool]:
+    """Write events as JSON lines if asked to; yield whether sentences go to standard error."""
+    if log_format == "text":
+        yield True
+        return
+    with json_lines(sys.stderr):
+        yield False
 
 
 def _days(text: str) -> int:
@@ -228,10 +248,16 @@ def _fingerprint(asked: argparse.Namespace) -> None:
 
 
 def _coordinate(asked: argparse.Namespace) -> None:
-    executor = RemoteOwners(
-        asked.listen, keys=asked.keys, log=asked.log, timeout=asked.timeout, close=asked.close
-    )
-    lead(asked.model, executor, asked.out)
+    with _logged(asked.log_format) as verbose:
+        executor = RemoteOwners(
+            asked.listen,
+            keys=asked.keys,
+            log=asked.log,
+            timeout=asked.timeout,
+            verbose=verbose,
+            close=asked.close,
+        )
+        lead(asked.model, executor, asked.out)
 
 
 def lead(model: Path, executor: Remote, out: Path | None) -> None:
@@ -279,9 +305,14 @@ def _check(asked: argparse.Namespace) -> None:
 
 
 def _join(asked: argparse.Namespace) -> None:
-    result = Owner(asked.policy).join(
-        asked.connect, consent=_consent, seed=asked.seed, timeout=asked.timeout
-    )
+    with _logged(asked.log_format) as verbose:
+        result = Owner(asked.policy).join(
+            asked.connect,
+            consent=_consent,
+            seed=asked.seed,
+            timeout=asked.timeout,
+            verbose=verbose,
+        )
     _say(f"the run is over: {result.status} after {result.rounds} rounds")
     if asked.out is not None and result.last:
         _save(asked.out, result.last)

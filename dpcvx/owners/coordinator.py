@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._events import event
 from .._words import plural, together
 from ..algorithms.base import Answer
 from ..algorithms.program import LocalProgram
@@ -224,6 +225,8 @@ class Remote:
             yield
         except RefusedError as error:
             self._farewell = wire.encode(Refusal(error.code))
+            if self._state is not None:
+                self._state.broken_off(error.code)
             log = None if self._state is None else self._state.log
             begun = log is not None and log.path is not None and log.exchanges
             raise (going_on(error) if begun and error.code == "away" else error) from None
@@ -260,6 +263,10 @@ class _Run:
         if isinstance(self._calls, StoredCalls):
             self._calls.close()
 
+    def broken_off(self, code: str) -> None:
+        """Log that the run does not go on."""
+        event("broken off", {"run": self.offers[0].run, "round": self._t, "code": code})
+
     def agreed(self) -> tuple[int, tuple[str, ...]]:
         """Return the rounds that all owners' ledgers cover, and notes."""
         if self.log.ended is not None:
@@ -284,8 +291,12 @@ class _Run:
             self._expected(self._sent(dict.fromkeys(self._names, self._keys)), Agreed)
         self._rounds = rounds = min((one.rounds for one in said.values()), default=self.plan.rounds)
         notes = []
-        if self.log.exchanges:
+        facts = {"run": self.offers[0].run, "agents": together(self._here)}
+        if not self.log.exchanges:
+            event("began", {**facts, "rounds": rounds})
+        else:
             last = self.log.exchanges[-1].t
+            event("resumed", {**facts, "round": last})
             notes.append(f"gone on with in round {last}, from the coordinator's log")
         if self._closing:
             notes.append(self._closed())
@@ -381,6 +392,7 @@ class _Run:
                     # It may have charged a call that nobody has the answer to.
                     reached = self._t + 1 if self._closing else self._t
                     require_account(said[local.name], local, reached, diverged)
+            event("ended", {"run": run, "status": status, "round": self._t})
             self.log.add(Ended(self._rounds, self._accounts(said)))
         assert self.log.ended is not None
         self._part()

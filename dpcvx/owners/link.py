@@ -22,6 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.uri import parse_uri
 
 from .._arguments import show
+from .._events import event
 from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
@@ -117,6 +118,7 @@ class SocketHub:
     def gather(self, some: bool = False) -> Sequence[str]:
         """See `Hub.gather`; of some, all have the same time to come."""
         names = together(self._names)
+        event("listening", {"address": self._place, "agents": names})
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
         deadline, here = time.monotonic() + self._patience, []
         for name in self._names:
@@ -286,6 +288,7 @@ class SocketHub:
             self._changed.notify_all()
         if before is not None:
             await before.close(TURNED_AWAY, "taken")
+        event("came", {"agent": name, "version": _short(named)})
         self._tell(f"{name} is here")
         if named != NAMED:
             self._tell(f"{name} uses {_short(named)}, and this side {NAMED}: install the same")
@@ -302,6 +305,7 @@ class SocketHub:
             "taken": "another process of that name is connected, and answers",
             "away": f"it did not say hello within {_GREETING:g} s",
         }.get(code, REASONS[code])
+        event("turned away", {"agent": name, "code": code})
         self._tell_once(f"whoever has the certificate of {name!r} was turned away ({code}): {why}")
         await socket.close(TURNED_AWAY, code)
 
@@ -311,6 +315,7 @@ class SocketHub:
             if lost:
                 del self._live[name]
         if lost and not self._parting and not self._over.is_set():
+            event("left", {"agent": name})
             self._tell(f"{name} left")
 
 
@@ -392,6 +397,7 @@ def dial(
             deadline = max(deadline, time.monotonic() + timeout)
         why = "" if fault is None else fault.said
         if (whom, why) != told:  # once, not with every attempt
+            event("disconnected", {"agent": identity.name, "address": address})
             looking = f"looking for it for up to {timeout:g} s"
             tell(f"{whom}: {why}; {looking}" if why else f"{whom}; {looking}")
         told, last = (whom, why), f": {why}" if why else ""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._events import event
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
 from ..privacy.ledger_file import Journal, past_of
@@ -112,6 +113,7 @@ class Session:
         self._worker: Worker | None = None
         self._earlier = 0
         self._reply, self._place, self._rounds = b"", (0, -1), 0
+        self._reached = 0  # round of an interrupted run that is resumed
         self._ending: Ending | None = None
         self._last_word = b""  # on a run that has ended here
         self._told = False  # that the run is over for all
@@ -149,6 +151,7 @@ class Session:
         except Exception:
             code, said = "failed", traceback.format_exc()
         noted = self._kept.note(f"{code}: {said}")
+        event("declined", {"agent": self.policy.agent, "code": code})
         self._audit_refusal(code)
         if code not in ("nonsense", "order", "unreadable", "altered"):
             detail = said.removeprefix(REASONS[code]).strip().removesuffix(".")
@@ -187,6 +190,8 @@ class Session:
         uses : str
             How it names its version.
         """
+        facts = {"agent": self.policy.agent, "address": address, "version": uses}
+        event("connected", facts)
         if self._audit is not None:
             with suppress(OSError, LedgerError):  # the next request says so
                 facts = {"address": address, "coordinator": coordinator, "uses": uses}
@@ -270,6 +275,9 @@ class Session:
         if isinstance(said, (Partners, End)) and ending is not None and said.run == ending.end.run:
             return wire.encode(ending.account) if isinstance(said, End) else self._last_word
         agreed = self._agreed
+        if isinstance(said, End):
+            facts = {"agent": self.policy.agent, "run": said.run}
+            event("finished", {**facts, "status": said.status, "round": said.rounds})
         if agreed is None or said.run != agreed.offer.run:
             raise refused("order", "no such run")
         if isinstance(said, Partners):
@@ -287,6 +295,8 @@ class Session:
         if before is None or not same:
             self.close()
             self._kept.keep("offer", document)
+            facts = {"agent": self.policy.agent, "run": offer.run}
+            event("offered", {**facts, "rounds": offer.rounds})
             agreed = agree(offer, self.policy)
             final = self._finished(agreed)
             if final:
@@ -296,6 +306,10 @@ class Session:
                 self._require_same_versions(offer)
             self._ask(agreed, document)
             self._begin(agreed)
+            if agreed.open:
+                event("rejoined", {**facts, "round": self._reached})
+            else:
+                event("joined", {**facts, "rounds": self._rounds})
             if self._audit is not None and self._arrived:
                 part = agreed.part.fingerprint
                 self._audit.add("begun", run=offer.run, part=part, versions=dict(versions()))
@@ -306,8 +320,10 @@ class Session:
         if self._consent is None or (agreed.open and self._kept.known("yes") == document):
             return
         consents = self._consent(agreed)
+        answer = "yes" if consents else "no"
+        event("consented", {"agent": self.policy.agent, "run": agreed.offer.run, "answer": answer})
         if self._audit is not None and self._arrived:
-            self._audit.add("consent", run=agreed.offer.run, answer="yes" if consents else "no")
+            self._audit.add("consent", run=agreed.offer.run, answer=answer)
         if not consents:
             raise refused("declined", "")
         self._kept.keep("yes", document)
@@ -440,6 +456,7 @@ class Session:
             if now.spent != agreed.spent:
                 raise refused("ledger", "it changed while a person was asked")
         run = journal.interrupted
+        self._reached = 0 if run is None else run.reached
         masker = self._masks(agreed, run is not None and run.fingerprint == agreed.part.fingerprint)
         sources = [self.policy.data[s.name].source for s in agreed.agent.program.form.private]
         start = begin([agreed.part], journal, self._seed is not None)

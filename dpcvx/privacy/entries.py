@@ -192,7 +192,7 @@ class Entries(Sequence[Entry]):
         return new
 
     def continued(self) -> Entries:
-        """Return a copy to which a further run appends its entries."""
+        """Return a copy for the entries of a further run."""
         new = Entries()
         new._runs, new._size = self.runs, self._size
         return new

@@ -1,5 +1,6 @@
 """The commands on the pages for owners run as they are printed."""
 
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from dpcvx.owners import wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.policy import read_policy
-from tests.owners.federation import NAMES, ROOT, free_port, plan_of, write
+from tests.owners.federation import LOADS, NAMES, ROOT, free_port, plan_of, write
 
 PAGES = [*sorted(ROOT.glob("docs/guides/owners/*.md")), ROOT / "docs/reference/owner_toml.md"]
 PAGE = "\n".join(path.read_text() for path in PAGES)
@@ -65,8 +66,10 @@ def federation(tmp_path_factory):
 
 def test_a_run_by_the_pages_commands(federation):
     port, (coordinate,), (join,) = free_port(), commands("dpcvx coord"), commands("dpcvx owner jo")
-    parties = [shell(coordinate, federation / "coordinator", port)]
-    parties += [shell(join, federation / name, port) for name in NAMES]
+    as_json = ["--log-format", "json"]
+    parties = [shell([*coordinate, *as_json], federation / "coordinator", port)]
+    parties += [shell(join, federation / name, port) for name in NAMES[:-1]]
+    parties += [shell([*join, *as_json], federation / NAMES[-1], port)]
     try:
         said = [party.communicate(timeout=120)[0] for party in parties]
     finally:
@@ -75,6 +78,15 @@ def test_a_run_by_the_pages_commands(federation):
             party.wait()
     assert [party.returncode for party in parties] == [0] * 4, said
     assert all("take part? [y/N]" in one and "the run is over" in one for one in said[1:])
+    # Lines of JSON on request: who did what, no value, and no line beside them.
+    for text, logger in ((said[0], "coordinator"), (said[-1], "owner")):
+        lines = [line for line in text.splitlines() if line.startswith("{")]
+        told = [json.loads(line) for line in lines]
+        assert {line["logger"] for line in told} == {f"dpcvx.{logger}"}
+        events = {line["event"] for line in told}
+        assert {"listening", "began", "ended"} <= events or {"connected", "finished"} <= events
+        assert not any(f"{value:.4f}" in str(told) for value in np.concatenate([*LOADS.values()]))
+    assert "\nconnected to" in f"\n{said[1]}" and "\nconnected to" not in f"\n{said[-1]}"
     with np.load(federation / "coordinator" / "shared.npz") as shared:
         assert np.isfinite(shared["tie"]).all()
     for name in NAMES:

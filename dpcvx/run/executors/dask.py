@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..._arguments import POSITIVE, check_argument, show
+from ..._events import event
 from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
@@ -75,6 +76,8 @@ class Dask:
                 "wait for them with client.wait_for_workers(2)."
             )
         self._calls = self._round = 0
+        facts = {"workers": min(len(workers), len(factories)), "members": len(factories)}
+        event("dealt", {"executor": "Dask", **facts})
         until = time.monotonic() + self._timeout
         for worker, agents in zip(workers, dealt(len(factories), len(workers)), strict=False):
             # Not pure: no two runs share a host. Pinned, no retries: it is never made again.
@@ -162,7 +165,7 @@ class Dask:
         if len(names) > 1 and error is not None:
             why = "were lost"
         what = f"Dask {noun} {', '.join(names)} with {named(agents)} {why}"
-        return lost(what, names, agents, self._journal is not None, self._round)
+        return lost("Dask", what, names, agents, self._journal is not None, self._round)
 
 
 class _Actor:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ... import errors
+from ..._events import event
 from ..._words import together
 from ...errors import ModelError, PrivacyError, WorkerLostError
 from ...model.sealed import Sealed, handed_over
@@ -56,6 +57,7 @@ class Host:
         self._notes = notes
         self._agents: dict[int, Any] = {}
         self._done = 0
+        event("hosted", {"members": len(factories)})
 
         def built(agent: int) -> None:
             self._agents[agent] = factories[agent]()
@@ -88,6 +90,7 @@ class Host:
         if number == self._done:
             return self._answer
         if number != self._done + 1:
+            event("out of order", {"call": number})
             raise PrivacyError(
                 f"A worker was asked for call {number} and stands at {self._done}: its state is "
                 "not that of this run, and to go on would release something else. Run the plan "
@@ -221,12 +224,14 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
 
 
 def lost(
-    what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
+    executor: str, what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
 ) -> WorkerLostError:
     """Return the error for workers that are gone.
 
     Parameters
     ----------
+    executor : str
+        The name of its class, for the log.
     what : str
         What happened to them, as the beginning of a sentence.
     workers : sequence of str
@@ -237,6 +242,7 @@ def lost(
     t : int
         The round; 0 before the first.
     """
+    event("lost", {"executor": executor, "workers": len(workers), "round": t})
     listed = tuple(sorted(agents))
     remedy = (
         "Count the data as spent; or give runs a ledger file, plan.run(ledger='spent.jsonl'), with "

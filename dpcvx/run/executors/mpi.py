@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._events import event
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
@@ -61,6 +62,8 @@ class MPI:
         """Send every rank its agents; all build them at the same time."""
         self._calls = 0
         self._groups = dealt(len(factories), self._comm.size)
+        facts = {"workers": len(self._groups), "members": len(factories)}
+        event("dealt", {"executor": "MPI", **facts})
         blobs = [packed(factories, agents, self._notes, "mpi") for agents in self._groups]
         requests = [
             self._comm.isend(("start", blob), rank) for rank, blob in enumerate(blobs) if rank

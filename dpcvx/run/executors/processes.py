@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ..._arguments import check_argument, count, optional
+from ..._events import event
 from ..._words import together
 from ...errors import ModelError
 from ...guard import frameless
@@ -77,6 +78,8 @@ class Processes:
                 "may not have processes of its own. Use dp.Serial() or dp.Threads() there."
             )
         self._calls = self._round = 0
+        facts = {"workers": min(self._count, len(factories)), "members": len(factories)}
+        event("dealt", {"executor": "Processes", **facts})
         for agents in dealt(len(factories), self._count):
             ours, theirs = multiprocessing.Pipe()
             process = multiprocessing.get_context("fork").Process(
@@ -140,7 +143,8 @@ class Processes:
         what = f"The worker {process} of {named(agents)} ended with {code} {together([*codes])}"
         names = [f"process {worker.process.pid}" for worker in gone]
         kept = self._journal is not None
-        return lost(f"{what} before answering", names, agents, kept, self._round)
+        what = f"{what} before answering"
+        return lost("Processes", what, names, agents, kept, self._round)
 
 
 @dataclass(eq=False)
