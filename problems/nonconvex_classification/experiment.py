@@ -194,12 +194,18 @@ class Curve:
         """
         if self.silent:
             return np.inf, np.inf
-        own = Schedule(
+        own = self.schedule(study, smoothness, scales)
+        return claimed_epsilon(own), corrected_epsilon(own)
+
+    def schedule(
+        self, study: Classification, smoothness: float | None = None, scales: Scales = FIGURE_1
+    ) -> Schedule:
+        """Return what the totals depend on; arguments as for `epsilons`."""
+        return Schedule(
             self.rounds, study.x.size, scales.alpha,
             study.smoothness if smoothness is None else smoothness,
             study.sensitivity, self.decay, self.scale * scales.u_w, self.scale * scales.u_e,
         )  # fmt: skip
-        return claimed_epsilon(own), corrected_epsilon(own)
 
 
 def paper_method(network: dp.networks.Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:

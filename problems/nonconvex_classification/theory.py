@@ -346,6 +346,71 @@ def _rate_constants(P: Array, M: float, parameters: Parameters) -> _RateConstant
     )
 
 
+@dataclass(frozen=True)
+class LocalConvergence:
+    """Convergence of DPP2 without noise near a stationary point, with what it rests on.
+
+    Attributes
+    ----------
+    rate : float
+        Spectral radius of one round's derivative, away from the multipliers' mean, which is 0 in
+        every run. Below 1, points that are near enough converge, sooner than any larger rate.
+    gradient : float
+        Norm of the mean gradient at the point: 0, for it to be stationary.
+    least_curvature, least_step : float
+        Least eigenvalues of the sum's Hessian there, and of G: positive, for a strict minimum and
+        for (15).
+    """
+
+    rate: float
+    gradient: float
+    least_curvature: float
+    least_step: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether all hypotheses hold and the rate is below 1."""
+        small = self.gradient <= 1e-10
+        return small and self.least_curvature > 0 and self.least_step > 0 and self.rate < 1
+
+
+def local_convergence(
+    P: Array, parameters: Parameters, gradient: Array, hessians: Array
+) -> LocalConvergence:
+    r"""Return the rate at which (20) and (21) without noise converge near a stationary point.
+
+    At :math:`x_i = x^*` and :math:`q_i = -\nabla f_i(x^*)` one round maps the point to itself if
+    :math:`\sum_i \nabla f_i(x^*) = 0`. Its derivative has the blocks
+    :math:`I - G (H + \rho L)`, -G, :math:`\rho L` and I. The sum of q is 0 in every round, so that
+    the derivative acts on such q alone. If its spectral radius is below 1, the point attracts a
+    neighborhood (Ostrowski's theorem, for twice continuously differentiable objectives).
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    parameters : Parameters
+    gradient : ndarray, shape (d,)
+        Mean of the agents' gradients at the point.
+    hessians : ndarray, shape (N, d, d)
+        Of all agents there.
+    """
+    N, d = hessians.shape[:2]
+    L, H = np.kron(P, np.eye(d)), np.zeros((N * d, N * d))
+    for i, own in enumerate(hessians):
+        H[i * d : (i + 1) * d, i * d : (i + 1) * d] = own
+    G = parameters.alpha * np.eye(N * d) - parameters.beta * L
+    # An orthonormal basis of all q whose sum over the agents is 0.
+    basis = np.kron(np.linalg.svd(np.ones((1, N)))[2][1:].T, np.eye(d))
+    own = np.eye(N * d) - G @ (H + parameters.rho * L)
+    T = np.block([[own, -G @ basis], [parameters.rho * basis.T @ L, np.eye(basis.shape[1])]])
+    return LocalConvergence(
+        float(np.abs(np.linalg.eigvals(T)).max()),
+        float(np.linalg.norm(gradient)),
+        float(np.linalg.eigvalsh(hessians.sum(axis=0))[0]),
+        float(np.linalg.eigvalsh(G)[0]),
+    )
+
+
 def disagreement_rate(
     P: Array, parameters: Parameters, curvature: float, damping: float = 0.0
 ) -> float:
