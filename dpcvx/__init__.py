@@ -45,7 +45,7 @@ from .model.private import Private
 from .model.spec import Asserted
 from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
-from .privacy.mechanism import Gaussian, Laplace
+from .privacy.mechanism import Gaussian, Laplace, Staircase
 from .problem import Plan, Problem
 from .run.executors.dask import Dask
 from .run.executors.in_process import Serial, Threads
@@ -121,6 +121,7 @@ __all__ = [
     "Serial",
     "Solution",
     "SolverError",
+    "Staircase",
     "Status",
     "Threads",
     "Tradeoff",

@@ -395,7 +395,7 @@ class Problem(Declaration):
         ----------
         algorithm : Algorithm, optional
             A method such as ``dp.LinearizedADMM()``; chosen if omitted.
-        mechanism : Gaussian, Laplace, "auto", "gaussian", "laplace", None, or mapping of agent
+        mechanism : Gaussian, Laplace, Staircase, "gaussian", "laplace", "staircase", None, or dict
             Noise; chosen if "auto". None switches it off: the run then has no guarantee. With
             noise of each agent's own, every agent that has private data needs an entry, by the
             agent or by its name ("agent 1" for the first one if it has none).

@@ -60,6 +60,7 @@ IMPORTERS = {
     "dpcvx.privacy.noise": {"privacy", "run.gate", "testing.check"},
     "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism", "privacy.linear_term"},
     "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism", "privacy.linear_term"},
+    "dpcvx.privacy.noise.staircase_rows": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {
         "privacy",

@@ -8,9 +8,8 @@ parameters of declared sign; that is checked before any data are read.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -20,7 +19,6 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from cvxpy.error import DCPError, SolverError
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ..errors import ModelError
 from ..guard import understood
@@ -160,7 +158,8 @@ class WrittenModel:
     penalty: float | None = None  # of a unit by which a constraint with private data is missed
     published: tuple[Statistic | None, ...] = ()  # what each agent releases; () without noise
     deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of it
-    laplace: tuple[bool, ...] = ()  # whether this is Laplace noise, or else Gaussian noise
+    # Noise of its kind and of a deviation, from uniform variables.
+    laws: tuple[Callable[[Array, float], Array] | None, ...] = ()
 
     @property
     def limited(self) -> bool:
@@ -228,11 +227,8 @@ class WrittenModel:
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
         """Return simulated noise as large as that of an agent's release; it is released nowhere."""
-        u = uniform(size, draws) + 2.0**-54
-        if not self.laplace[k]:
-            return self.deviations[k] * ndtri(u)
-        away = np.abs(u - 0.5)
-        return self.deviations[k] / math.sqrt(2) * np.sign(0.5 - u) * np.log1p(-2 * away)
+        u, law = uniform(size, draws) + 2.0**-54, self.laws[k]
+        return np.zeros(size) if law is None else law(u, self.deviations[k])
 
     def _put_together(
         self, released: Sequence[Array], noise: Sequence[Array] | None

@@ -32,7 +32,9 @@ from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.limits import with_margins
 from ..plan.request import KINDS, Choice, Request, asked_of
 from ..privacy.accounting import check_delta
+from ..privacy.mechanism import Laplace, Staircase
 from ..sensitivity.queries.solutions import obstacle_to_perturbation, perturbation_bounds
+from ..sensitivity.release_once import moves_one
 from .clipping import with_clips
 from .conditions import conditions
 from .forecast import SQUARED, noise_over_signal
@@ -70,6 +72,8 @@ _PERTURBED = (
 # Who needs convex objectives, for messages.
 # Noises whose ratio is below this are about the same.
 _ALIKE = 1.05
+# Noise that composes worse has to be better by more than this, which it is not at this epsilon.
+_MUCH, _SMALL = 1.2, 1.0
 _UNNAMED = "a plan without a named method"
 # Relative, of eigenvalues.
 _ROUNDING = 1e-12
@@ -499,25 +503,17 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     """
     delta = request.delta
     if not delta:
-        return replace(request, mechanism="laplace").chosen(
+        pure = replace(request, mechanism="laplace").chosen(
             "mechanism", "Laplace noise: Gaussian noise has no guarantee at delta=0"
         )
-    assert request.algorithm is not None and request.rounds is not None
-    once, needs = request.release == "once", request.algorithm.requirements
-    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
-    around = known.responses if once else [None] * len(known.program.agents)
+        return _stepped(problem, known, request, "laplace", None) or pure
+    once = request.release == "once"
     errors: list[list[Error | None]] = []
     quiet: dict[str, Agents] = {}
     programs: list[Program] = []
     for kind in KINDS:
-        asked = asked_of(problem, kind, request.epsilon)
-        agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
-        agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
-        if request.violation_probability == 0:
-            agents = calibrated_with_limit(agents, asked, delta)
-        stakes = by_agent(known.program, known.at_stand_ins.stakes)
-        quiet[kind] = published(known.program, agents, known.responses, stakes) if once else agents
-        errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
+        quiet[kind] = _with_noise(problem, known, request, kind)
+        errors.append(_errors(known, quiet[kind], once))
         if known.program.kept and request.violation_probability is not None:
             shares = margin_shares(known.program, quiet[kind], known.at_stand_ins.stakes)
             given = known.program, quiet[kind], request.violation_probability, None
@@ -525,16 +521,71 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     if programs:
         ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"
     else:
-        pairs = zip(*errors, strict=True)
-        ratio, of = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
+        ratio, of = _ratio(errors[0], errors[1])
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
-    less = max(ratio, 1 / ratio)
+    stepped = None if programs else _stepped(problem, known, request, best, quiet[best])
+    if stepped is not None:
+        return stepped
+    return _quieter(request, quiet[best], best, other, max(ratio, 1 / ratio), of)
+
+
+def _quieter(
+    request: Selection, agents: Agents, best: str, other: str, less: float, of: str
+) -> Selection:
+    """Return the request with the better one of two noises."""
     more = f"{less:.2g} times" if less >= _ALIKE else "about"
-    return replace(request, mechanism=best, quiet=quiet[best]).chosen(
+    return replace(request, mechanism=best, quiet=agents).chosen(
         "mechanism",
         f"{best.capitalize()} noise: at the same guarantee, {other.capitalize()} noise has "
         f"{more} the {of}",
     )
+
+
+def _with_noise(problem: Declaration, known: Study, request: Selection, kind: str) -> Agents:
+    """Return the agents with noise of this kind, and with what each of them releases once."""
+    assert request.algorithm is not None and request.rounds is not None
+    once, needs, delta = request.release == "once", request.algorithm.requirements, request.delta
+    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
+    asked = asked_of(problem, kind, request.epsilon)
+    agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
+    agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
+    if request.violation_probability == 0 and delta:
+        agents = calibrated_with_limit(agents, asked, delta)
+    stakes = by_agent(known.program, known.at_stand_ins.stakes)
+    return published(known.program, agents, known.responses, stakes) if once else agents
+
+
+def _stepped(
+    problem: Declaration, known: Study, request: Selection, other: str, quiet: Agents | None
+) -> Selection | None:
+    """Return the request with staircase noise where it is much better than all other noise.
+
+    That is where one change moves one of the numbers that are released once, and epsilon is large.
+    Runs that follow on the same data compose worse, so that little is not enough.
+
+    Parameters
+    ----------
+    problem, known, request
+        As of `quieter`.
+    other : str
+        The best of all other noise.
+    quiet : tuple of AgentPlan or None
+        The agents with it, as far as they are known.
+    """
+    if request.release != "once" or any(agent.limits for agent in known.program.agents):
+        return None
+    asked = [one.epsilon for one in asked_of(problem, "laplace", request.epsilon).values() if one]
+    most = 1 / max((epsilon for epsilon in asked if epsilon), default=_SMALL)
+    if Laplace().variance(most) < _MUCH * Staircase().variance(most):
+        return None  # no statistic has less of it
+    agents = _with_noise(problem, known, request, "staircase")
+    if not all(agent.publication is None or moves_one(agent.publication) for agent in agents):
+        return None
+    others = quiet or _with_noise(problem, known, request, other)
+    ratio, of = _ratio(_errors(known, others, True), _errors(known, agents, True))
+    if not ratio >= _MUCH:
+        return None
+    return _quieter(request, agents, "staircase", other, ratio, of)
 
 
 @dataclass(frozen=True)
@@ -545,8 +596,18 @@ class Error:
     variance: float  # of the noise, summed over its components
 
 
-def _ratio(pairs: Sequence[tuple[Error, Error]]) -> tuple[float, str]:
+def _errors(known: Study, agents: Agents, once: bool) -> list[Error | None]:
+    """Return the expected effect of each agent's noise."""
+    around = known.responses if once else [None] * len(agents)
+    return [_error(*pair) for pair in zip(agents, around, strict=True)]
+
+
+def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tuple[float, str]:
     """Return the ratio of the first noise's effect to the second's, and its name; 1 if none."""
+    both = zip(first, second, strict=True)
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    if not pairs:
+        return 1.0, "variance"
     one, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
     if math.isfinite(one + two):
         return (one / two if min(one, two) > 0 else 1.0), "predicted suboptimality"

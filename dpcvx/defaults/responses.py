@@ -124,6 +124,7 @@ def published(
                 noise.variance,
                 agent.expected,
                 whole=bool(agent.program.limits),
+                single=noise.mechanism.single,
                 # Noise with a limit is planned for so many components as there are data.
                 stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
             )

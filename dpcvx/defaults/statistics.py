@@ -34,6 +34,7 @@ from ..sensitivity.release_once import (
     Publication,
     Statistic,
     by_matrix,
+    moves_one,
     reach_of,
     weighted,
     whole_data,
@@ -76,6 +77,7 @@ def publication(
     expected: Sequence[Expectation | None] = (),
     *,
     whole: bool = False,
+    single: bool = False,
     stakes: Sequence[Stake] = (),
 ) -> Statistic | None:
     """Return the statistic to release once, with noise scaled to its lp sensitivity.
@@ -98,6 +100,8 @@ def publication(
         Publicly, of each private object; empty if nothing is.
     whole : bool
         The data themselves have to leave: constraints contain them.
+    single : bool
+        Whether the noise hides moves of one component only.
     stakes : sequence of Stake
         What margins of these cost, as far as that is known.
 
@@ -159,6 +163,8 @@ def publication(
     found = _statistics(sensitivity, p, owner, response.curvature)
     if len(found) < 2:
         return found[0] if found else None
+    if single:  # those that such noise hides; if there are none, the plan refuses the data
+        found = [one for one in found if moves_one(one)] or found[:1]
     plain = _covariance(found[0], variance)
     influence = response.influence(plain)
 
@@ -167,6 +173,8 @@ def publication(
         return informed(one, expected, influence, noise, p) if informs else one
 
     found = [known for one in found if (known := estimated(one)) is not None]
+    if single and len(found) == 1:
+        return found[0]
     covariances = [_covariance(one, variance) for one in found]
     gaps = [response.gap(covariance) for covariance in covariances]
     if len(found) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
@@ -174,6 +182,8 @@ def publication(
         gaps = _relative(*covariances)
         return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
     best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
+    if single:
+        return found[best]
     if influence is None or not math.isfinite(gaps[best]):
         return found[best]
     worth = _WORTH * gaps[best]

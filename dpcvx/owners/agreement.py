@@ -509,7 +509,8 @@ def _statistic(
         or (sums != asked.encode).nnz > 0
     ):
         raise refused("malformed", "sums that the model does not read")
-    found = restated(known, noise.mechanism.norm, offer.agent, asked)
+    mechanism = noise.mechanism
+    found = restated(known, mechanism.norm, offer.agent, asked, single=mechanism.single)
     if asked.targets is None or asked.moves is None:
         return found
     moved = None

@@ -44,7 +44,7 @@ from ..model.private_constraints import ConstraintRows, PrivateConstraint
 from ..model.spec import Asserted, PrivateSpec
 from ..privacy.entries import Entry
 from ..privacy.linear_term import LinearTerm
-from ..privacy.mechanism import Calibrated, Gaussian, Laplace
+from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Staircase
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
 from ..privacy.truncation import Truncation
@@ -135,6 +135,7 @@ RECORDS: Mapping[str, type] = {
     # Noise.
     "gaussian": Gaussian,
     "laplace": Laplace,
+    "staircase": Staircase,
     "noise": Calibrated,
     "split": SplitNoise,
     "limit": Truncation,

@@ -221,13 +221,20 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
         if agent.program.hands_over or not idle:
             raise PrivacyError(f"Agent '{agent.name}' has no statistic to release once.")
         return agent
-    found = restated(known, noise.mechanism.norm, agent.name, once)
+    mechanism = noise.mechanism
+    found = restated(known, mechanism.norm, agent.name, once, single=mechanism.single)
     if agent.program.as_written and isinstance(found, Publication):
         found = replace(found, jacobian=None)  # what the noise does is no matter of slopes
     if agent.program.limits and (not isinstance(found, Publication) or not found.whole):
         raise PrivacyError(
             f"Agent '{agent.name}' has private data in constraints, and releases {once.kind}: "
             "margins are proved for data that are released themselves."
+        )
+    if agent.program.limits and mechanism.single:
+        raise PrivacyError(
+            f"Constraints of agent '{agent.name}' contain private data, and margins are proved for "
+            f"Laplace and Gaussian noise, not for {mechanism} noise. Leave mechanism= out, or "
+            "write constraints='released' to keep them for the released data."
         )
     if estimates:
         if agent.program.limits or not isinstance(found, Publication):
@@ -257,7 +264,7 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
             else math.sqrt(agent.noise.variance(agent.publication.sensitivity))
             for agent in agents
         ),
-        laplace=tuple(a.noise is not None and a.noise.mechanism.norm == 1 for a in agents),
+        laws=tuple(agent.noise and agent.noise.simulated for agent in agents),
     )
 
 

@@ -69,6 +69,12 @@ def with_noise(
                 f"'{agent.name}', which is not that of {asked.mechanism} noise. Make the plan by "
                 "problem.plan(...)."
             )
+        if asked.mechanism.single and not once:
+            raise PrivacyError(
+                f"{asked.mechanism} noise is for numbers that are released once, and this method "
+                "releases a value in every step. Write release='once', which takes a gradient "
+                "that is affine in the data, or mechanism='laplace'."
+            )
         calibrated = Calibrated(asked.mechanism, multiplier)
         if (uneven or asked.mechanism.decay < 1) and not once:
             check_long(rounds, len(needs.weights))

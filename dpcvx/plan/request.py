@@ -21,7 +21,7 @@ from ..model.prior import Expectations, Prior
 from ..model.private import Private
 from ..privacy.accounting import check_epsilon
 from ..privacy.contraction import Certificate
-from ..privacy.mechanism import Gaussian, Laplace, Mechanism
+from ..privacy.mechanism import Gaussian, Laplace, Mechanism, Staircase
 from ..sensitivity.estimates import Estimate
 from ..sensitivity.release_once import Once
 
@@ -292,13 +292,13 @@ def _example(names: Sequence[str]) -> str:
 
 def _mechanism(mechanism: Asked) -> Mechanism | None:
     # Not isinstance: a subclass could draw other noise than the guarantee is computed for.
-    if mechanism is None or type(mechanism) in (Gaussian, Laplace):
+    if mechanism is None or type(mechanism) in (Gaussian, Laplace, Staircase):
         return cast("Mechanism | None", mechanism)
-    named = {"gaussian": Gaussian(), "laplace": Laplace()}
+    named = {"gaussian": Gaussian(), "laplace": Laplace(), "staircase": Staircase()}
     if isinstance(mechanism, str) and mechanism in named:
         return named[mechanism]
     raise PrivacyError(
-        f"mechanism={show(mechanism)} is unknown. Write 'gaussian', 'laplace', dp.Gaussian() or "
-        "dp.Laplace(); leave it out, or write 'auto', to have the kind chosen; None is for a run "
-        "without noise and without guarantee."
+        f"mechanism={show(mechanism)} is unknown. Write 'gaussian', 'laplace', 'staircase', "
+        "dp.Gaussian(), dp.Laplace() or dp.Staircase(); leave it out, or write 'auto', to have the "
+        "kind chosen; None is for a run without noise and without guarantee."
     )

@@ -13,6 +13,7 @@ from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import coalition
 from ..sensitivity.known import Facts
 from ..sensitivity.queries.query import CLAIMED
+from ..sensitivity.release_once import Publication
 from .agent_plan import AgentPlan
 from .guarantee import ALONE, OBSERVER, AgentGuarantee, Change, Claim, Guarantee
 
@@ -139,10 +140,12 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
         scales = " and ".join(at_least(first.multiplier * w) for w in first.weights)
         if first.linear is not None:
             return f"a random linear term in each objective (objective perturbation); {released}"
-        said = (
-            f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
-            f"sensitivity{_fading(first, once)}; {released}"
-        )
+        norm = first.mechanism.norm
+        size = f"scale {scales} times the l{norm} sensitivity{_fading(first, once)}"
+        if first.mechanism.single:
+            deviation = at_least(math.sqrt(first.variance(1.0)))
+            size = f"standard deviation {deviation} times the largest change of one number"
+        said = f"{first.mechanism} noise, {size}; {released}"
     split = first.split
     if split is not None:
         said += (
@@ -216,8 +219,11 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
     times, n = f"scale {at_least(calibrated.multiplier)} times", agent.program.n
     published = agent.publication
     if published is not None:
-        scale = calibrated.grid(published.sensitivity, published.size).scale
-        return scale, published.noise(scale)
+        grid = calibrated.grid(published.sensitivity, published.size)
+        if calibrated.mechanism.single and isinstance(published, Publication):
+            deviation = math.sqrt(calibrated.variance(grid.sensitivity))
+            return deviation, published.noise(deviation, "standard deviation")
+        return grid.scale, published.noise(grid.scale)
     if bound == 0:
         return 0.0, _NO_NOISE
     term = calibrated.linear

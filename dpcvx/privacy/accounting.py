@@ -8,6 +8,10 @@ noise are bounded by the sum of their pure epsilons and by the privacy loss dist
 there are too many releases for a loss distribution, each counts as the Gaussian mechanism that
 hides no more than it does (`gaussian.laplace_mu`).
 
+Releases with staircase noise are counted by their pure epsilon alone, which is added to what all
+others cost; or each as the Gaussian mechanism that hides no more than any release of that epsilon
+(`gaussian.pure_mu`).
+
 A vector released with Laplace noise of multiplier m in l1 is counted as one scalar release of
 multiplier m. This is an upper bound: for two coordinates that share the sensitivity as a + b, with
 L the loss of the second, :math:`1 - \delta(\epsilon) = E[\min(1, e^{(\epsilon - L - a)/2})]
@@ -26,7 +30,14 @@ import numpy as np
 
 from .._arguments import finite, positive_finite, show
 from ..errors import PrivacyError
-from .gaussian import gaussian_epsilon, gaussian_mu, gaussian_sigma, laplace_mu, log_delta
+from .gaussian import (
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_sigma,
+    laplace_mu,
+    log_delta,
+    pure_mu,
+)
 
 # Margin of what is calibrated.
 _UP = 1 + 1e-11
@@ -68,12 +79,16 @@ class Composition:
         Whether something was released without noise.
     stated : tuple of (epsilon, delta)
         Of releases that are known by such a pair only; both numbers add up.
+    bounded : tuple of (multiplier, count)
+        Releases with staircase noise: each loses at most ``1 / multiplier``; multipliers
+        increasing.
     """
 
     mu2: float = 0.0
     laplace: tuple[tuple[float, int], ...] = field(default=())
     exposed: bool = False
     stated: tuple[tuple[float, float], ...] = field(default=())
+    bounded: tuple[tuple[float, int], ...] = field(default=())
 
     def with_exposure(self) -> Composition:
         """Add a release without noise: from here on there is no finite epsilon."""
@@ -82,8 +97,7 @@ class Composition:
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Gaussian releases."""
         multiplier = _checked(multiplier, count)
-        mu2 = self.mu2 + count / multiplier**2
-        return Composition(mu2, self.laplace, self.exposed, self.stated)
+        return replace(self, mu2=self.mu2 + count / multiplier**2)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Laplace releases."""
@@ -91,16 +105,18 @@ class Composition:
 
     def with_laplaces(self, releases: Iterable[tuple[float, int]]) -> Composition:
         """Add Laplace releases, given by multiplier and count."""
-        counts = dict(self.laplace)
-        for given, count in releases:
-            multiplier = _checked(given, count)
-            counts[multiplier] = counts.get(multiplier, 0) + count
-        return replace(self, laplace=tuple(sorted(counts.items())))
+        return replace(self, laplace=_added(self.laplace, releases))
+
+    def with_bounded(self, multiplier: float, count: int = 1) -> Composition:
+        """Add `count` releases with staircase noise."""
+        return replace(self, bounded=_added(self.bounded, [(multiplier, count)]))
 
     def repeated(self, times: int) -> Composition:
         """Return the composition of the same releases, so many times."""
         laplace = tuple((m, times * count) for m, count in self.laplace)
-        return Composition(times * self.mu2, laplace, self.exposed, times * self.stated)
+        bounded = tuple((m, times * count) for m, count in self.bounded)
+        mu2, stated = times * self.mu2, times * self.stated
+        return Composition(mu2, laplace, self.exposed, stated, bounded)
 
     def joined(self, other: Composition) -> Composition:
         """Return the releases of both."""
@@ -109,34 +125,43 @@ class Composition:
             mu2=self.mu2 + other.mu2,
             exposed=self.exposed or other.exposed,
             stated=self.stated + other.stated,
+            bounded=_added(self.bounded, other.bounded) if other.bounded else self.bounded,
         )
         return joined.with_laplaces(other.laplace) if other.laplace else joined
+
+    @property
+    def _pure(self) -> tuple[tuple[float, int], ...]:
+        """Return multiplier and count of all releases with a pure epsilon of their own."""
+        return self.laplace + self.bounded
 
     @property
     def rho(self) -> float:
         """Parameter of zero-concentrated differential privacy (Bun and Steinke, 2016).
 
-        ``1 / (2 m^2)`` per Gaussian release, half the square of epsilon per Laplace release.
+        ``1 / (2 m^2)`` per Gaussian release, half the square of epsilon per other release.
         """
         if self.exposed or self.stated:
             return math.inf
-        return (self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)) / 2
+        return self._squares / 2
 
     @property
     def pure(self) -> float:
         """Epsilon at delta = 0."""
         if self.mu2 > 0 or self.exposed or self.stated:
             return math.inf
-        return math.fsum(count / m for m, count in self.laplace)
+        return math.fsum(count / m for m, count in self._pure)
 
     @property
     def mu2_bound(self) -> float:
         """mu^2 of one Gaussian mechanism that hides no more than all the releases together."""
         if self.exposed or self.stated:
             return math.inf
-        losses = np.array([1 / m for m, _ in self.laplace])
-        counts = np.array([float(count) for _, count in self.laplace])
-        return self.mu2 + float(counts @ laplace_mu(losses) ** 2)
+        total = self.mu2
+        for releases, mu in ((self.laplace, laplace_mu), (self.bounded, pure_mu)):
+            losses = np.array([1 / m for m, _ in releases])
+            counts = np.array([float(count) for _, count in releases])
+            total += float(counts @ mu(losses) ** 2)
+        return total
 
     def price(self, delta: float) -> Price:
         """Return the smallest epsilon this package can prove at `delta`.
@@ -154,6 +179,8 @@ class Composition:
             return Price(math.inf, delta, "released without noise")
         if self.stated:
             return self._with_stated(delta)
+        if self.bounded:
+            return self._with_bounded(delta)
         if self.mu2 == 0:
             pure = Price(self.pure, delta, "sum of pure epsilons")
             if delta == 0 or not self.laplace:
@@ -185,6 +212,26 @@ class Composition:
         other = rest.price(max(left, 0.0))
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
+    def _with_bounded(self, delta: float) -> Price:
+        """Return the price with staircase noise: by pure epsilons, or by a bound of these."""
+        rest = replace(self, bounded=())
+        losses = math.fsum(count / m for m, count in self.bounded)
+        other = rest.price(delta)
+        name = "sum of pure epsilons"
+        if rest != Composition() and other.accountant != name:
+            name += f", plus {other.accountant}"
+        summed = Price(losses + other.epsilon, delta, name)
+        if delta == 0 or self._releases == 1:
+            return summed
+        epsilon = gaussian_epsilon(math.sqrt(self.mu2_bound), delta)
+        bound = Price(epsilon, delta, "Gaussian bound of staircase noise")
+        return min(summed, bound, key=lambda price: price.epsilon)
+
+    @property
+    def _releases(self) -> float:
+        """Return the number of releases; infinite with Gaussian noise, which has no number."""
+        return math.inf if self.mu2 > 0 else sum(count for _, count in self._pure)
+
     def _with_losses(self, delta: float) -> Price:
         """Return the price by the losses' distribution, or by a bound of it.
 
@@ -202,9 +249,14 @@ class Composition:
         return Price(self._loss_distribution(delta), delta, "privacy loss distribution")
 
     @property
+    def _squares(self) -> float:
+        """Return the sum of ``1 / m^2`` over all releases."""
+        return self.mu2 + math.fsum(count / m**2 for m, count in self._pure)
+
+    @property
     def _width(self) -> float:
         """Return the grid width for losses: relative to their standard deviation, to stay fast."""
-        squares = self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)
+        squares = self._squares
         return _GRID * max(1.0, math.sqrt(squares), squares)
 
     def _loss_distribution(self, delta: float) -> float:
@@ -354,6 +406,17 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
         Of each release.
     """
     return math.sqrt(steps * math.log(1 / delta) / math.log(1.25 / delta)) * epsilon
+
+
+def _added(
+    counted: tuple[tuple[float, int], ...], releases: Iterable[tuple[float, int]]
+) -> tuple[tuple[float, int], ...]:
+    """Return multipliers and counts with more releases, multipliers increasing."""
+    counts = dict(counted)
+    for given, count in releases:
+        multiplier = _checked(given, count)
+        counts[multiplier] = counts.get(multiplier, 0) + count
+    return tuple(sorted(counts.items()))
 
 
 def _check_ratios(ratios: Sequence[float]) -> None:

@@ -426,8 +426,10 @@ _held = attrgetter(
 
 def _within(composition: Composition, planned: Composition) -> bool:
     """Return whether `planned` contains every release of `composition`."""
-    allowed = dict(planned.laplace)
-    fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
+    pairs = ((composition.laplace, planned.laplace), (composition.bounded, planned.bounded))
+    fits = all(
+        count <= dict(allowed).get(m, 0) for charged, allowed in pairs for m, count in charged
+    )
     fits = fits and not composition.exposed
     fits = fits and composition.stated == planned.stated[: len(composition.stated)]
     return fits and composition.mu2 <= planned.mu2 * (1 + _SLACK)

@@ -7,14 +7,15 @@ gets more than the budget's delta. The total loss of one ledger's runs is theref
 rule that is proved for every such choice.
 
 *Gaussian filter.* Every release counts as a Gaussian mechanism that hides no more than it does,
-with :math:`\mu = 1 / m` for Gaussian noise of multiplier m and `gaussian.laplace_mu` for Laplace
-noise. If :math:`\sum \mu_i^2 \le \mu^2` whatever happens, all releases together hide at least as
-much as one Gaussian mechanism of parameter mu: each can be computed from a Brownian motion with
-drift b over a time of :math:`\mu_i^2`, where b is 0 or 1 by the data, one after the other and until
-:math:`\mu^2` at the latest, however they are chosen; and the end of that motion is all that depends
-on b (Smith and Thakurta, 2022, with another proof). For Laplace noise on a vector of shares
-:math:`a_j` of the multiplier's epsilon, the profile is at most that of scalar noise (`accounting`),
-which is a statement about trade-off functions as well, since both are symmetric.
+with :math:`\mu = 1 / m` for Gaussian noise of multiplier m, `gaussian.laplace_mu` for Laplace noise
+and `gaussian.pure_mu` for staircase noise. If :math:`\sum \mu_i^2 \le \mu^2` whatever happens, all
+releases together hide at least as much as one Gaussian mechanism of parameter mu: each can be
+computed from a Brownian motion with drift b over a time of :math:`\mu_i^2`, where b is 0 or 1 by
+the data, one after the other and until :math:`\mu^2` at the latest, however they are chosen; and
+the end of that motion is all that depends on b (Smith and Thakurta, 2022, with another proof). For
+Laplace noise on a vector of shares :math:`a_j` of the multiplier's epsilon, the profile is at most
+that of scalar noise (`accounting`), which is a statement about trade-off functions as well, since
+both are symmetric.
 
 *Pure filter.* Wherever the sum of pure epsilons stays within epsilon, no output is more than
 :math:`e^\epsilon` times as likely under one data set, and no delta is used. So a run may also go on
@@ -84,8 +85,9 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
     if left > 0:
         mu2 = max(committed, noise.mu2_bound)
         epsilon = paid + (gaussian_epsilon(math.sqrt(mu2), left) if mu2 > 0 else 0.0)
-        rule = "Laplace noise counted as Gaussian, over runs planned one after the other"
-        if not noise.laplace:
+        kind = "Staircase" if noise.bounded else "Laplace"
+        rule = f"{kind} noise counted as Gaussian, over runs planned one after the other"
+        if not (noise.laplace or noise.bounded):
             rule = "exact Gaussian composition"
             if committed > noise.mu2 * (1 + _SLACK):  # else it is the same sum, rounded otherwise
                 rule = "Gaussian composition, the first run as planned"

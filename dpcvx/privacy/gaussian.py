@@ -170,6 +170,22 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
     return 2 * mu * (1 + 1e-12)
 
 
+def pure_mu(epsilon: ArrayLike) -> Array:
+    r"""Return the smallest mu of a Gaussian mechanism that hides no more than any pure epsilon.
+
+    It is :math:`\mu = 2 \Phi^{-1}(e^\epsilon / (1 + e^\epsilon))`. The trade-off function of pure
+    epsilon is linear between (0, 1), (a, a) and (1, 0) with :math:`a = 1 / (1 + e^\epsilon)`. That
+    of a Gaussian mechanism is convex, so that it is below if it is at these three points: at the
+    first and the last they are equal, and in the middle if
+    :math:`\Phi(\Phi^{-1}(1 - a) - \mu) \le a`.
+    """
+    with np.errstate(all="ignore"):
+        log = -np.logaddexp(0.0, np.asarray(epsilon, dtype=np.float64))
+    # A logarithm next to that of one half loses the digits of a small epsilon.
+    small = np.sqrt(math.pi / 2) * np.asarray(epsilon, dtype=np.float64)
+    return np.where(small < 1e-4, small, -2 * ndtri_exp(log)) * (1 + 1e-7)
+
+
 def _mills(s: Array) -> Array:
     return math.sqrt(math.pi / 2) * erfcx(s / math.sqrt(2))
 

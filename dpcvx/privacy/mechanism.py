@@ -8,13 +8,15 @@ Calibration turns a declaration into a multiplier before any data are read.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from .._arguments import POSITIVE, Kind, check_fields, choice, finite, optional, positive_finite
 from ..errors import PrivacyError
@@ -35,6 +37,7 @@ from .noise import (
     laplace_rows,
     normal_rows,
     on_grid,
+    staircase_rows,
 )
 from .randomness import Alone, Randomness, Streams
 from .split_noise import SplitNoise, residues
@@ -43,6 +46,9 @@ from .truncation import Truncation
 Array = NDArray[np.float64]
 # The same product, computed in another order.
 _ROUNDED = 1 + 1e-12
+# Below this epsilon, the first step of staircase noise is that of its series. It is no narrower
+# than the other, which is about the width of the grid.
+_FLAT, _NARROWEST = 1e-2, 2.0**-18
 
 
 @frameless
@@ -71,6 +77,7 @@ class Gaussian:
     decay: float = 1.0
 
     norm = 2
+    single = False
 
     def __post_init__(self) -> None:
         if (self.release_epsilon is None) != (self.release_delta is None):
@@ -107,9 +114,21 @@ class Gaussian:
         """Add `count` releases to a composition."""
         return composition.with_gaussian(multiplier, count)
 
-    def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
-        """Return Gaussian noise of deviation `scale`, rounded to integers; a row per stream."""
-        return normal_rows(scale, size, streams)
+    def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
+        """Return Gaussian noise of the grid's scale, in units of its width; a row per stream."""
+        return normal_rows(grid.scale / grid.width, size, streams)
+
+    def variance(self, multiplier: float) -> float:
+        """Return the variance of one component, for a sensitivity of one."""
+        return multiplier * multiplier
+
+    def magnitudes(self, noise: Array, multiplier: float) -> Array:
+        """Return the magnitudes of noise in units of its deviation, for a sensitivity of one."""
+        return np.asarray(np.abs(noise) / multiplier)
+
+    def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
+        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        return np.asarray(deviation * ndtri(uniform))
 
     def __str__(self) -> str:
         return "Gaussian"
@@ -136,6 +155,7 @@ class Laplace:
     decay: float = 1.0
 
     norm = 1
+    single = False
 
     def __post_init__(self) -> None:
         _check_level(self)
@@ -155,15 +175,148 @@ class Laplace:
         """Add `count` releases to a composition."""
         return composition.with_laplace(multiplier, count)
 
-    def rounded(self, scale: float, size: int, streams: Streams) -> Integers:
-        """Return Laplace noise of scale `scale`, rounded to integers; a row per stream."""
-        return laplace_rows(scale, size, streams)
+    def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
+        """Return Laplace noise of the grid's scale, in units of its width; a row per stream."""
+        return laplace_rows(grid.scale / grid.width, size, streams)
+
+    def variance(self, multiplier: float) -> float:
+        """Return the variance of one component, for a sensitivity of one."""
+        return 2.0 * multiplier * multiplier
+
+    def magnitudes(self, noise: Array, multiplier: float) -> Array:
+        """Return the magnitudes of noise in units of its scale, for a sensitivity of one."""
+        return np.asarray(np.abs(noise) / multiplier)
+
+    def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
+        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        away = np.abs(uniform - 0.5)
+        return deviation / math.sqrt(2) * np.sign(0.5 - uniform) * np.log1p(-2 * away)
 
     def __str__(self) -> str:
         return "Laplace"
 
 
-Mechanism = Gaussian | Laplace
+@frameless
+@dataclass(frozen=True)
+class Staircase:
+    r"""Staircase noise, for one release of numbers that change one at a time.
+
+    It has the least expected error in one number of all noise with a pure epsilon (Geng and
+    Viswanath, 2016). Its density has steps as wide as the sensitivity, each :math:`e^{-\epsilon}`
+    times as high as the one before, and a narrow first one. Next to Laplace noise, its mean square
+    is 1.04 times smaller at epsilon 1, 1.5 times at 3, and 25 times at 10.
+
+    Parameters
+    ----------
+    release_epsilon : float, optional
+        Pure epsilon of a single release. Leave out to calibrate to a total budget.
+    noise_multiplier : float, optional
+        Inverse of that epsilon, instead.
+    error : {"squared", "absolute"}
+        The expected error that is least. The square counts if costs are smooth in the data, the
+        magnitude if they have kinks. The median magnitude is smaller with "absolute", 1.3 times at
+        epsilon 3 and 4 times at 10, and large noise is more frequent.
+
+    Notes
+    -----
+    The noise hides data that change by single entries, as with ``dp.Within(radius)``: entry by
+    entry, or in sums without a common entry. It also hides one number, whatever changes. A plan
+    refuses it for all other releases. Several releases compose by their pure epsilons, so that
+    Laplace or Gaussian noise is better for them.
+    """
+
+    release_epsilon: float | None = None
+    noise_multiplier: float | None = None
+    error: Literal["squared", "absolute"] = "squared"
+
+    decay: ClassVar[float] = 1.0
+    norm = 1
+    single = True
+
+    def __post_init__(self) -> None:
+        _check_level(self, error=choice("squared", "absolute"))
+        _make_floats(self, "release_epsilon", "noise_multiplier")
+
+    def per_step(self) -> float | None:
+        """Return the multiplier that the declaration fixes, or None if a total budget fixes it."""
+        return self.noise_multiplier if self.release_epsilon is None else 1.0 / self.release_epsilon
+
+    def for_total(
+        self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+    ) -> float:
+        """Return the multiplier that spends epsilon in `steps` releases at each ratio."""
+        return laplace_multiplier(steps, epsilon, 0.0, ratios)
+
+    def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
+        """Add `count` releases to a composition."""
+        return composition.with_bounded(multiplier, count)
+
+    def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
+        """Return the noise in units of the grid's width; a row per stream."""
+        steps = self.steps(grid)
+        narrow = min(max(1, round(self.first(multiplier) * steps)), steps)
+        return staircase_rows(1.0 / multiplier, steps, narrow, size, streams)
+
+    def steps(self, grid: Grid) -> int:
+        """Return the steps of the grid that one change moves a number by at most.
+
+        Two numbers at a distance s are rounded to integers at most s / width + 1 apart, and the
+        grid's sensitivity is no less than s + width. Division by a power of two is exact.
+        """
+        return math.ceil(grid.sensitivity / grid.width)
+
+    def first(self, multiplier: float) -> float:
+        """Return half of the width of the first step, for a sensitivity of one."""
+        epsilon = 1.0 / multiplier
+        if self.error == "absolute":
+            half = math.exp(-epsilon / 2)
+            return max(half / (1 + half), _NARROWEST)
+        if epsilon < _FLAT:
+            return 0.5 - epsilon / 12
+        b = math.exp(-epsilon)
+        return max((math.cbrt(b * (1 + b) / 2) - b) / -math.expm1(-epsilon), _NARROWEST)
+
+    def variance(self, multiplier: float) -> float:
+        """Return the variance of one component, for a sensitivity of one."""
+        epsilon, first = 1.0 / multiplier, self.first(multiplier)
+        b, rest = math.exp(-epsilon), -math.expm1(-epsilon)
+        height = first + b * (1 - first)
+        linear = first**2 + b * (1 - first**2)
+        inside = (first**3 + b * (1 - first**3)) / 3
+        return b * (1 + b) / rest**2 + (b / rest * linear + inside) / height
+
+    def magnitudes(self, noise: Array, multiplier: float) -> Array:
+        """Return minus the log of the probability of more noise, for a sensitivity of one.
+
+        They have the law of magnitudes of Laplace noise in units of its scale.
+        """
+        epsilon, first = 1.0 / multiplier, self.first(multiplier)
+        away = np.abs(noise)
+        whole = np.floor(away)
+        part, b = away - whole, math.exp(-epsilon)
+        below = np.minimum(part, first) + b * np.maximum(part - first, 0.0)
+        share = below / (first + b * (1 - first))
+        return whole * epsilon - np.log1p(math.expm1(-epsilon) * np.minimum(share, 1.0))
+
+    def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
+        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        epsilon, first = 1.0 / multiplier, self.first(multiplier)
+        b = math.exp(-epsilon)
+        lost = -np.log1p(-2 * np.abs(uniform - 0.5))
+        whole = np.floor(lost / epsilon)
+        share = np.expm1(whole * epsilon - lost) / math.expm1(-epsilon)
+        below = np.clip(share, 0.0, 1.0) * (first + b * (1 - first))
+        # Where there is no more than the first step, in floating point, none is beyond it.
+        beyond = np.maximum(below - first, 0.0) / max(b, sys.float_info.min)
+        part = np.minimum(np.minimum(below, first) + beyond, 1.0)
+        scale = deviation / math.sqrt(self.variance(multiplier))
+        return np.asarray(scale * np.sign(uniform - 0.5) * (whole + part))
+
+    def __str__(self) -> str:
+        return "Staircase"
+
+
+Mechanism = Gaussian | Laplace | Staircase
 
 
 @dataclass(frozen=True)
@@ -289,8 +442,11 @@ class Calibrated:
         """Return the noise variance in one component of a first release, but for its grid."""
         if self.split is not None:
             return self.split.scale**2
-        scale = self.multiplier * sensitivity
-        return (1.0 if self.mechanism.norm == 2 else 2.0) * scale * scale
+        return self.mechanism.variance(self.multiplier) * sensitivity * sensitivity
+
+    def simulated(self, uniform: Array, deviation: float) -> Array:
+        """Return noise of this deviation, from variables that are uniform between 0 and 1."""
+        return self.mechanism.simulated(uniform, self.multiplier, deviation)
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
         """Return the grid and noise scale for a value of positive sensitivity.
@@ -318,14 +474,13 @@ class Calibrated:
 
         While an entry of a row exceeds the limit, all of the row is drawn again.
         """
-        scale = grid.scale / grid.width
-        noise = self.mechanism.rounded(scale, size, streams)
+        noise = self.mechanism.drawn(grid, self.multiplier, size, streams)
         if self.truncation is not None:
             limit = self.truncation.steps(grid)
             for i in np.flatnonzero((np.abs(noise) > limit).any(axis=1)).tolist():
                 stream = Alone(streams.one(i))
                 while np.abs(noise[i]).max() > limit:
-                    noise[i] = self.mechanism.rounded(scale, size, stream)[0]
+                    noise[i] = self.mechanism.drawn(grid, self.multiplier, size, stream)[0]
         return noise
 
     def _split_grid(self, split: SplitNoise, sensitivity: float, size: int, floor: float) -> Grid:
@@ -388,13 +543,15 @@ _DECAY = Kind(
 )
 
 
-def _check_level(mechanism: Gaussian | Laplace, **kinds: Kind) -> None:
+def _check_level(mechanism: Mechanism, **kinds: Kind) -> None:
     name = f"dp.{type(mechanism).__name__}"
     if mechanism.release_epsilon is not None and mechanism.noise_multiplier is not None:
         raise PrivacyError(f"{name} takes release_epsilon or noise_multiplier, not both; drop one.")
-    levels = {"release_epsilon": _LEVEL, "noise_multiplier": _LEVEL, "decay": _DECAY}
+    levels = {"release_epsilon": _LEVEL, "noise_multiplier": _LEVEL}
+    if not mechanism.single:
+        levels["decay"] = _DECAY
     check_fields(mechanism, name, PrivacyError, **levels, **kinds)
 
 
 # By the name under which the ledger knows them.
-MECHANISMS: dict[str, Mechanism] = {str(m): m for m in (Gaussian(), Laplace())}
+MECHANISMS: dict[str, Mechanism] = {str(m): m for m in (Gaussian(), Laplace(), Staircase())}

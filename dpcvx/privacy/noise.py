@@ -9,6 +9,17 @@ floating-point noise has nothing to hold on to.
 The integer round(s Y) therefore has to be exact. It is computed in floating point from random words
 together with a bound of the error; where the bound leaves two integers possible, the variable is
 recomputed with more random bits and more digits until one is left.
+
+*Staircase noise* (Geng and Viswanath, 2016) hides one number, and is drawn on the integers
+themselves. Let one change move the number on the grid by at most D steps. An integer z has the
+magnitude :math:`\mu(z) = z` for z >= 0 and :math:`-1 - z` for z < 0, the level
+
+.. math:: \ell(z) = \lfloor (\mu(z) + D - r) / D \rfloor, \qquad 1 \le r \le D,
+
+and a probability in proportion to :math:`e^{-\epsilon \ell(z)}`. Since :math:`\mu(z) + 1/2 =
+|z + 1/2|`, a shift by at most D adds at most D to the magnitude, and therefore at most one to the
+level: no output is more than :math:`e^\epsilon` times as likely for one of two neighbors. This
+holds for every r, which only decides how large the noise is. Its mean is half a step below zero.
 """
 
 from __future__ import annotations
@@ -186,6 +197,90 @@ def laplace_rows(scale: float, size: int, sources: Streams) -> Integers:
     error = (magnitude + 1.0) * _ERROR + unseen
     found = _decided(scale, value, error, _Tails(u, v, sources), (_signed_log,))
     return found.reshape(len(sources), size)
+
+
+def staircase_rows(
+    epsilon: float, steps: int, narrow: int, size: int, sources: Streams
+) -> Integers:
+    r"""Return integers z with probabilities in proportion to :math:`e^{-\epsilon \ell(z)}`.
+
+    They are exactly distributed. With uniform U and W, the magnitude is k D + j: k = floor(-log(U)
+    / epsilon) is at least i with probability :math:`e^{-\epsilon i}`, and j is what W picks among
+    r numbers of weight 1 and D - r of weight :math:`e^{-\epsilon}`. The first bit of V is the sign,
+    and W has the others.
+
+    Parameters
+    ----------
+    epsilon : float
+    steps : int
+        D; at most 2**41, and 2**40 times epsilon.
+    narrow : int
+        r, from 1 to D.
+    size : int
+    sources : Streams
+        A row of numbers comes from each.
+
+    Returns
+    -------
+    ndarray of int64, shape (sources, size)
+    """
+    words = sources.words(2 * size)
+    u, v = words[:, :size].ravel(), words[:, size:].ravel()
+    fall = np.exp(-np.float64(epsilon))
+    total = narrow + (steps - narrow) * fall
+    with np.errstate(all="ignore"):  # what is no number is not certain
+        uniform, unseen = _uniform(u)
+        magnitude = -np.log(uniform)
+        blocks, sure = _floored(
+            magnitude / epsilon, ((magnitude + 1.0) * _ERROR + unseen) / epsilon
+        )
+        # W is below 1, and known to 2**-53: errors of a few units of its product with the total.
+        weight = ((v << np.uint64(1)).astype(np.float64) * 2.0**-64) * total
+        error = total * 2.0**-48
+        near = weight < narrow
+        high = (weight - narrow) / fall
+        rest = np.where(near, weight, high)
+        doubt = np.where(near, error, error / fall + 2.0**-48 * high)
+        steps_on, certain = _floored(rest, doubt)
+        certain &= sure & (np.abs(weight - narrow) > error)
+    drawn = np.where(certain, blocks * steps + np.where(near, 0, narrow) + steps_on, 0.0)
+    out = drawn.astype(np.int64)  # within 2**47
+    tails = _Tails(u, v, sources)
+    for i in np.flatnonzero(~certain).tolist():
+        out[i] = _refined_staircase(epsilon, steps, narrow, i, tails)
+    # Negative where the first bit of V is not set: -1 - m are the bits of m, each the other way.
+    out ^= np.where(v >> np.uint64(63), 0, -1)
+    return out.reshape(len(sources), size)
+
+
+def _floored(value: Array, error: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the integers below nonnegative numbers, and which of these are certain."""
+    below = np.floor(value)
+    beyond = value - below
+    return below, (beyond > error) & (beyond < 1.0 - error)
+
+
+def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _Tails) -> int:
+    """Return the magnitude of a number by as many digits as it takes."""
+    import mpmath
+
+    for words in itertools.count(2):
+        with mpmath.workprec(64 * (words + 2)):
+            u, v, width = tails.uniforms(i, words)
+            if u < width:
+                continue
+            rate, fall = mpmath.mpf(epsilon), mpmath.exp(-mpmath.mpf(epsilon))
+            total = narrow + (steps - narrow) * fall
+            w, ends = 2 * v - (1 if v >= 0.5 else 0), set[int]()
+            # Each is known to within half of its width, which is doubled for safety.
+            for side in (-1, 1):
+                k = int(mpmath.floor(-mpmath.log(min(u - side * width, mpmath.mpf(1))) / rate))
+                t = max(w + side * 2 * width, mpmath.mpf(0)) * total
+                j = t if t < narrow else narrow + (t - narrow) / fall
+                ends.add(k * steps + min(int(mpmath.floor(j)), steps - 1))  # W is below 1
+            if len(ends) == 1:
+                return ends.pop()
+    raise AssertionError("unreachable: the loop ends with probability one")
 
 
 @dataclass(frozen=True)

@@ -309,6 +309,11 @@ def charge_for(
     if noise is None:
         exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
         return None, exposed if facts.form.private else None
+    if noise.mechanism.single:
+        raise PrivacyError(
+            f"{noise.mechanism} noise hides one number, and agent '{facts.name}' is asked for a "
+            f"{query.released}, which one change moves in several."
+        )
     if noise.prepaid:
         # Answers stay hidden, so their grid need not depend on where they are.
         grid = noise.hidden_grid(size)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._words import at_least, between, together
 from ..errors import PrivacyError
-from ..model.adjacency import Rows
+from ..model.adjacency import Rows, Within
 from ..model.matrices import product, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
@@ -231,30 +231,30 @@ class Publication:
             found.append((place, JamesStein(mean, math.sqrt(variance), dimension, bool(fitted))))
         return replace(self, estimates=tuple(found))
 
-    def noise(self, scale: float) -> str:
-        """Return a text on noise of this scale on the statistic."""
+    def noise(self, scale: float, measure: str = "scale") -> str:
+        """Return a text on noise of this scale, or other measure, on the statistic."""
         if self.kind == "slope":
-            return f"scale {_range(scale / self.weights)} per component of the slope J d"
+            return f"{measure} {_range(scale / self.weights)} per component of the slope J d"
         if self.kind == "sums":
             names = together([f"'{spec.name}'" for spec in self.private])
             sizes = _range(scale * self.sum_units)
-            return f"scale {sizes} per weighted sum of {names}; the model reads {self.size}"
+            return f"{measure} {sizes} per weighted sum of {names}; the model reads {self.size}"
         if self.kind == "shaped slope":
             covariance = self.slope_covariance(scale * scale)
             assert covariance is not None
             spread = np.sqrt(covariance.diagonal())
             return (
-                f"scale {_range(spread[spread > 0])} per component of the slope J d, correlated as "
-                "the optimum gives way to it"
+                f"{measure} {_range(spread[spread > 0])} per component of the slope J d, "
+                "correlated as the optimum gives way to it"
             )
         if self.kind == "shaped data":
             spread = scale * np.linalg.norm(self.decode.toarray(), axis=1)
             ends = np.cumsum([spec.size for spec in self.private])[:-1]
             pairs = zip(self.private, np.split(spread, ends), strict=True)
             sizes = ", ".join(f"{_range(own)} per entry of '{spec.name}'" for spec, own in pairs)
-            return f"scale {sizes}, correlated so that margins cost little"
+            return f"{measure} {sizes}, correlated so that margins cost little"
         return ", ".join(
-            f"scale {at_least(scale * unit)} per entry of '{spec.name}'"
+            f"{measure} {at_least(scale * unit)} per entry of '{spec.name}'"
             for spec, unit in zip(self.private, self.units, strict=True)
         )
 
@@ -329,7 +329,29 @@ def weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) 
     return Publication(sensitivity.private, "slope", encode, level, J, weights)
 
 
-def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statistic:
+def moves_one(statistic: Statistic) -> bool:
+    """Return whether one change of the data moves one component of a statistic at most.
+
+    It does where there is one. Else every object has to change by one entry, independently of the
+    others, and no entry may be in two components. Components without that entry are then computed
+    from the same numbers in the same order, and are the same to the last bit.
+    """
+    if not isinstance(statistic, Publication):
+        return False
+    if statistic.size == 1:
+        return True
+    changes = [(spec.size, spec.adjacency) for spec in statistic.private]
+    by_entry = all(
+        isinstance(change, Within) and (size == 1 or change.norm == "entry")
+        for size, change in changes
+    )
+    columns = np.diff(sp.csc_array(without_zeros(statistic.encode)).indptr)
+    return by_entry and bool(columns.max(initial=0) <= 1)
+
+
+def restated(
+    sensitivity: Sensitivity, p: int, owner: str, once: Once, *, single: bool = False
+) -> Statistic:
     """Return a statistic that somebody proposed, with a sensitivity that is derived here.
 
     Parameters
@@ -341,11 +363,13 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
         Name of the agent, for messages.
     once : Once
         The statistic, by name; its estimates are left out.
+    single : bool
+        Whether the noise hides moves of one component only.
 
     Raises
     ------
     PrivacyError
-        If the agent's data have no such statistic.
+        If the agent's data have no such statistic, or one change moves several components of it.
     """
     J, kind = without_zeros(sp.hstack(sensitivity.jacobians)), once.kind
     how = once.weights if once.encode is None else once.encode.toarray()
@@ -372,6 +396,13 @@ def restated(sensitivity: Sensitivity, p: int, owner: str, once: Once) -> Statis
         raise PrivacyError(
             f"Agent '{owner}' is asked to release {kind} once, and nothing bounds what one change "
             "of its data does to that."
+        )
+    if single and not moves_one(found):
+        raise PrivacyError(
+            f"Staircase noise hides one number, and one change of the data of agent '{owner}' "
+            f"moves several of those that are released ({kind}). Declare adjacency="
+            "dp.Within(radius), by which entries change one at a time, or write "
+            "mechanism='laplace'."
         )
     return found
 

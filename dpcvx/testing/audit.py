@@ -32,7 +32,7 @@ from ..model.matrices import alike
 from ..model.private import Private, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
-from ..privacy.mechanism import Calibrated, Gaussian, Laplace
+from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism, Staircase
 from ..privacy.randomness import Source, source_for
 from ..run.batch import one_by_one
 from ..run.data import DataSource
@@ -133,7 +133,7 @@ class Audit:
 
 @discreet
 def audit(
-    target: Terms | Gaussian | Laplace,
+    target: Terms | Gaussian | Laplace | Staircase,
     neighbors: Mapping[Private | str, DataSource] | None = None,
     *,
     data: Mapping[Private | str, DataSource] | None = None,
@@ -147,7 +147,7 @@ def audit(
 
     Parameters
     ----------
-    target : Terms, Gaussian or Laplace
+    target : Terms, Gaussian, Laplace or Staircase
         A whole method, or a mechanism with a level of its own, which is tried on two vectors at
         the distance of its sensitivity.
     neighbors, data : mapping, optional
@@ -171,7 +171,7 @@ def audit(
     check_argument("", "runs", runs, count(20))
     check_argument("", "seed", seed, integer(0))
     check_argument("", "confidence", confidence, _CONFIDENCE)
-    if not isinstance(target, (Terms, Gaussian, Laplace)):
+    if not isinstance(target, (Terms, Gaussian, Laplace, Staircase)):
         raise ModelError(
             f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "
             "dp.audit(problem.plan(...)) or dp.audit(dp.Gaussian(noise_multiplier=2.0))."
@@ -220,7 +220,7 @@ def audit(
 
 
 def _mechanism_scores(
-    mechanism: Gaussian | Laplace, runs: int, delta: float, seed: int
+    mechanism: Mechanism, runs: int, delta: float, seed: int
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
     multiplier = mechanism.per_step()
     if multiplier is None:
@@ -234,7 +234,7 @@ def _mechanism_scores(
     far = np.zeros(size)
     far[0] = 1.0
     pair = np.zeros(size), far
-    source, ratio = source_for(seed, (0,)), log_ratio_of(mechanism.norm)
+    source, ratio = source_for(seed, (0,)), log_ratio_of(calibrated)
     scores = np.empty((2, runs))
     for world in (0, 1):
         for run in range(runs):
@@ -282,7 +282,7 @@ def _plan_scores(
         return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.agents[target].noise
     assert noise is not None
-    ratio = length_ratio if noise.linear and noise.norm == 2 else log_ratio_of(noise.norm)
+    ratio = length_ratio if noise.linear and noise.norm == 2 else log_ratio_of(noise)
     table: dict[str, list[list[float]]] = {}
     dealt = dealt_as_run(plan)
     claimed, priced, moved = 0.0, None, False

@@ -526,8 +526,8 @@ def _noise(agent: Observed) -> list[tuple[int, Array]]:
     for seen in agent.seen:
         if seen.entry is not None:
             width = 0.0 if seen.grid is None else seen.grid.width
-            magnitudes = np.abs(seen.outside - seen.inside) + width
-            drawn.append(magnitudes / (seen.entry.multiplier * seen.entry.sensitivity))
+            away = (np.abs(seen.outside - seen.inside) + width) / seen.entry.sensitivity
+            drawn.append(noise.mechanism.magnitudes(away, seen.entry.multiplier))
     if noise.linear is not None:  # its length has the law of a sum of Laplace magnitudes
         n = noise.linear.size
         lengths = [float(np.linalg.norm(b, noise.linear.norm)) for b in drawn]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..privacy.accounting import Composition
+from ..privacy.mechanism import Calibrated, Staircase
 from .check import Observation
 
 Array = NDArray[np.float64]
@@ -103,9 +104,19 @@ def length_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
     return float(np.linalg.norm(out - a) - np.linalg.norm(out - b)) / scale
 
 
-def log_ratio_of(norm: int) -> Ratio:
-    """Return the ratio of a mechanism: 1 for Laplace noise, 2 for Gaussian."""
-    return laplace_ratio if norm == 1 else normal_ratio
+def log_ratio_of(noise: Calibrated) -> Ratio:
+    """Return the log-likelihood ratio of one release with noise of this kind."""
+    mechanism, multiplier = noise.mechanism, noise.multiplier
+    if not isinstance(mechanism, Staircase):
+        return laplace_ratio if mechanism.norm == 1 else normal_ratio
+
+    def ratio(out: Array, a: Array, b: Array, scale: float) -> float:
+        """Return epsilon times the difference of levels, but for rounding to the grid."""
+        width, first = scale / multiplier, mechanism.first(multiplier)
+        levels = [np.floor(np.abs(out - exact) / width + 1 - first) for exact in (a, b)]
+        return float(np.sum(levels[0] - levels[1]) / multiplier)
+
+    return ratio
 
 
 def _summed(own: Observation, others: Sequence[Observation]) -> Observation:

@@ -63,6 +63,26 @@ def test_one_release_of_many_entries_that_change_together_has_gaussian_noise():
     assert isinstance(problem.plan(**BUDGET).agents[0].noise.mechanism, dp.Gaussian)
 
 
+def one_number(adjacency, **agent):
+    data = dp.Private([2.0, 3.0], name="d", adjacency=adjacency)
+    x = cp.Variable(2, name="x")
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), **agent) for d in [data]])
+
+
+@pytest.mark.parametrize("delta", [0, 1e-6])
+@pytest.mark.parametrize(("epsilon", "kind"), [(0.5, "Laplace"), (1, "Laplace"), (3, "Staircase")])
+def test_numbers_that_change_alone_have_staircase_noise_from_where_it_is_much_smaller(
+    epsilon, delta, kind
+):
+    plan = one_number(dp.Within(0.1)).plan(epsilon=epsilon, delta=delta)
+    assert str(plan.agents[0].noise.mechanism) == kind
+    why = next(choice.why for choice in plan.choices if choice.what == "mechanism")
+    assert why.startswith(kind)
+    # Entries that change together are hidden by other noise.
+    together = one_number(dp.Within(0.1, norm=1)).plan(epsilon=epsilon, delta=delta)
+    assert str(together.agents[0].noise.mechanism) == "Laplace"
+
+
 def test_at_delta_zero_noise_is_laplace():
     plan = power_line().problem.plan(epsilon=1.0, delta=0)
     assert plan.guarantee.delta == 0

@@ -96,6 +96,15 @@ def test_results_ledgers_and_releases_are_those_of_one_process(name, method, rel
             assert flat.tobytes() == last[piece.offset : piece.stop].tobytes()
 
 
+def test_owners_release_with_staircase_noise_what_one_process_does():
+    problem = tables().problem
+    plan = problem.plan(mechanism="staircase", epsilon=3.0, delta=1e-6)
+    expected = plan.run(seed=1, executor=dp.Serial())
+    same(plan, expected, plan.run(executor=dp.LoopbackOwners(plan, seed=1)))
+    (entry,) = expected.ledger["agent 1"].entries
+    assert entry.mechanism == "Staircase"
+
+
 def test_what_agents_keep_is_nan_here():
     plan = planned()
     result = plan.run(executor=dp.LoopbackOwners(plan, seed=1))

@@ -261,6 +261,7 @@ FORMATS = {
     b"dpx4": "3c52993256ee78a616e8a63b0e6115f9",
     b"dpx5": "dca4abbffd35d2d29a7f69f91b78eac5",
     b"dpx6": "58a49281de054d6dc26c2ca7ddfca130",
+    b"dpx7": "19304e311145ecc74018775a8fb53ae4",
 }
 UNIONS = (typing.Union, type(int | str))
 

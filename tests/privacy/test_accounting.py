@@ -567,3 +567,65 @@ def test_prices_of_mixed_noise_are_finite_at_huge_losses(epsilon):
     mixed = Composition(mu2=epsilon).with_laplace(1 / epsilon, 3).with_gaussian(1.0)
     price = mixed.price(1e-6)
     assert 3 * epsilon * (1 - 1e-3) <= price.epsilon < math.inf
+
+
+# -- staircase noise
+
+
+def staircase(multiplier, count=1):
+    return Composition().with_bounded(multiplier, count)
+
+
+def test_one_release_with_staircase_noise_costs_its_pure_epsilon():
+    assert staircase(0.5).price(0).epsilon == staircase(0.5).price(1e-6).epsilon == 2.0
+    assert staircase(0.5).pure == 2.0 and staircase(0.5).rho == 2.0
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 100), (0.5, 10), (1.0, 4), (2.0, 2)])
+def test_releases_with_staircase_noise_cost_no_less_than_they_lose(epsilon, count, delta):
+    """No pure epsilon loses more than randomized responses, which are counted exactly here."""
+    losses = [count - 2 * k for k in range(count + 1)]
+    right = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+    stated = mp.mpf(staircase(1 / epsilon, count).price(delta).epsilon)
+    lost = sum(
+        mp.binomial(count, k)
+        * right ** (count - k)
+        * (1 - right) ** k
+        * max(mp.mpf(0), 1 - mp.exp(stated - mp.mpf(epsilon) * loss))
+        for k, loss in enumerate(losses)
+    )
+    assert lost <= delta * (1 + 1e-9)
+    assert staircase(1 / epsilon, count).price(delta).epsilon <= epsilon * count
+
+
+def test_many_releases_with_staircase_noise_cost_less_than_their_sum():
+    assert staircase(10.0, 1000).price(1e-6).epsilon < 0.4 * 100
+
+
+def test_staircase_noise_adds_its_epsilon_to_all_other_noise():
+    delta = 1e-6
+    for other in (gaussian(2.0, 3), laplace(2.0, 3), gaussian(3.0).with_laplace(2.0)):
+        both = other.joined(staircase(2.0))
+        assert both == staircase(2.0).joined(other)
+        assert both.price(delta).epsilon <= other.price(delta).epsilon + 0.5
+        assert both.price(delta).epsilon > other.price(delta).epsilon
+        assert both.mu2_bound > other.mu2_bound and both.rho == pytest.approx(other.rho + 0.125)
+    assert laplace(2.0).joined(staircase(2.0)).price(0).epsilon == 1.0
+    assert staircase(2.0, 3).repeated(2) == staircase(2.0, 6)
+    assert gaussian(1.0).joined(staircase(1.0)).price(0).epsilon == math.inf
+    assert staircase(2.0).with_gaussian(3.0).bounded == ((2.0, 1),)
+
+
+def test_a_ledger_counts_staircase_noise_by_share_and_across_runs():
+    noise = Calibrated(dp.Staircase(), 2.0)
+    account = Account("a", {}, Budget(2.0, 1e-6, Composition()), share=2)
+    entry = Entry(0, 1, "Staircase", 2.0, 1.0, 0.5, "derived", "data")
+    account.charge(entry, noise)
+    assert account.spent().epsilon == 1.0
+    again = Account("a", {}, None, share=2)
+    again.recall(entry)
+    assert again.spent(0.0).epsilon == 1.0
+    account.charge(entry, noise)
+    with pytest.raises(dp.BudgetError):
+        account.charge(entry, noise)

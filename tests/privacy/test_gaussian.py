@@ -15,6 +15,7 @@ from dpcvx.privacy.gaussian import (
     gaussian_mu,
     gaussian_sigma,
     laplace_mu,
+    pure_mu,
 )
 from dpcvx.privacy.last_iterate import Mixture
 
@@ -122,6 +123,16 @@ def test_laplace_noise_hides_as_much_as_the_gaussian_bound_at_every_epsilon(epsi
         # Trade-off curves touch where levels of both tests are exp(-epsilon / 2) / 2.
         level = mp.exp(-mp.mpf(epsilon) / 2) / 2
         assert mp.ncdf(mp.mpf(mu) / 2) >= 1 - level > mp.ncdf(mp.mpf(small) / 2)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1, 1.0, 3.0, 30.0, 700.0])
+def test_any_pure_epsilon_hides_as_much_as_its_gaussian_bound(epsilon):
+    with mp.workdps(400):
+        corner = 1 / (1 + mp.exp(mp.mpf(epsilon)))
+        mu = mp.mpf(float(pure_mu(epsilon)))
+        # The trade-off curves meet at both ends, and nearly where both errors are equal.
+        assert mp.ncdf(-mu / 2) <= corner < mp.ncdf(-mu / 2 * (1 - mp.mpf(1e-6)))
+    assert pure_mu(epsilon) > laplace_mu(epsilon)  # which is less than all of that epsilon
 
 
 # -- what used to fail, hang or need too much memory

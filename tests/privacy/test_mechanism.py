@@ -7,7 +7,7 @@ from scipy import stats
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, classical_gaussian_multiplier, gaussian_multiplier
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import grid_for
+from dpcvx.privacy.noise import Grid, grid_for
 from dpcvx.privacy.randomness import Alone, Seeded, source_for, together
 from dpcvx.privacy.split_noise import SplitNoise
 from dpcvx.privacy.truncation import Truncation
@@ -17,6 +17,7 @@ from dpcvx.privacy.truncation import Truncation
 LEVEL = 1e-6
 DRAWS = 100_000
 WIDE = 2.0**30  # so that rounding moves the distribution by 1e-9
+GRID = Grid(1.0, WIDE, WIDE)
 UNIT = {"gaussian": (dp.Gaussian(), stats.norm()), "laplace": (dp.Laplace(), stats.laplace())}
 both = pytest.mark.parametrize("name", UNIT)
 
@@ -26,7 +27,8 @@ def fits(sample, distribution):
 
 
 def drawn(mechanism, seed, size=DRAWS, key=(0,)):
-    return mechanism.rounded(WIDE, size, Alone(Seeded(seed, key).at(1, 1)))[0] / WIDE
+    source = Alone(Seeded(seed, key).at(1, 1))
+    return mechanism.drawn(GRID, 1.0, size, source)[0] / WIDE
 
 
 @both
@@ -68,7 +70,7 @@ def test_noise_of_other_agents_and_seeds_is_uncorrelated(name, other):
 @both
 def test_without_a_seed_all_noise_is_fresh(name):
     a, b = (
-        UNIT[name][0].rounded(WIDE, 4, Alone(source_for(None, (0,)).at(1, 1)))[0].tolist()
+        UNIT[name][0].drawn(GRID, 1.0, 4, Alone(source_for(None, (0,)).at(1, 1)))[0].tolist()
         for _ in range(2)
     )
     assert not set(a) & set(b)
