@@ -135,7 +135,7 @@ class DecentralizedGradient(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Make a step."""
+        """Take a gradient step, and return the releases for the neighbors."""
         rule = as_step(self.step)
         assert rule is not None
         own = shared(state.x, local.program)

@@ -118,7 +118,7 @@ class LearnScale:
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Parts of the budget by round, for `Requirements.first`."""
+        """Shares of the budget that the first rounds spend, by round."""
         counts, sums, more = (part * self.share for part in _PARTS)
         return (*[counts / _COUNTS] * _COUNTS, sums, *[more / _COUNTS] * _COUNTS)
 

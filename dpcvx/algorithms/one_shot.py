@@ -438,12 +438,12 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def shrinks(self) -> bool:
-        """Return `shrink`."""
+        """Return whether released values are moved towards the prior."""
         return self.shrink
 
     @property
     def weighs_noise(self) -> bool:
-        """Return `shrink`."""
+        """Return whether released values are moved towards the prior."""
         return self.shrink
 
     def notes(self, server: OneShotServer) -> tuple[str, ...]:

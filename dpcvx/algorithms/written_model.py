@@ -65,7 +65,7 @@ class Statistic(Protocol):
 
     @property
     def private(self) -> tuple[PrivateSpec, ...]:
-        """The private objects."""
+        """Specifications of the private objects."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class WrittenAgent:
-    """One agent's part, over copies of the variables, with a parameter for each private object."""
+    """Model of an agent over copies of its variables, with a parameter per private object."""
 
     name: str
     layout: Layout

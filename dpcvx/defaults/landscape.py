@@ -84,12 +84,12 @@ class Landscape:
 
     @property
     def noisy(self) -> bool:
-        """Return whether gradients are."""
+        """Return whether gradients have noise."""
         return any(block.noise > 0 for block in self.blocks)
 
     @property
     def distance(self) -> float:
-        """Over all entries."""
+        """Distance from the initial point to the optimum, over all entries."""
         return math.hypot(*(block.distance for block in self.blocks)) if self.blocks else 0.0
 
     @property

@@ -45,7 +45,7 @@ _NO_LOSS = (
 
 
 class Learned(NamedTuple):
-    """A request and a problem for a scale that is learned."""
+    """A request and a problem of a plan that learns the scale."""
 
     request: Selection
     study: Study

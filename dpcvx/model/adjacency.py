@@ -109,7 +109,7 @@ class Within:
 
     @property
     def in_full(self) -> str:
-        """The same with every digit: adjacencies are alike where these are."""
+        """Text with every digit: two adjacencies with equal texts are equal."""
         return self._said(repr(self.radius))
 
     def _said(self, radius: str) -> str:
@@ -306,7 +306,7 @@ class Rows:
 
     @property
     def in_full(self) -> str:
-        """The same with every digit: adjacencies are alike where these are."""
+        """Text with every digit: two adjacencies with equal texts are equal."""
         return self._said(repr(self.max_norm))
 
     def _said(self, bound: str) -> str:

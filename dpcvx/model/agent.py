@@ -174,7 +174,7 @@ class Agent:
 
     @property
     def public_constraints(self) -> list[cp.Constraint]:
-        """The others."""
+        """The constraints without private data."""
         return [c for c in self.constraints if not private_in(c)]
 
     @property
@@ -428,7 +428,7 @@ def _is_set(attribute: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One agent's part as its user wrote it, in its place among the others.
+    """Model of an agent as its user wrote it, with its position among all agents.
 
     Attributes
     ----------

@@ -289,7 +289,7 @@ def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """``form + rest``.
+    """An objective as the sum ``form + rest``.
 
     Attributes
     ----------

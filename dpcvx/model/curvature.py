@@ -40,7 +40,7 @@ class Curvature:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Between them lie their eigenvalues."""
+        """Smallest and largest eigenvalue that a second derivative can have."""
         values = eigenvalues(self.center, both_ends)
         return float(values.min()) - self.spread, float(values.max()) + self.spread
 

@@ -40,7 +40,7 @@ class Identity:
 
     @property
     def T(self) -> Identity:
-        """Its transpose, itself."""
+        """The transposed matrix, which is the same matrix."""
         return self
 
     def __matmul__(self, other: Any) -> Any:
@@ -75,7 +75,7 @@ class Diagonal:
 
     @property
     def T(self) -> Diagonal:
-        """Its transpose, itself."""
+        """The transposed matrix, which is the same matrix."""
         return self
 
     def __matmul__(self, other: Array) -> Array:

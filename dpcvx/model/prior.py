@@ -66,7 +66,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """The same, of the entries of a private object that are kept.
+    """Prior means and standard deviations of the entries of a private object that are kept.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ class ConstraintRows:
 
     @property
     def rows(self) -> Index:
-        """Their numbers."""
+        """Indices of the rows."""
         return self.first + np.arange(self.size)
 
 
@@ -74,7 +74,7 @@ class PrivateConstraint:
     parts: tuple[ConstraintRows, ...]  # the rows in which private data occur
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
-        """A(d) and b(d)."""
+        """Return A(d) and b(d) for the data d."""
         A = sp.csr_array(self.data.A)
         if self.slopes.nnz:
             A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)

@@ -61,7 +61,7 @@ class Sealed:
             self._held = self._checked if sparse else spec.shaped(self._checked)
 
     def __call__(self) -> Any:
-        """Fetch the values."""
+        """Return the values."""
         return self._held() if callable(self._held) else self._held
 
     @property

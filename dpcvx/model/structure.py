@@ -50,7 +50,7 @@ def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
 
 
 class _Walk:
-    """One walk; what trees share is looked at once."""
+    """A walk through trees that looks once at nodes which several trees share."""
 
     def __init__(self, places: Mapping[int, str]) -> None:
         self._places = places

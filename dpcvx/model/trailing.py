@@ -198,7 +198,7 @@ class SparseMatrices(BehindTheDoor):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Agents, rows, columns."""
+        """Numbers of agents, rows and columns."""
         return self._sparse.size, *self._shape
 
     def swapaxes(self, first: int, second: int) -> SparseMatrices:

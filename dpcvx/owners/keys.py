@@ -223,7 +223,7 @@ def of_der(der: bytes) -> str:
 
 @dataclass(frozen=True)
 class PartyIdentity:
-    """One party, with its key and the authority that it trusts."""
+    """A party, with its key and the authority that it trusts."""
 
     folder: Path
     name: str
@@ -387,7 +387,7 @@ class PartyIdentity:
         context = self.context(server=True)
 
         class Watched(ssl.SSLObject):
-            """One connection, whose other end reads why before the connection ends."""
+            """A connection that states a reason before it ends."""
 
             fault: ssl.SSLError | None = None
 

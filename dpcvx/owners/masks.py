@@ -135,7 +135,7 @@ class KeyFile:
 
 
 class Masker:
-    """One owner's masks in one run.
+    """Masks of an owner in a run.
 
     Parameters
     ----------

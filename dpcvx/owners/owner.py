@@ -100,7 +100,7 @@ class RemoteOwners(Remote):
 
 
 class Owner:
-    """One owner with its policy: what it takes part in, and what it pays at most.
+    """An owner with its policy: the studies that it joins, and its largest privacy loss.
 
     Parameters
     ----------

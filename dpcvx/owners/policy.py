@@ -37,7 +37,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Held:
-    """One private object of an owner: what one change means, and where its values are.
+    """A private object of an owner: its privacy unit, and the source of its values.
 
     Attributes
     ----------

@@ -120,7 +120,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Return whether no more frames are due."""
+        """Return whether the session expects no more frames."""
         return self.refusal is not None or self._told
 
     def hello(self) -> bytes:

@@ -348,7 +348,7 @@ def spread_of(publication: Publication, noise: Calibrated) -> Spread:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """One part of one constraint, with the noise that it meets."""
+    """A part of a constraint, with the noise that moves it."""
 
     constraint: int
     part: int

@@ -94,7 +94,7 @@ class Request:
 
     @property
     def mechanisms(self) -> tuple[Mechanisms, ...]:
-        """Those to choose from; at delta 0 there is one."""
+        """Mechanisms to choose from; at delta 0 there is one."""
         if not self.chooses_noise:
             return (self.mechanism,)
         return KINDS if self.delta else ("laplace",)

@@ -122,7 +122,7 @@ MOST_CHAINS = 4
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration in units of the step: all that inequalities (1) to (4) depend on."""
+    """Constants of an iteration, in units of the step, for inequalities (1) to (4)."""
 
     smooth: float  # eta nu
     convex: float  # eta mu

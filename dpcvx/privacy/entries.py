@@ -93,7 +93,7 @@ class Span:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """See `Entries`."""
+        """Return each kind of entry with its count; see `Entries`."""
         yield self.first, self.count
 
     def extended(self, entry: Entry) -> Span | None:
@@ -109,7 +109,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """One agent's among the entries of many, shared by them."""
+    """Entries of one agent, picked from the shared entries of many agents."""
 
     entries: Sequence[Entry]
     places: NDArray[np.int32]
@@ -125,7 +125,7 @@ class _Picked:
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """See `Entries`."""
+        """Return each kind of entry with its count; see `Entries`."""
         return ((self.entries[place], 1) for place in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:

@@ -362,7 +362,7 @@ class Calibrated:
 
     @property
     def asked(self) -> Calibrated:
-        """As a request has it: plans and owners derive what a linear term needs by themselves."""
+        """Return the mechanism as a request states it: without the derived linear term."""
         if self.linear is None:
             return self
         return replace(self, multiplier=1 / self.linear.epsilon, linear=None)

@@ -105,12 +105,12 @@ class Stream:
 
 @dataclass(frozen=True)
 class Alone:
-    """One stream, as all of several."""
+    """A stream in the form of a sequence of streams."""
 
     stream: Randomness
 
     def __len__(self) -> int:
-        """Return 1."""
+        """Return the number of streams, 1."""
         return 1
 
     def words(self, size: int) -> Words:

@@ -67,7 +67,7 @@ class PublicOracle(AgentOracle):
         return query.finish(query.evaluate(self._objective), None)
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Make a vector."""
+        """Keep a combination of vectors under a name."""
         self._stored.store(name, combination)
 
 

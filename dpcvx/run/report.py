@@ -153,7 +153,7 @@ class _Stream:
         return len(text)
 
     def flush(self) -> None:
-        """Pass it on."""
+        """Flush the stream underneath."""
         self._attempt(self._flush)
 
     def _flush(self) -> None:

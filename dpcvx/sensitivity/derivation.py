@@ -148,7 +148,7 @@ class _Sorted:
 
     @staticmethod
     def nothing(form: NormalForm) -> _Sorted:
-        """No term at all."""
+        """Return the sorted terms of a form that has none."""
         zero = tuple(sp.csr_array((form.n, spec.size)) for spec in form.private)
         return _Sorted(zero, (), [], {}, set())
 

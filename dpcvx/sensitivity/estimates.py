@@ -95,7 +95,7 @@ class EntrywiseMean:
         return self.deviation / _VAGUE
 
     def __call__(self, released: Array) -> Array:
-        """See the module."""
+        """Return the estimate for released values; see the module."""
         away = released - self.mean
         spread = np.maximum(self.spread, self._least)
         if self.laplace:
@@ -139,11 +139,11 @@ class Linear:
 
     @property
     def left(self) -> Array:
-        """I - A."""
+        """Return I - A, the share of the noise that remains in each direction."""
         return np.eye(self.mean.size) - self.pull
 
     def __call__(self, released: Array) -> Array:
-        """See the module."""
+        """Return the estimate for released values; see the module."""
         move = self.pull @ (released - self.mean)
         size = math.sqrt(max(0.0, float(move @ self.weights @ move)))
         return released - move * min(1.0, LIMIT * self.deviation / size if size > 0 else 1.0)
@@ -173,11 +173,11 @@ class JamesStein:
 
     @property
     def left(self) -> Array:
-        """At most everything."""
+        """Return ones: no share of the noise is known to go."""
         return np.ones(self.mean.size)
 
     def __call__(self, released: Array) -> Array:
-        """See the module."""
+        """Return the estimate for released values; see the module."""
         return released - self._part(released) * self._away(released)
 
     def remaining(self, released: Array) -> Array | float:

@@ -64,7 +64,7 @@ class ContributionSizes:
     signed: NDArray[np.bool_]
 
     def plus(self, other: ContributionSizes) -> ContributionSizes:
-        """Their sum; nothing is known of the signs where both contribute."""
+        """Return the sum of two sizes; signs are unknown where both contribute."""
         signed = np.where(self.size == 0, other.signed, self.signed)
         signed &= (self.size == 0) | (other.size == 0)
         columns = self.columns | other.columns

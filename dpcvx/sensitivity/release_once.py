@@ -105,7 +105,7 @@ class Publication:
 
     @property
     def back(self) -> sp.csr_array | None:
-        """From the statistic to the slope of what is restored, shape (n, s)."""
+        """Matrix from the statistic to the linear coefficient, shape (n, s)."""
         J = self.jacobian
         if J is None:
             return None

@@ -386,7 +386,7 @@ class Block:
 
     @property
     def auxiliary(self) -> Index:
-        """Its columns that are no components of x."""
+        """Columns of the block that are no components of x."""
         return self.columns[self.columns >= self.n]
 
     def row(self, i: int) -> tuple[Index, Array, float]:

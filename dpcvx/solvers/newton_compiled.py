@@ -39,7 +39,7 @@ class _Note(event.Listener):
         self._said = True
 
     def on_end(self, event: Any) -> None:
-        """Do nothing."""
+        """Ignore the end of a step."""
 
 
 def _compiled(function: Any) -> Any:

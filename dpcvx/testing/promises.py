@@ -56,7 +56,7 @@ class Trial:
 
     @property
     def noise(self) -> Asked:
-        """Kind of noise."""
+        """Kind of noise for the method."""
         return "gaussian" if self.method.requirements.perturbed is None else "laplace"
 
     @cached_property
@@ -130,18 +130,18 @@ def is_reproduced(trial: Trial) -> None:
 
 
 def is_repeated(trial: Trial) -> None:
-    """One seed, one run."""
+    """Check that runs with one seed are equal."""
     _require_same(trial.result, ran(trial.noisy, seed=3), "a second run with the same seed")
     _require_other(trial.result, ran(trial.noisy, seed=4), "a run with another seed")
 
 
 def is_fresh(trial: Trial) -> None:
-    """No seed, new noise."""
+    """Check that runs without a seed draw new noise."""
     _require_other(ran(trial.noisy), ran(trial.noisy), "a second run without a seed")
 
 
 def converges(trial: Trial) -> None:
-    """Without noise the agents end where all data in one place would lead."""
+    """Check that agents without noise end at the optimum of the joint problem."""
     problem = trial.instance.problem
     assert trial.rounds is not None
     result = ran(trial.plan(trial.exact, None, trial.rounds), tolerance=_TOLERANCE)
@@ -198,12 +198,12 @@ def is_charged(trial: Trial) -> None:
 
 
 def stays_in_bounds(trial: Trial) -> None:
-    """Two runs on neighboring data differ inside agents only, and no more than was charged."""
+    """Check that neighboring data change unreleased values only, within the charge."""
     _require(not trial.found.faults, "; ".join(trial.found.faults))
 
 
 def differs_somewhere(trials: Sequence[Trial]) -> None:
-    """On one instance at least the comparison with neighbors has something to compare."""
+    """Check that neighboring data change something on at least one instance."""
     _require(
         any(trial.found.status != "vacuous" for trial in trials),
         "nothing that leaves an agent depends on its data, so that comparing neighbors tests "
@@ -212,7 +212,7 @@ def differs_somewhere(trials: Sequence[Trial]) -> None:
 
 
 def tells_nothing(trial: Trial) -> None:
-    """No text and no pickle shows private values."""
+    """Check that no text and no pickle shows private values."""
     plan, result = trial.noisy, trial.result
     things = (plan.problem, plan, result, result.ledger, result.history, result.transcript)
     for thing in things:

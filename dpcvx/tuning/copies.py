@@ -50,7 +50,7 @@ _STREAM = 7
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """One copy of the proxy data."""
+    """A copy of the proxy data, and how settings are judged on it."""
 
     proxy: Mapping[Private | str, Sealed] = field(repr=False)  # values for every private object
     judge: Judge = field(repr=False)
