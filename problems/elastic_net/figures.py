@@ -18,6 +18,8 @@ from .utility import Utility
 
 Floats = NDArray[np.float64]
 
+# The smallest epsilon that an axis shows.
+_LEAST = 1e-3
 _NOT_PRIVATE = "computed on the users' data in the open: not private"
 
 
@@ -78,7 +80,9 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     right.plot(growth.iterations, growth.permuted, "-.", color=GREEN, label=label)
     right.set(xlabel="iterations", title="against the number of iterations")
     top = 3 * max(positions.visible, float(growth.visible.max()))
-    left.set(yscale="log", ylim=(float(positions.certified.min()) / 3, top))
+    # Certified users lose 0 far from the end, which a logarithmic scale does not show.
+    least = max(_LEAST, float(positions.certified.min()) / 3)
+    left.set(yscale="log", ylim=(least, top))
     for axes in (left, right):
         _legend_below(axes, 1)
     figure.suptitle(

@@ -1,5 +1,7 @@
 """Figures are drawn, labeled, and say what is not private."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from problems.elastic_net import figures
@@ -29,6 +31,14 @@ def test_figure_1_has_a_line_and_a_band_for_each_setting(tmp_path):
     for part in ("one", "two", "three", "made up", "not private"):
         assert part in texts(figure)
     figure.savefig(tmp_path / "figure.png")
+
+
+def test_the_privacy_figure_with_an_epsilon_of_zero_has_a_positive_scale():
+    positions = by_position(SETTING, 3.0, 20, 1e-6)
+    growth = by_iterations(SETTING, 3.0, 20, [1, 5, 20, 30], 1e-6)
+    figure = figures.privacy(replace(positions, certified=0 * positions.certified), growth, "")
+    low, high = figure.axes[0].get_ylim()
+    assert 0 < low < high
 
 
 def test_the_privacy_figure_says_whom_its_lines_are_of(tmp_path):
