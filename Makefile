@@ -62,7 +62,6 @@ dist: $(READY)  ## what is published, in dist/: a source distribution, and a whe
 
 gallery: $(READY)  ## draws the pictures of the gallery and the landing page anew
 	$(BIN)/python docs/gallery.py
-	$(BIN)/python docs/front.py
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew
 	$(BIN)/python -m tests.pages
