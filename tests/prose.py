@@ -52,9 +52,9 @@ def sentences(text):
     text : str
     """
     text = re.sub(r"``[^`]+``|:\w+:`[^`]+`|`[^`]+`(_\w*)?", CODE, text)
-    text = " ".join(re.sub(r"[*_]{1,2}(?=\w)|(?<=\w)[*_]{1,2}", "", text).split())
-    found = re.split(r"(?<=[.!?:])[\"')]*\s+(?=[\"'(]*[A-Z])", text)
-    return [one for one in found if len(one.split()) > 2]
+    text = " ".join(re.sub(r"\*\*|[*_](?=\w)|(?<=\w)[*_]", "", text).split())
+    parts = re.split(r"(?<=[.!?:])[\"')]*\s+(?=[\"'(]*[A-Z])", text)
+    return [part for part in parts if len(part.split()) > 2]
 
 
 def marks(sentence):

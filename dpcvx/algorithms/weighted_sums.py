@@ -1,4 +1,4 @@
-"""The part of its data that a model reads, where that is less than all: it may be released instead.
+"""The part of its data that a model reads, which may be released in place of the data.
 
 Entries with proportional columns in all that a model reads enter it through one weighted sum. The
 sum moves no more than its largest entry does, and noise is added once, not once per entry. Records
