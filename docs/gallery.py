@@ -230,12 +230,12 @@ def digits(ax):
     curves(
         ax,
         [
-            ("output, the paper's", 100 * lines["OutG, paper, E = 1"], ORANGE, "-"),
-            ("objective", 100 * lines["ObjG, E = 1"], BLUE, "-"),
-            ("no noise", 100 * lines[f"no noise, E = {max(scope.updates)}"], DARK, "--"),
+            ("output, the paper's", lines["OutG, paper, E = 1"], ORANGE, "-"),
+            ("objective", lines["ObjG, E = 1"], BLUE, "-"),
+            ("no noise", lines[f"no noise, E = {max(scope.updates)}"], DARK, "--"),
         ],
     )
-    ax.set(xlabel="round", ylabel="test error, %", ylim=(0, 100))
+    ax.set(xlabel="round", ylabel="test error", ylim=(0, 1))
 
 
 def amplified(ax):
