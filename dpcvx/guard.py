@@ -39,6 +39,15 @@ _FIXED["Problem.plan", "proxy"] = (
     "Public proxy data are declared: dp.Private(data, proxy=values, ...), or passed to "
     "plan.forecast(proxy={...})."
 )
+# What cvxpy's solve takes, and dp.OneShot here.
+_FIXED |= {
+    (f"Problem.{verb}", name): f"Write problem.{verb}(dp.OneShot({name}={value}), epsilon=1.0, "
+    "delta=1e-6): the data are released once, and cvxpy solves the model as written."
+    for verb in ("plan", "solve")
+    for name, value in (
+        ("gp", True), ("qcp", True), ("solver", "cp.SCS"), ("solver_options", '{"max_iters": 500}'),
+    )
+}  # fmt: skip
 # What to write in place of positional arguments.
 _NAMED = {"Plan.run": "data={'usage': values}", "Problem.plan": "epsilon=1.0, delta=1e-6"}
 # A function or a class.

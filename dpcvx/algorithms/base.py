@@ -243,6 +243,8 @@ class Requirements:
         Takes constraints with private data.
     as_written : bool
         The server solves the model as it is written, for released data: no gradient is asked for.
+    rules : {"dcp", "dgp", "dqcp"}
+        That the model has to follow then: of convex, geometric or quasiconvex programs.
     secret : SecretSums or None
         Where agents send nothing but terms of sums that are formed in secret, so that noise may be
         split over them.
@@ -266,6 +268,7 @@ class Requirements:
     sensitivity: float | None = None
     limits: bool = False
     as_written: bool = False
+    rules: Literal["dcp", "dgp", "dqcp"] = "dcp"
     secret: SecretSums | None = None
     perturbed: float | None = None
 

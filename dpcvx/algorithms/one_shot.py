@@ -27,11 +27,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import FLAG, TEXT, choice, integer, optional
+from .._arguments import FLAG, TEXT, Kind, check_argument, choice, integer, optional, pairs
 from .._words import plural, together
 from ..errors import ModelError
 from ..guard import frameless
@@ -61,7 +62,7 @@ from .summed import (
     shared,
 )
 from .toward_start import followed
-from .written_model import Decision, WrittenModel
+from .written_model import Decision, Rules, SolverChoice, WrittenModel
 
 Array = NDArray[np.float64]
 
@@ -196,8 +197,13 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         is consistent with, where it is not affine in the data; 0 for the released data alone. Less
         for large problems.
     solver : str, optional
-        With ``as_written``: the solver that cvxpy is to use, such as ``cp.SCS``. If omitted,
-        Clarabel, and cvxpy's choice for mixed-integer problems.
+        Solver that cvxpy is to use for the model as written, such as ``cp.SCS``. If omitted,
+        Clarabel, and cvxpy's choice for mixed-integer problems. It is tried on made-up data first.
+    solver_options : dict, optional
+        For this solver, such as ``{"max_iter": 500}``, as cvxpy's ``solve`` takes them.
+    gp, qcp : bool
+        Solve a geometric program (DGP), or a quasiconvex one (DQCP), as written. Private data in a
+        geometric program need ``bounds=(least, largest)`` above 0.
 
     Raises
     ------
@@ -213,6 +219,11 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     as_written: bool | None = field(default=None, metadata={"later": True})
     scenarios: int = field(default=20, metadata={"later": True})
     solver: str | None = field(default=None, metadata={"later": True})
+    solver_options: (
+        Mapping[str, bool | int | float | str] | tuple[tuple[str, bool | int | float | str], ...]
+    ) = field(default=(), metadata={"later": True})
+    gp: bool = field(default=False, metadata={"later": True})
+    qcp: bool = field(default=False, metadata={"later": True})
 
     fixed_rounds: ClassVar[int | None] = 1
     # There is one iterate.
@@ -227,7 +238,23 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
             as_written=optional(FLAG),
             scenarios=integer(0),
             solver=optional(TEXT),
+            gp=FLAG,
+            qcp=FLAG,
         )
+        object.__setattr__(self, "solver_options", _options(self.solver_options))
+        if self.gp and self.qcp:
+            raise ModelError(
+                "dp.OneShot(gp=True, qcp=True) solves one kind of program. Keep one of them."
+            )
+        names = ("gp", "qcp", "solver", "solver_options")
+        given = [name for name in names if getattr(self, name)]
+        if given and self.as_written is False:
+            raise ModelError(
+                f"dp.OneShot({given[0]}=...) solves the model as it is written. Leave out "
+                "as_written=False."
+            )
+        if given:
+            object.__setattr__(self, "as_written", True)
         if self.as_written and self.sharing is not None:
             raise ModelError(
                 "dp.OneShot(as_written=True) needs the data of each agent, and sharing= hides them "
@@ -252,20 +279,33 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         alone = self.sharing is None
         queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
         return Requirements(
-            convex=True,
+            convex=self.rules == "dcp",
             exact="joint",
             releases=1,
             queries=(MomentsTerm,) if self.sums == "moments" else queries,
             coupled=None,
             limits=alone,
             as_written=bool(self.as_written),
+            rules=self.rules,
             secret=secrecy(self.sharing, self.max_colluders),
         )
+
+    @property
+    def rules(self) -> Rules:
+        """Rules of cvxpy that a model has to follow."""
+        return "dgp" if self.gp else "dqcp" if self.qcp else "dcp"
+
+    @property
+    def choice(self) -> SolverChoice:
+        """The solver and its options."""
+        return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
         """Fill in the range and the grid of the sum; what is summed has to be alike."""
         if self.sums == "moments":
             moment_sum(facts.program)
+        if facts.program.model is not None:
+            _require_solver(facts.program.model, self.choice)
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
@@ -372,7 +412,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def _as_written(self, server: OneShotServer, released: Sequence[Array]) -> OneShotServer:
         """Solve the users' model for the released data."""
         program = server.program
-        decision = program.decide(released, self.scenarios, self.solver)
+        decision = program.decide(released, self.scenarios, self.choice)
         server = replace(server, decision=decision, outcome=decision.outcome)
         if decision.vectors is None:
             return server
@@ -476,14 +516,54 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if self.as_written:
             what += f", as_written=True, scenarios={self.scenarios}"
             what += "" if self.solver is None else f", solver={self.solver!r}"
+            what += f", solver_options={dict(self.solver_options)!r}" if self.solver_options else ""
+            what += ", gp=True" if self.gp else ", qcp=True" if self.qcp else ""
         return f"OneShot(sharing={self.sharing!r}, max_colluders={self.max_colluders!r}{what})"
 
     def __str__(self) -> str:
         if self.as_written:
-            return "the server solves the model as written with released data"
+            kind = "a geometric program" if self.gp else "a quasiconvex program" if self.qcp else ""
+            as_kind = f", {kind}," if kind else ""
+            return f"the server solves the model as written{as_kind} with released data"
         what = "second moments" if self.sums == "moments" else "slopes"
         how = "" if self.sharing is None else f", for a sum of {what} by secret sharing"
         return f"the server solves the whole problem once{how}"
+
+
+def _options(given: object) -> tuple[tuple[str, bool | int | float | str], ...]:
+    """Return options of a solver in the order of their names."""
+    check_argument("dp.OneShot", "solver_options", given, _OPTIONS)
+    items = pairs(given)
+    return tuple(sorted(given if items is None else items))  # type: ignore[arg-type]
+
+
+def _are_options(given: object) -> bool:
+    items = pairs(given)
+    if items is None and not (isinstance(given, tuple) and all(len(i) == 2 for i in given)):
+        return False
+    chosen = given if items is None else items
+    return all(
+        isinstance(name, str) and name not in _TAKEN and isinstance(value, (bool, int, float, str))
+        for name, value in chosen  # type: ignore[union-attr]
+    )
+
+
+# Arguments of cvxpy's solve that are no options of a solver.
+_TAKEN = {"solver", "gp", "qcp", "warm_start", "enforce_dpp", "ignore_dpp", "requires_grad"}
+_OPTIONS = Kind(
+    _are_options,
+    "a dict of the solver's options, each a number or a text, such as {'max_iter': 500}",
+)
+
+
+def _require_solver(model: WrittenModel, choice: SolverChoice) -> None:
+    """Refuse a solver that cvxpy does not have, or that does not take the model or the options."""
+    error = model.rehearsed(choice)
+    if error:
+        raise ModelError(
+            f"The solver that dp.OneShot names does not solve the model for made-up data: {error} "
+            f"cvxpy has {', '.join(cp.installed_solvers())}. Nothing was released."
+        )
 
 
 def _repaired(decision: Decision) -> tuple[str, ...]:

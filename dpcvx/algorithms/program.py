@@ -36,6 +36,8 @@ from .toward_start import SlopeNoise
 from .weighted_sums import reads_moments, weighted_sums
 from .written_model import (
     Decision,
+    Rules,
+    SolverChoice,
     Tight,
     WrittenAgent,
     WrittenModel,
@@ -221,7 +223,7 @@ class Program:
         """Return whether constraints contain private data, which the true data may break."""
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
-    def decide(self, released: Sequence[Array], scenarios: int, solver: str | None) -> Decision:
+    def decide(self, released: Sequence[Array], scenarios: int, solver: SolverChoice) -> Decision:
         """Solve the model as it is written, for the agents' releases.
 
         Parameters
@@ -230,8 +232,7 @@ class Program:
             By agent: its data, one object after the other, or weighted sums of them.
         scenarios : int
             Over how many data sets that the release is consistent with costs are averaged.
-        solver : str or None
-            For cvxpy.
+        solver : SolverChoice
         """
         model = self.model
         assert model is not None
@@ -255,6 +256,7 @@ class AsWritten:
 
     margins: bool  # whether constraints with private data are kept with margins
     penalty: float | None  # else what a unit costs by which one may be missed
+    rules: Rules = "dcp"  # that the problem has to follow
 
 
 def compile_problem(
@@ -293,13 +295,20 @@ def compile_problem(
     whole = None
     if as_written is not None:
         penalty = None if as_written.margins else as_written.penalty
-        whole = written_model(problem, with_limits=not as_written.margins, penalty=penalty)
+        _require_kept(problem, as_written)
+        whole = written_model(
+            problem,
+            with_limits=not as_written.margins,
+            penalty=penalty,
+            rules=as_written.rules,
+        )
     templates: dict[Hashable, LocalProgram] = {}
     agents: list[LocalProgram] = []
     for model in models:
         key = model.key
         if key is None or key not in templates:
-            _require_convex_set(model.agent.public_constraints, model.name, model.agent)
+            if as_written is None or as_written.rules == "dcp":
+                _require_convex_set(model.agent.public_constraints, model.name, model.agent)
             local = understood(
                 lambda model=model: compile_agent(model, coupling, proximal, as_written),
                 model.name,
@@ -391,8 +400,11 @@ def compile_agent(
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
+    geometric = as_written is not None and as_written.rules == "dgp"
     if as_written is None:
         _require_real(agent, name)
+    elif as_written.rules != "dcp":  # the set is that of the convex ones, and contains all points
+        constraints = [c for c in constraints if c.is_dcp()]
     constraint_data = _relaxed_set(constraints, variables, layout)
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
@@ -413,7 +425,8 @@ def compile_agent(
     if as_written is None and coupling is not None and not agent.private:
         exact = _objective(agent, layout)
     shared = np.flatnonzero(model.where >= 0)
-    values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
+    # At zero, geometric programs have no value.
+    values = {v.id: model.start.get(v.id, np.full(v.shape, float(geometric))) for v in variables}
     blocks = blocks_of(constraint_data, name)
     projector = Projector(constraint_data, name, rest, blocks=blocks)
     ones = np.ones(layout.size)
@@ -472,6 +485,25 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
     found = once_per_kind(program.agents, exact)
     pairs = zip(program.agents, found, strict=True)
     return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
+
+
+def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
+    """Refuse margins and prices of constraints with private data that no rule takes."""
+    rules, private = as_written.rules, any(agent.limits for agent in problem.agents)
+    if rules == "dcp" or not private:
+        return
+    if as_written.penalty is not None:
+        raise ModelError(
+            "slack_penalty= adds a price to the objective, which is no geometric or quasiconvex "
+            "program any more. Leave it out, and write a variable for what may be missed in the "
+            "model."
+        )
+    if rules == "dgp" and as_written.margins:
+        raise ModelError(
+            "violation_probability= adds margins to constraints, which a geometric program cannot "
+            "have. Write constraints='released', which keeps them for the released data, or take "
+            "logarithms of variables and data, and write the model as a convex one."
+        )
 
 
 def _require_real(agent: Agent, name: str) -> None:

@@ -2,22 +2,25 @@
 
 Data that left once with noise are public, and so is every function of them: whatever cvxpy solves
 may follow. No gradient is asked for, so the model may use every atom and cone, and mixed-integer
-variables. It has to be convex in its variables for all declared data, by cvxpy's rules for
-parameters of declared sign; that is checked before any data are read.
+variables. It has to follow cvxpy's rules for parameters of declared sign, for all declared data:
+those of convex programs (DCP), or of geometric (DGP) or quasiconvex ones (DQCP) if the user says
+so. That is checked before any data are read.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
-from cvxpy.error import DCPError, SolverError
 from numpy.typing import NDArray
 
 from ..errors import ModelError
@@ -48,6 +51,21 @@ _SOLVED = (Outcome.SOLVED, Outcome.INACCURATE)
 _MOST = 100_000
 # Of the public draws that scenarios follow from.
 _SEED = 0
+# By which cvxpy knows that it can solve a model: DCP, DGP or DQCP.
+Rules = Literal["dcp", "dgp", "dqcp"]
+# What cvxpy calls the arguments of these rules, and what follows them.
+ARGUMENTS: Mapping[Rules, str] = {"dgp": "gp", "dqcp": "qcp"}
+_PROGRAMS: Mapping[Rules, str] = {"dgp": "geometric", "dqcp": "quasiconvex"}
+# Of bisection from the optimum of a quasiconvex program.
+_DISTANCES = (1e-6, 1e-5, 1e-4)
+
+
+@dataclass(frozen=True)
+class SolverChoice:
+    """The solver that cvxpy is to call, and its options."""
+
+    name: str | None = None  # if omitted, Clarabel, and cvxpy's choice for mixed-integer problems
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
 class Statistic(Protocol):
@@ -142,7 +160,7 @@ class Decision:
     data: tuple[Array, ...] = ()  # what was put in, by agent; () where that was not released
     repair: str = ""  # what that was, where the constraints admit no point for what left
     scenarios: int = 0  # that were asked for
-    solver: str | None = None
+    solver: SolverChoice = SolverChoice()
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +178,8 @@ class WrittenModel:
     deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of it
     # Noise of its kind and of a deviation, from uniform variables.
     laws: tuple[Callable[[Array, float], Array] | None, ...] = ()
+    rules: Rules = "dcp"
+    maximized: bool = False  # with other rules than DCP, which tell minima from maxima
 
     @property
     def limited(self) -> bool:
@@ -168,8 +188,9 @@ class WrittenModel:
 
     @property
     def bends(self) -> bool:
-        """Return whether some cost is not known to be affine in the data."""
-        return any(agent.bends for agent in self.agents)
+        """Return whether a mean over several data sets is another problem, of the same rules."""
+        sums = self.rules == "dcp" or (self.rules == "dgp" and not self.maximized)
+        return sums and any(agent.bends for agent in self.agents)
 
     @property
     def summed(self) -> list[str]:
@@ -250,7 +271,7 @@ class WrittenModel:
         data: Sequence[Array],
         tight: Sequence[Tight] = (),
         scenarios: Sequence[Sequence[Array]] = (),
-        solver: str | None = None,
+        solver: SolverChoice = SolverChoice(),
     ) -> Decision:
         """Solve the problem for public data.
 
@@ -262,8 +283,7 @@ class WrittenModel:
             Constraints with margins.
         scenarios : sequence of sequence of ndarray
             Other data, over which the cost is averaged.
-        solver : str, optional
-            For cvxpy; Clarabel if omitted, and cvxpy's choice for mixed-integer problems.
+        solver : SolverChoice
         """
         first = self._decided(data, tight, scenarios, solver)
         if first.vectors is None and scenarios:
@@ -288,7 +308,7 @@ class WrittenModel:
         data: Sequence[Array],
         tight: Sequence[Tight],
         scenarios: Sequence[Sequence[Array]],
-        solver: str | None,
+        solver: SolverChoice,
     ) -> Decision:
         cost = self._cost([data, *scenarios])
         constraints: list[cp.Constraint] = []
@@ -313,9 +333,10 @@ class WrittenModel:
                 extras.append(cp.Variable(limit.data.q.size - limit.data.n))
                 y = cp.hstack([y, extras[-1]])
             rows += _rows_of(limit.data, y)
-            cost = cost + limit.data.q @ y
+            if limit.data.q.any():
+                cost = cost + limit.data.q @ y
         constraints += [constraint.copy() for constraint in self.coupling]
-        problem = cp.Problem(cp.Minimize(cost), [*constraints, *rows])
+        problem = cp.Problem(self._objective(cost), [*constraints, *rows])
         outcome, values = self._ended(problem, solver)
         if outcome not in _SOLVED:
             return Decision(outcome)
@@ -325,7 +346,7 @@ class WrittenModel:
             return Decision(Outcome.FAILED)
         ids = [*(number for agent in self.agents for number in agent.ids), *self.coupling_ids]
         duals: dict[int, Any] = {}
-        if not self.mixed:
+        if self.priced:
             pairs = zip(ids, constraints, strict=True)
             duals = {number: constraint.dual_value for number, constraint in pairs}
         extra = np.concatenate([np.zeros(0), *(values[added.id] for added in extras)])
@@ -345,14 +366,70 @@ class WrittenModel:
 
     def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
         """Return the mean over several data of the sum of all agents' costs."""
-        total: Any = cp.Constant(0.0)
+        total = []
         for k, agent in enumerate(self.agents):
             several = points if agent.data and len(points) > 1 else points[:1]
             terms = [agent.cost.tree_copy(agent.places(point[k])) for point in several]
-            total = total + sum(terms) / len(terms)
-        return total
+            mean = joined(terms)
+            total.append(mean / len(terms) if len(terms) > 1 else mean)
+        return joined(total)
 
-    def _ended(self, problem: cp.Problem, solver: str | None) -> tuple[Outcome, Mapping[int, Any]]:
+    def _objective(self, cost: Any) -> cp.Minimize | cp.Maximize:
+        return cp.Maximize(cost) if self.maximized else cp.Minimize(cost)
+
+    @property
+    def priced(self) -> bool:
+        """Return whether constraints have dual values."""
+        return not self.mixed and self.rules != "dqcp"
+
+    @property
+    def problem(self) -> cp.Problem:
+        """The problem with a parameter for each private object, that nothing is solved with."""
+        costs = [agent.cost for agent in self.agents]
+        constraints = [*(c for agent in self.agents for c in agent.constraints), *self.coupling]
+        return cp.Problem(self._objective(joined(costs)), constraints)
+
+    def rehearsed(self, solver: SolverChoice) -> str:
+        """Return the name of the error that a solver of the user's ends in; empty if it solves.
+
+        Parameters
+        ----------
+        solver : SolverChoice
+        """
+        if solver == SolverChoice():
+            return ""
+        values = [
+            [
+                spec.admissible(np.ones(spec.size)) if proxy is None else proxy
+                for spec, proxy in zip(agent.specs, agent.proxies, strict=True)
+            ]
+            for agent in self.agents
+        ]
+        data = [np.concatenate([np.zeros(0), *parts]) for parts in values]
+        problem = cp.Problem(
+            self._objective(self._cost([data])),
+            [
+                *(
+                    c.tree_copy(agent.places(flat))
+                    for agent, flat in zip(self.agents, data, strict=True)
+                    for c in agent.constraints
+                ),
+                *(c.copy() for c in self.coupling),
+            ],
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                solve(problem, self.rules, solver.name or cp.CLARABEL, solver.options)
+            except cp.SolverError as error:
+                return "" if "failed" in str(error) else str(error)
+            except Exception as error:  # made-up data may fail otherwise; options may not
+                return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _ended(
+        self, problem: cp.Problem, solver: SolverChoice = SolverChoice()
+    ) -> tuple[Outcome, Mapping[int, Any]]:
         """Solve, and return the outcome and the values by the ids of variables.
 
         Not by the variables' own values, which runs in other threads set as well.
@@ -360,11 +437,13 @@ class WrittenModel:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells
             # Clarabel takes every cone; SCIPY prints nothing and takes mixed-integer linear ones.
-            for chosen in [solver] if solver else [cp.SCIPY, None] if self.mixed else [cp.CLARABEL]:
+            mixed = [cp.SCIPY, None] if self.rules == "dcp" else [None]
+            default = mixed if self.mixed else [cp.CLARABEL]
+            for chosen in default if solver.name is None else [solver.name]:
                 try:
-                    problem.solve(solver=chosen)
+                    solve(problem, self.rules, chosen, solver.options)
                     break
-                except (SolverError, DCPError, ArithmeticError, ValueError):
+                except Exception:  # of any solver: what was released is not lost
                     continue
             else:
                 return Outcome.FAILED, {}
@@ -380,19 +459,20 @@ class WrittenModel:
         """Return the closest data that admit a point, if constraints are convex in both of them."""
         if not all(isinstance(s.adjacency, Within) for a in self.agents for s in a.specs):
             return None  # what left is not near the data of some admissible kind
-        far: Any = cp.Constant(0.0)
+        far: list[Any] = []
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []
         for agent, flat in zip(self.agents, data, strict=True):
             places.append([free(p) for p in agent.data])
             each = zip(places[-1], agent.specs, agent.split(flat), strict=True)
             for d, spec, part in each:
-                far = far + cp.sum_squares((d - spec.shaped(part)) / spec.adjacency.radius)
+                far.append(self._distance(d, spec.shaped(part), spec.adjacency.radius))
             put = {id(p): d for p, d in zip(agent.data, places[-1], strict=True)}
             constraints += [c.tree_copy(dict(put)) for c in agent.constraints]
-        if not all(c.is_dcp() for c in constraints):
+        problem = cp.Problem(cp.Minimize(joined(far)), constraints)
+        if not follows(problem, self.rules):
             return None
-        outcome, values = self._ended(cp.Problem(cp.Minimize(far), constraints), None)
+        outcome, values = self._ended(problem)
         if outcome not in _SOLVED:
             return None
         moved = []
@@ -401,6 +481,17 @@ class WrittenModel:
             parts = [spec.admissible(spec.kept(np.asarray(values[d.id]))) for spec, d in pairs]
             moved.append(np.concatenate([np.zeros(0), *parts]))
         return moved, "the closest data for which they do"
+
+    def _distance(self, d: cp.Variable, value: Array, radius: float) -> Any:
+        """Return the squared distance from data in units of one change.
+
+        In a geometric program, of the logarithms, to second order: ``t + 1 / t - 2`` is about
+        ``log(t) ** 2``.
+        """
+        if self.rules != "dgp":
+            return cp.sum_squares((d - value) / radius)
+        ratio = cp.multiply(d, 1 / value)
+        return cp.sum(cp.multiply((value / radius) ** 2, ratio + 1 / ratio))
 
     def _proxies(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
         """Return the public proxy data, if there are any."""
@@ -412,7 +503,12 @@ class WrittenModel:
 
 
 def written_model(
-    problem: Declaration, *, with_limits: bool, penalty: float | None
+    problem: Declaration,
+    *,
+    with_limits: bool,
+    penalty: float | None,
+    rules: Rules = "dcp",
+    positive: bool = False,
 ) -> WrittenModel:
     """Copy a problem, with public parameters at their values; reads no private data.
 
@@ -423,16 +519,25 @@ def written_model(
         Whether constraints with private data are among those that are solved as they stand.
     penalty : float or None
         What a unit costs by which one of these may be missed.
+    rules : {"dcp", "dgp", "dqcp"}
+        That the model has to follow.
+    positive : bool
+        As if all private data were positive.
 
     Raises
     ------
     ModelError
-        If a public parameter has no value.
+        If a public parameter has no value, or the model does not follow its rules.
     """
     variables = {v.id: _copied(v) for v in (*problem.variables(), *problem.slacks)}
     places = {id(v): variables[v.id] for v in (*problem.variables(), *problem.slacks)}
     agents = tuple(
-        understood(lambda name=name, agent=agent: _written(name, agent, places, with_limits), name)
+        understood(
+            lambda name=name, agent=agent: _written(
+                name, agent, _cost_by(rules, agent), places, with_limits, positive
+            ),
+            name,
+        )
         for name, agent in problem.named.items()
     )
     conic = [constraint for _, constraint in problem.conic]
@@ -440,13 +545,198 @@ def written_model(
     tied = [constraint for constraint in problem.coupling if affine(constraint)]
     ids = tuple(constraint.id for constraint in (*tied, *conic))
     domain = _domain([agent.cost for agent in agents])
-    return WrittenModel(agents, coupling, ids, variables, domain, penalty)
+    model = WrittenModel(agents, coupling, ids, variables, domain, penalty)
+    return model if rules == "dcp" else _by_rules(model, problem, places, rules)
+
+
+def _by_rules(
+    model: WrittenModel, problem: Declaration, places: Mapping[int, Any], rules: Rules
+) -> WrittenModel:
+    """Return a model that is no convex program, as it was written: no slacks, no negative costs."""
+    slacks = {slack.id for slack in problem.slacks}
+    weighed = [agent for agent in problem.agents if not constant(agent.cost)]
+    if len({isinstance(agent.objective, cp.Maximize) for agent in weighed}) > 1:
+        raise ModelError(
+            f"Some agents minimize and some maximize, and a {_PROGRAMS[rules]} program has one "
+            "objective. Write all objectives with cp.Minimize, or all with cp.Maximize."
+        )
+    agents = []
+    for written, agent in zip(model.agents, problem.agents, strict=True):
+        each = zip(written.constraints, written.ids, written.called, strict=True)
+        public = [(c, k, what) for c, k, what in each if not _over(agent, k, slacks)]
+        constraints, ids, called = zip(*public, strict=True) if public else ((), (), ())
+        agents.append(replace(written, constraints=constraints, ids=ids, called=called))
+    coupling = tuple(_put(c, places) for c in problem.coupling)
+    ids = tuple(c.id for c in problem.coupling)
+    ruled = replace(
+        model, agents=tuple(agents), coupling=coupling, coupling_ids=ids, domain={},
+        rules=rules, maximized=all_maximized(problem),
+    )  # fmt: skip
+    if not follows(ruled.problem, rules):
+        raise ModelError(_breaks(ruled, problem))
+    return ruled
+
+
+def _cost_by(rules: Rules, agent: Agent) -> Any:
+    """Return the expression that enters the objective of a problem with these rules."""
+    if rules == "dcp":
+        return agent.cost
+    objective: Any = agent.objective
+    return cp.Constant(0.0) if constant(objective.args[0]) else objective.args[0]
+
+
+def _over(agent: Agent, number: int, variables: set[int]) -> bool:
+    """Return whether the constraint of this number is over some of these variables."""
+    constraint = next(c for c in agent.constraints if c.id == number)
+    return any(v.id in variables for v in constraint.variables())
+
+
+def all_maximized(problem: Declaration) -> bool:
+    """Return whether all objectives that say something are maximized, for rules that tell them.
+
+    Parameters
+    ----------
+    problem : Declaration
+    """
+    weighed = [agent for agent in problem.agents if not constant(agent.cost)]
+    return bool(weighed) and all(isinstance(agent.objective, cp.Maximize) for agent in weighed)
+
+
+def constant(cost: cp.Expression) -> bool:
+    """Return whether an objective says nothing, as ``0 * x`` does.
+
+    Parameters
+    ----------
+    cost : cvxpy expression
+    """
+    return bool(cost.is_constant() or cost.is_zero())
+
+
+def follows(problem: cp.Problem, rules: Rules) -> bool:
+    """Return whether a problem follows the rules.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    rules : {"dcp", "dgp", "dqcp"}
+    """
+    if rules == "dgp":
+        return bool(problem.is_dgp())
+    return bool(problem.is_dcp() if rules == "dcp" else problem.is_dqcp())
+
+
+def solve(
+    problem: cp.Problem,
+    rules: Rules,
+    solver: str | None,
+    options: Sequence[tuple[str, bool | int | float | str]] = (),
+) -> None:
+    """Solve a problem of public data with cvxpy.
+
+    Bisection may end closer to the optimum than solvers can tell points from none. It is then
+    repeated with a larger distance, unless the options name one.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    rules : {"dcp", "dgp", "dqcp"}
+    solver : str or None
+    options : sequence of (str, value)
+    """
+    given: dict[str, Any] = {ARGUMENTS[rules]: True} if rules in ARGUMENTS else {}
+    *distances, last = _DISTANCES if rules == "dqcp" and "eps" not in dict(options) else [None]
+    for distance in distances:
+        with suppress(cp.SolverError):
+            problem.solve(solver=solver, qcp=True, eps=distance, **dict(options))
+            if problem.status == cp.OPTIMAL:
+                return
+    if last is not None:
+        given["eps"] = last
+    problem.solve(solver=solver, **given, **dict(options))
+
+
+def _breaks(model: WrittenModel, problem: Declaration) -> str:
+    """Return why a model does not follow its rules."""
+    rules = model.rules
+    called = {
+        c.id: f"Constraint {k} of agent '{name}'"
+        for name, agent in problem.named.items()
+        for k, c in enumerate(agent.constraints)
+    }
+    called |= {c.id: f"Element {k} of coupling=" for k, c in enumerate(problem.coupling)}
+    trees = [(c, k) for a in model.agents for c, k in zip(a.constraints, a.ids, strict=True)]
+    trees += zip(model.coupling, model.coupling_ids, strict=True)
+    broken = [k for c, k in trees if not follows(cp.Problem(cp.Minimize(1), [c]), rules)]
+    what = called[broken[0]] if broken else "The objective"
+    name = f"{_PROGRAMS[rules]} programs ({rules.upper()})"
+    signs = [
+        spec.name
+        for agent in model.agents
+        for spec in agent.specs
+        if (spec.interval[0] <= 0 if rules == "dgp" else spec.sign is None)
+    ]
+    fix = "Rewrite it, or leave the argument out if the model is convex."
+    if rules == "dgp":
+        fix = (
+            "Write variables with pos=True and constraints as posynomial <= monomial, or "
+            "monomial == monomial."
+        )
+        if signs:
+            fix += (
+                f" Private data in it need bounds=(least, largest) above 0, such as bounds=(0.1, "
+                f"math.inf) for '{signs[0]}'."
+            )
+    elif signs:
+        fix = f"A factor of known sign needs it declared, such as nonneg=True for '{signs[0]}'."
+    return f"{what} does not follow cvxpy's rules for {name}. {fix}"
+
+
+def other_rules(problem: Declaration) -> str:
+    """Return what to write for a model that is no convex program; empty if nothing is known.
+
+    Parameters
+    ----------
+    problem : Declaration
+    """
+    tried: list[tuple[Rules, bool]] = [("dgp", False), ("dqcp", False), ("dgp", True)]
+    for rules, positive in tried:
+        try:
+            written_model(problem, with_limits=True, penalty=None, rules=rules, positive=positive)
+        except ModelError:
+            continue
+        fix = f"Write problem.plan(dp.OneShot({ARGUMENTS[rules]}=True), epsilon=1.0, delta=1e-6)"
+        data = ""
+        if positive:
+            data = " for positive data"
+            fix = f"Declare bounds of private data, such as bounds=(0.1, math.inf), and w{fix[1:]}"
+        return (
+            "The model does not follow cvxpy's rules for convex programs (DCP), and it follows "
+            f"those for {_PROGRAMS[rules]} programs ({rules.upper()}){data}. {fix}: the data are "
+            "released once, and cvxpy solves the model as written."
+        )
+    return ""
+
+
+def joined(terms: Sequence[Any]) -> Any:
+    """Return a sum without a zero to begin with, which no geometric program has.
+
+    Parameters
+    ----------
+    terms : sequence of cvxpy expressions
+    """
+    given = [term for term in terms if not (isinstance(term, cp.Constant) and term.is_zero())]
+    return functools.reduce(operator.add, given) if given else cp.Constant(0.0)
 
 
 def _written(
-    name: str, agent: Agent, variables: Mapping[int, cp.Variable], with_limits: bool
+    name: str,
+    agent: Agent,
+    objective: cp.Expression,
+    variables: Mapping[int, cp.Variable],
+    with_limits: bool,
+    positive: bool,
 ) -> WrittenAgent:
-    data = tuple(_stand_in(private) for private in agent.private)
+    data = tuple(_stand_in(private, positive) for private in agent.private)
     pairs = zip(agent.private, data, strict=True)
     places: dict[int, Any] = {**variables, **{id(private): p for private, p in pairs}}
     chosen = [
@@ -455,7 +745,7 @@ def _written(
         if with_limits or not private_in(c)
     ]
     specs = tuple(agent.specs(name)[private] for private in agent.private)
-    cost = _put(agent.cost, places)
+    cost = _put(objective, places)
     return WrittenAgent(
         name=name,
         layout=agent.layout,
@@ -547,9 +837,10 @@ def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
     return kinds
 
 
-def _stand_in(private: cp.Parameter) -> cp.Parameter:
+def _stand_in(private: cp.Parameter, positive: bool = False) -> cp.Parameter:
     """Return a public parameter of the same kind."""
-    return cp.Parameter(private.shape, name=private.name(), **_kinds_of(private))
+    kinds = {"pos": True} if positive else _kinds_of(private)
+    return cp.Parameter(private.shape, name=private.name(), **kinds)
 
 
 def free(parameter: cp.Parameter) -> cp.Variable:

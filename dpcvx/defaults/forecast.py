@@ -50,7 +50,7 @@ class Remark:
 
 
 def bent(problem: Declaration, program: Program) -> str:
-    """Return a warning if objectives are not convex; empty if all are.
+    """Return a warning if steps are taken on objectives that are not convex; else empty.
 
     Parameters
     ----------
@@ -58,6 +58,8 @@ def bent(problem: Declaration, program: Program) -> str:
     program : Program
         The same, compiled.
     """
+    if program.model is not None:  # which cvxpy knows to solve
+        return ""
     agents = problem.named
     # Agents that were compiled once are alike to cvxpy's rules as well.
     convex = once_per_kind(program.agents, lambda local: agents[local.name].is_dcp())

@@ -12,6 +12,7 @@ from .._words import together
 from ..algorithms.base import Requirements
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
+from ..algorithms.written_model import other_rules
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
 from ..plan.agent_plan import Agents, Compiled
@@ -72,12 +73,30 @@ def planned(
             raise  # whatever the method
         except (ModelError, PrivacyError):
             if not substitutes(problem, request):
+                _explain(problem, request)
                 raise
     if given is not None and not isinstance(given, OneShot):
         return _planned(kind, problem, request, known)  # which refuses
     method = replace(given or OneShot(), as_written=True)
-    plan = _planned(kind, problem, replace(request, algorithm=method), None)
+    try:
+        plan = _planned(kind, problem, replace(request, algorithm=method), None)
+    except ModelError:
+        _explain(problem, request)
+        raise
     return plan if given is not None else replace(plan, choices=(AS_WRITTEN, *plan.choices))
+
+
+def _explain(problem: Declaration, request: Request) -> None:
+    """Refuse a geometric or quasiconvex program with the argument that it needs."""
+    method = request.algorithm
+    for_convex = method is None or (isinstance(method, OneShot) and method.rules == "dcp")
+    budget = request.epsilon is not None or not request.chooses_noise
+    if not (for_convex and budget) or problem.is_dcp():
+        return
+    fix = other_rules(problem)
+    if fix:
+        checked(problem, replace(request, algorithm=None))  # refused first, whatever the model
+        raise ModelError(fix)
 
 
 def _planned(kind: type[P], problem: Declaration, request: Request, known: Compiled | None) -> P:

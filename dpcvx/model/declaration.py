@@ -269,12 +269,13 @@ class Declaration:
             )
         held = self.holders()
         for position, constraint in enumerate(coupling):
-            tied = isinstance(constraint, cp.Constraint) and constraint.is_dcp()
+            tied = isinstance(constraint, cp.Constraint) and _follows_rules(constraint)
             if not tied or any(leaf.is_complex() for leaf in leaves_of(constraint)):
                 raise ModelError(
                     f"Element {position} of coupling= must be a convex constraint of real numbers, "
                     "by cvxpy's rules (DCP), such as A @ x + B @ y == c, x + y <= c or "
-                    "cp.norm(cp.hstack([x, y])) <= 1."
+                    "cp.norm(cp.hstack([x, y])) <= 1. dp.OneShot(gp=True) and dp.OneShot(qcp=True) "
+                    "take those of geometric and quasiconvex programs as well."
                 )
             require_public(
                 constraint.parameters(),
@@ -485,6 +486,12 @@ def matching(
             )
         found.append((matches[0], value))
     return found
+
+
+def _follows_rules(constraint: cp.Constraint) -> bool:
+    """Return whether cvxpy has a kind of program for a constraint: DCP, DGP or DQCP."""
+    alone = cp.Problem(cp.Minimize(1), [constraint])
+    return constraint.is_dcp() or bool(alone.is_dgp() or alone.is_dqcp())
 
 
 def affine(constraint: cp.Constraint) -> bool:

@@ -122,8 +122,9 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
         one entry of the adjacency.
     bounds : (float, float), optional
-        Numbers that no entry lies outside, such as ``bounds=(0, 1)`` for shares. Checked when the
-        data are read; data that were released once are brought back into them.
+        Numbers that no entry lies outside, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
+        math.inf)`` for positive data. Checked when the data are read; data that were released once
+        are brought back into them.
     boolean : bool
         All entries are 0 or 1, as in a mask; likewise.
     simplex : bool
@@ -268,7 +269,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._columns = _columns(columns, sizes, label)
         self._seal: Sealed | None = None
         kind = {"PSD": True} if PSD else {"symmetric": True} if symmetric else {}
-        super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos), **kind)
+        # Geometric programs take positive data alone.
+        above = {"pos": True} if limits is not None and limits[0] > 0 else {}
+        sign = {"nonneg": bool(nonneg), "nonpos": bool(nonpos)}
+        super().__init__(sizes, name=name, **sign, **kind, **above)
         if kind:
             adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
         self._adjacency, self._bounds = adjacency, limits

@@ -188,8 +188,8 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
     noisy = any(one is not None for one in asked.values())
     every = noisy or bool(needs.exact)
-    if known is not None and (known.program.model is None) is needs.as_written:
-        known = None  # compiled for methods of another kind
+    if known is not None and not _compiled_for(known.program, needs):
+        known = None
     known = known or _compiled(problem, request, every)
     if not needs.minimizes(known.program):
         known = _compiled(problem, request, every, proximal=False)
@@ -202,6 +202,12 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     if needs.exact:
         checks.check_affine(agents, algorithm, draft.noisy, draft.once)
     return draft
+
+
+def _compiled_for(program: Program, needs: Requirements) -> bool:
+    """Return whether a problem was compiled for methods of this kind."""
+    model = program.model
+    return (model is not None) is needs.as_written and (model is None or model.rules == needs.rules)
 
 
 def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any]) -> Noises:

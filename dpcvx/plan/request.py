@@ -85,7 +85,8 @@ class Request:
         """Return the settings for solving the model as it is written; None if it is not."""
         if self.algorithm is None or not self.algorithm.requirements.as_written:
             return None
-        return AsWritten(self.violation_probability is not None, self.slack_penalty)
+        rules = self.algorithm.requirements.rules
+        return AsWritten(self.violation_probability is not None, self.slack_penalty, rules)
 
     @property
     def chooses_noise(self) -> bool:

@@ -175,7 +175,8 @@ class Solution:
         """Return the dual value of a constraint in the problem that was solved for released data.
 
         A function of what was released, so that it costs no privacy. Prices of linear programs are
-        steps: see `dual_stability`. With ``scenarios`` it is the price in the mean over these.
+        steps: see `dual_stability`. With ``scenarios`` it is the price in the mean over these. In
+        geometric programs it is relative, as in cvxpy: percent of the objective per percent.
 
         Parameters
         ----------
@@ -256,6 +257,11 @@ class Solution:
                 raise ModelError(
                     "A problem with boolean or integer variables has no dual values, as in cvxpy. "
                     "Fix these variables, or relax them, and solve again for result.released."
+                )
+            if model is not None and not model.priced:
+                raise ModelError(
+                    "A quasiconvex program has no dual values, as in cvxpy. Fix the objective's "
+                    "level, which makes a convex problem, and solve it for result.released."
                 )
             raise ModelError(
                 "solution.dual(constraint) takes a constraint of an agent or of coupling=. Pass "

@@ -125,8 +125,8 @@ def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
     p : {1, 2}
         Norm of the mechanism.
     """
-    kinds = [(spec.shape[0], spec.adjacency) for spec in private]
-    labels = {(n, kind.label) for n, kind in kinds if isinstance(kind, Rows)}
+    kinds = [(spec.shape, spec.adjacency) for spec in private]  # a number has no length
+    labels = {(shape[0], kind.label) for shape, kind in kinds if isinstance(kind, Rows)}
     if len(labels) != 1 or not all(isinstance(kind, Rows) for _, kind in kinds):
         return None
     found = Moments(private, radii_of(private), _moved(private))

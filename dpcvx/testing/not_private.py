@@ -14,6 +14,7 @@ import cvxpy as cp
 import numpy as np
 
 from ..algorithms.program import LocalProgram, Program
+from ..algorithms.written_model import all_maximized, constant, joined
 from ..errors import ModelError
 from ..guard import discreet
 from ..model.adjacency import Rows
@@ -60,18 +61,25 @@ def joint_problem(
     recourse : bool
         With the constraints in ``recourse=``, of which runs know nothing.
     """
+    # Rules of geometric and quasiconvex programs tell a maximum from the minimum of its negative.
+    convex = problem.is_dcp()
+    maximized = not convex and all_maximized(problem)
     costs: list[cp.Expression] = []
     constraints: list[cp.Constraint] = []
     names = zip(problem.names, problem.agents, _sources(problem, data, recourse), strict=True)
     for name, agent, theirs in names:
         values = read_sparse_too(list(agent.specs(name).values())[: len(theirs)], theirs)
         constants = constants_of(agent.specs(name), values)
-        costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
+        cost = agent.objective.args[0] if maximized else agent.cost
+        if not convex and constant(cost):
+            cost = cp.Constant(0.0)
+        costs.append(cost.tree_copy(constants) if constants else cost)
         constraints += agent.public_constraints
         constraints += [constraint.tree_copy(constants) for _, constraint in agent.limits]
         if recourse:
             constraints += [constraint.tree_copy(constants) for constraint in agent.recourse]
-    return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
+    objective = cp.Maximize(joined(costs)) if maximized else cp.Minimize(joined(costs))
+    return cp.Problem(objective, [*constraints, *problem.coupling])
 
 
 @discreet

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from .._words import together
+from ..algorithms.written_model import Rules
 from ..errors import ModelError
 from ..model.adjacency import Rows
 from ..model.declaration import Declaration
@@ -81,6 +82,8 @@ class Copies:
         See `Judge`.
     expected : mapping
         Prior standard deviations, by agent: they are the error of the proxy.
+    rules : {"dcp", "dgp", "dqcp"}
+        That the problem follows.
 
     Attributes
     ----------
@@ -100,10 +103,12 @@ class Copies:
         verb: str,
         recourse: bool = False,
         expected: Expectations | None = None,
+        rules: Rules = "dcp",
     ) -> None:
-        self.judge = Judge(problem, proxy, verb, recourse)
+        self.judge = Judge(problem, proxy, verb, recourse, rules=rules)
         self._problem, self._proxy = problem, proxy
         self._given = (verb, recourse)
+        self._rules: Rules = rules
         self._expected = expected or {}
         self._made: dict[tuple[int, float], Copy] = {}
 
@@ -154,7 +159,8 @@ class Copies:
         for attempt in range(_TRIES):
             proxy = dict(self._drawn(k, attempt, times))
             try:
-                judge = Judge(self._problem, proxy, *self._given, other=self.judge)
+                given = self._given
+                judge = Judge(self._problem, proxy, *given, other=self.judge, rules=self._rules)
             except ModelError:
                 continue
             return self._scored_copy(proxy, judge)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import DpcvxError
-from ..model.declaration import Declaration, matching
+from ..model.declaration import matching
 from ..model.prior import Expectation
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed, stand_in
@@ -177,7 +177,7 @@ def forecast(
     """
     given = dict(matching(plan.problem, seal_all(proxy, "proxy"), "proxy"))
     values = _proxies(plan, given)
-    if not plan.noisy or values is None or not _convex(plan.problem):
+    if not plan.noisy or values is None or not _solvable(plan):
         return Forecast(remarks=plan.remarks)
     if plan.program.model is not None and plan.program.model.limited:
         return Forecast(remarks=plan.remarks, unsimulated=_FOR_RELEASED)
@@ -198,7 +198,8 @@ def _forecast(
     until: float,
 ) -> Forecast:
     expected = {agent.name: agent.expected for agent in plan.agents}
-    copies = Copies(plan.problem, values, "plan.forecast", expected=expected)
+    rules = plan.algorithm.requirements.rules
+    copies = Copies(plan.problem, values, "plan.forecast", expected=expected, rules=rules)
     began = clock()
     last = until + (until - began)  # for the fewest runs that quartiles are taken of
 
@@ -249,5 +250,7 @@ def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str
     return found
 
 
-def _convex(problem: Declaration) -> bool:
-    return all(agent.is_dcp() for agent in problem.agents)
+def _solvable(plan: Terms) -> bool:
+    """Return whether the optimum for made-up data can be computed."""
+    model = plan.program.model  # which cvxpy solves
+    return model is not None or all(agent.is_dcp() for agent in plan.problem.agents)

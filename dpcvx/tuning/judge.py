@@ -14,6 +14,7 @@ from cvxpy.error import SolverError
 
 from ..algorithms.common_point import common_point
 from ..algorithms.program import AsWritten, Program, compile_problem
+from ..algorithms.written_model import Rules, follows, solve
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
@@ -57,6 +58,8 @@ class Judge:
         Once every agent has decided for itself, as by ``result.recourse``.
     other : Judge, optional
         On other data of the same problem.
+    rules : {"dcp", "dgp", "dqcp"}
+        That the problem follows.
 
     Attributes
     ----------
@@ -82,12 +85,16 @@ class Judge:
         verb: str,
         recourse: bool = False,
         other: Judge | None = None,
+        rules: Rules = "dcp",
     ) -> None:
         self._problem, self._proxy = problem, proxy
+        self._rules: Rules = rules
         self._central = not_private.joint_problem(problem, proxy, recourse=recourse)
         self._variables = problem.variables()
-        self.optimum = self._solved(verb) if self._central.is_dcp() else None
-        self.program = program = _compiled(problem) if other is None else other.program
+        # Values are those of objectives that are minimized.
+        self._sign = -1.0 if isinstance(self._central.objective, cp.Maximize) else 1.0
+        self.optimum = self._solved(verb) if follows(self._central, rules) else None
+        self.program = program = _compiled(problem, rules) if other is None else other.program
         self.best = None if self.optimum is None else self._held()
         self._own = not_private.own_programs(problem, program, proxy) if recourse else None
         starts = tuple(local.start for local in program.agents)
@@ -109,7 +116,7 @@ class Judge:
         for variable in self._variables:
             variable.save_value(common[variable])
         with np.errstate(all="ignore"):
-            value = float(np.asarray(self._central.objective.value, dtype=float))
+            value = self._sign * float(np.asarray(self._central.objective.value, dtype=float))
         return math.inf if math.isnan(value) else value
 
     def breaks(self, solution: Solution, missed: Mapping[str, np.ndarray]) -> bool:
@@ -160,11 +167,11 @@ class Judge:
         return self.start - self.optimum <= _NEGLIGIBLE * max(abs(self.start), abs(self.optimum))
 
     def _solved(self, verb: str) -> float:
-        status = _solve(self._central)
+        status = _solve(self._central, self._rules)
         limited = any(agent.limits or agent.recourse for agent in self._problem.agents)
         data = "on the proxy data" if limited else "whatever the data"
         if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-            return float(np.asarray(self._central.value))
+            return self._sign * float(np.asarray(self._central.value))
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
             raise ModelError(
                 f"On the proxy data the objectives fall without end, so {verb} has no optimum "
@@ -182,8 +189,10 @@ class Judge:
         )
 
 
-def _compiled(problem: Declaration) -> Program:
+def _compiled(problem: Declaration, rules: Rules) -> Program:
     """Return the compiled problem, with margins for constraints with private data if possible."""
+    if rules != "dcp":
+        return compile_problem(problem, as_written=AsWritten(False, None, rules))
     for as_written in (None, AsWritten(margins=True, penalty=None)):
         with suppress(ModelError, PrivacyError):
             return compile_problem(problem, as_written=as_written)
@@ -198,12 +207,12 @@ def _common(solution: Solution) -> Solution | None:
     return replace(solution, vectors=point.vectors) if point.found else None
 
 
-def _solve(problem: cp.Problem) -> str | None:
+def _solve(problem: cp.Problem, rules: Rules) -> str | None:
     """Return the status; None where the solver fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
         try:
-            problem.solve(solver=None if problem.is_mixed_integer() else cp.CLARABEL)
+            solve(problem, rules, None if problem.is_mixed_integer() else cp.CLARABEL)
         except SolverError:
             return None
     return problem.status

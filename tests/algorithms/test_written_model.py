@@ -382,3 +382,170 @@ def test_a_result_says_that_released_data_are_free_to_use():
     noisy, exact = market()[0].plan(**BUDGET).run(seed=0), market()[0].plan(mechanism=None).run()
     assert any("result.released has the released data" in note for note in noisy.notes)
     assert not any("result.released" in note for note in exact.notes)
+
+
+# Geometric and quasiconvex programs, and solvers.
+
+
+def box(**walls):
+    """The largest box of bounded wall and floor area, as in cvxpy's gallery."""
+    h, w, d = (cp.Variable(pos=True, name=name) for name in "hwd")
+    declared = {"adjacency": dp.Within(1.0), "bounds": (1, np.inf), **walls}
+    wall = dp.Private(200.0, name="wall", **declared)
+    floor = dp.Private(50.0, name="floor", **declared)
+    limits = [2 * (h * w + h * d) <= wall, w * d <= floor, h / w >= 0.5, h / w <= 2, d / w <= 2]
+    return dp.Problem([dp.Agent(cp.Maximize(h * w * d), limits, name="box")]), (h, w, d)
+
+
+GEOMETRIC, FOR_RELEASED = dp.OneShot(gp=True), {"constraints": "released"}
+
+
+def test_a_geometric_program_is_solved_for_released_data(tmp_path):
+    problem, sides = box()
+    exact = problem.plan(GEOMETRIC, mechanism=None, **FOR_RELEASED).run(seed=0)
+    whole = dp.not_private.joint_problem(problem)
+    whole.solve(gp=True, solver=cp.CLARABEL)
+    assert [exact[v] for v in sides] == pytest.approx([v.value for v in sides], rel=1e-4)
+    problem, sides = box()
+    plan = problem.plan(GEOMETRIC, **FOR_RELEASED, **BUDGET)
+    assert "a geometric program" in str(plan) and "not convex" not in str(plan)
+    path = tmp_path / "spent.jsonl"
+    result = plan.run(ledger=path)
+    h, w, d = (result[v] for v in sides)
+    released = result.released
+    assert 2 * h * (w + d) == pytest.approx(released["wall"], rel=1e-4)
+    assert w * d == pytest.approx(released["floor"], rel=1e-4)
+    again = plan.replay(path)
+    assert all(np.array_equal(result[v], again[v]) for v in sides)
+    # Relative, as in cvxpy: the volume grows like the area of the walls.
+    assert result.solution.dual(problem.constraints[0]) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_released_data_of_a_geometric_program_stay_positive():
+    problem, sides = box(bounds=(30, np.inf))
+    plan = problem.plan(GEOMETRIC, **FOR_RELEASED, epsilon=0.01, delta=1e-6)
+    for seed in range(4):
+        result = plan.run(seed=seed)
+        assert min(result.released.values()) >= 30
+        assert result.status.solved and min(result[v] for v in sides) > 0
+
+
+@pytest.mark.parametrize(
+    ("walls", "method", "message"),
+    [
+        ({}, None, r"geometric programs \(DGP\)\. Write problem\.plan\(dp\.OneShot\(gp=True\)"),
+        ({"bounds": None, "nonneg": True}, None, r"for positive data\. Declare bounds"),
+        ({"bounds": None, "nonneg": True}, GEOMETRIC, r"Constraint 0 .*bounds=\(0\.1, math\.inf\)"),
+        ({}, dp.OneShot(qcp=True), r"quasiconvex programs \(DQCP\)"),
+        ({}, dp.OneShot(gp=True, solver="NONE"), "NONE is not installed.*Nothing was released"),
+        ({}, dp.OneShot(gp=True, solver_options={"nonsense": 1}), "setting 'nonsense'"),
+    ],
+)
+def test_what_no_rule_or_solver_takes_is_refused_before_a_release(walls, method, message):
+    with pytest.raises(dp.ModelError, match=message):
+        box(**walls)[0].plan(method, **FOR_RELEASED, **BUDGET)
+
+
+def test_margins_and_penalties_are_refused_in_geometric_programs():
+    problem, _ = box()
+    with pytest.raises(dp.ModelError, match="violation_probability= adds margins"):
+        problem.plan(GEOMETRIC, violation_probability=0.1, **BUDGET)
+    with pytest.raises(dp.ModelError, match="slack_penalty= adds a price"):
+        problem.plan(GEOMETRIC, slack_penalty=2.0, **FOR_RELEASED, **BUDGET)
+
+
+def test_arguments_of_cvxpys_solve_name_the_method_that_takes_them():
+    with pytest.raises(TypeError, match=r"Write problem\.solve\(dp\.OneShot\(gp=True\)"):
+        box()[0].solve(gp=True)
+    with pytest.raises(dp.ModelError, match="Keep one of them"):
+        dp.OneShot(gp=True, qcp=True)
+    with pytest.raises(dp.ModelError, match="Leave out as_written=False"):
+        dp.OneShot(solver="SCS", as_written=False)
+    with pytest.raises(dp.ModelError, match="a dict of the solver's options"):
+        dp.OneShot(solver_options={"max_iter": [1]})
+
+
+def test_options_reach_the_solver_and_the_fingerprint():
+    problem, _, _ = market()
+    plan = problem.plan(dp.OneShot(solver=cp.SCS, solver_options={"eps": 1e-8}), **BUDGET)
+    assert plan.fingerprint != problem.plan(dp.OneShot(solver=cp.SCS), **BUDGET).fingerprint
+    assert plan.run(seed=0).status is Status.COMPLETED
+    cut_short = {"max_iter": 1}
+    short = problem.plan(dp.OneShot(solver=cp.CLARABEL, solver_options=cut_short), **BUDGET)
+    result = short.run(seed=0)
+    assert result.status is Status.STALLED and result.released["v"].shape == (4,)
+
+
+def test_agents_of_a_geometric_program_share_and_are_coupled():
+    """Each maker's cost falls with its speed, and the speeds have one budget of power."""
+    speeds = [cp.Variable(pos=True, name=f"s{k}") for k in range(2)]
+    agents = [
+        dp.Agent(
+            cp.Minimize(
+                dp.Private(4.0 - k, adjacency=dp.Within(0.1), bounds=(0.5, 9), name=f"work {k}") / s
+            ),
+            name=f"maker {k}",
+        )
+        for k, s in enumerate(speeds)
+    ]
+    problem = dp.Problem(agents, coupling=[sum(s**3 for s in speeds) <= 2, sum(speeds) <= 3])
+    exact = problem.plan(GEOMETRIC, mechanism=None).run(seed=0)
+    total = np.array([exact[s] for s in speeds])
+    assert (total**3).sum() == pytest.approx(2, rel=1e-4)
+    work = np.array([4.0, 3.0])  # at the optimum work / s**2 is the same multiple of s**2
+    assert np.ptp(work / total**4) == pytest.approx(0, abs=1e-2)
+    assert problem.plan(GEOMETRIC, **BUDGET).run(seed=0).status.solved
+
+
+def test_means_over_data_sets_stay_within_the_rules():
+    """A mean of posynomials is one, and a mean of monomials is no monomial."""
+    s = cp.Variable(2, pos=True, name="s")
+    d = dp.Private([4.0, 3.0], adjacency=dp.Within(0.1), bounds=(0.5, 9), name="d")
+    goals = {cp.Minimize: cp.sum(d**2 / s), cp.Maximize: d[0] ** 2 * s[0] * s[1]}
+    for goal, cost in goals.items():
+        agent = dp.Agent(goal(cost), [s[0] ** 2 + s[1] ** 3 <= 1], name="a")
+        plan = dp.Problem([agent]).plan(GEOMETRIC, **BUDGET)
+        mean = any("mean of the objective" in choice.why for choice in plan.choices)
+        assert mean is (goal is cp.Minimize)
+        assert plan.run(seed=0).status is Status.COMPLETED
+
+
+def test_without_a_point_a_geometric_program_takes_the_closest_data_in_ratio():
+    x = cp.Variable(pos=True, name="x")
+    d = dp.Private([2.0, 2.0], adjacency=dp.Within(0.1), bounds=(0.1, 10), name="d")
+    agent = dp.Agent(cp.Minimize(x), [x == d[0], x == d[1]], name="a")
+    model = compile_problem(
+        dp.Problem([agent]), as_written=AsWritten(margins=False, penalty=None, rules="dgp")
+    ).model
+    decision = model.decide([np.array([2.0, 2.2])])
+    assert decision.repair.startswith("the closest data")
+    assert decision.vectors[0] == pytest.approx(2.1, abs=0.01)
+
+
+def test_a_ratio_is_maximized_by_bisection():
+    mu, factor = np.array([0.08, 0.1, 0.04]), np.diag([0.2, 0.3, 0.1])
+    w = cp.Variable(3, nonneg=True, name="w")
+    m = dp.Private(mu, adjacency=dp.Within(0.005), nonneg=True, name="mu", proxy=np.full(3, 0.07))
+    ratio = cp.Maximize((m @ w) / cp.norm(factor @ w))
+    limit = cp.sum(w) == 1
+    problem = dp.Problem([dp.Agent(ratio, [limit], name="desk")])
+    with pytest.raises(dp.ModelError, match=r"dp\.OneShot\(qcp=True\)"):
+        problem.plan(**BUDGET)
+    exact = problem.plan(dp.OneShot(qcp=True), mechanism=None).run(seed=0)
+    best = mu / np.diag(factor) ** 2  # of independent assets
+    assert exact[w] == pytest.approx(best / best.sum(), abs=2e-3)
+    result = problem.plan(dp.OneShot(qcp=True), epsilon=100.0, delta=1e-6).run(seed=0)
+    assert result[w] == pytest.approx(best / best.sum(), abs=0.02)
+    with pytest.raises(dp.ModelError, match="no dual values"):
+        result.solution.dual(limit)
+
+
+def test_a_plan_of_a_geometric_program_is_forecast():
+    work = dp.Private(
+        [4.0, 3.0], adjacency=dp.Within(0.1), bounds=(0.5, 9), name="work", proxy=[3.5, 3.5]
+    )
+    s = cp.Variable(2, pos=True, name="s")
+    agent = dp.Agent(cp.Minimize(work @ (1 / s)), [s[0] * s[1] <= 1, cp.sum(s) <= 3], name="a")
+    plan = dp.Problem([agent]).plan(dp.OneShot(gp=True, scenarios=0), **BUDGET)
+    told = plan.forecast(60)
+    assert 0 <= told.gap < told.start

@@ -105,6 +105,24 @@ def test_owners_release_with_staircase_noise_what_one_process_does():
     assert entry.mechanism == "Staircase"
 
 
+def test_owners_take_part_in_a_geometric_program():
+    """Which program the server solves is in the method; owners release data once, as ever."""
+    speeds, agents = [], []
+    for k in range(2):
+        s = cp.Variable(pos=True, name=f"s{k}")
+        work = dp.Private(4.0 - k, adjacency=dp.Within(0.1), bounds=(0.5, 9), name=f"work {k}")
+        agents.append(dp.Agent(cp.Minimize(work / s), name=f"maker {k}"))
+        speeds.append(s)
+    slack = cp.Variable(pos=True, name="slack")
+    agents.append(dp.Agent(cp.Minimize(1 / slack), name="grid"))
+    problem = dp.Problem(agents, coupling=[speeds[0] ** 3 + speeds[1] ** 3 + slack <= 2])
+    method = dp.OneShot(gp=True, solver=cp.CLARABEL, solver_options={"max_iter": 100})
+    plan = problem.plan(method, epsilon=1.0, delta=1e-6)
+    expected = plan.run(seed=1, executor=dp.Serial())
+    assert expected.status.solved
+    same(plan, expected, plan.run(executor=dp.LoopbackOwners(plan, seed=1)))
+
+
 def test_what_agents_keep_is_nan_here():
     plan = planned()
     result = plan.run(executor=dp.LoopbackOwners(plan, seed=1))

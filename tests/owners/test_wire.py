@@ -262,6 +262,7 @@ FORMATS = {
     b"dpx5": "dca4abbffd35d2d29a7f69f91b78eac5",
     b"dpx6": "58a49281de054d6dc26c2ca7ddfca130",
     b"dpx7": "19304e311145ecc74018775a8fb53ae4",
+    b"dpx8": "0db410a1894c3c098ab72db0c8601632",
 }
 UNIONS = (typing.Union, type(int | str))
 
