@@ -86,14 +86,14 @@ class Plan(Terms):
         With every default replaced by a number.
     rounds : int
     release : {"each_step", "once"}
-    observer : {"everyone", "last_iterate"}
+    observer : {"everyone", "last_iterate", "iterates"}
     program : Program
         The problem as plain arrays.
     agents : tuple of AgentPlan
         What is fixed for each agent: sensitivity, noise, price, budget; ``plan.agent("north")``
         is the one of that name.
     last : LastIterate or None
-        With ``observer="last_iterate"`` and noise: what the guarantee follows from.
+        For other observers than everyone, with noise: what the guarantee follows from.
     guarantee : Guarantee
         Of a run without a seed.
     fingerprint : str
@@ -412,10 +412,11 @@ class Problem(Declaration):
         release : {"each_step", "once"}, optional
             Noise in every local step, or once on the data: any number of rounds then follows
             without noise. Chosen if omitted; ``"each_step"`` for a method that is named.
-        observer : {"everyone", "last_iterate"}
+        observer : {"everyone", "last_iterate", "iterates"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
-            where `dp.GradientADMM` amplifies it; nothing else is then kept or shown.
+            where `dp.GradientADMM` amplifies it; nothing else is then kept or shown. The third
+            sees all iterates of secret draws, and not whose turns they were.
         violation_probability : float, optional
             For problems with private data in constraints: the probability, over the noise, with
             which a decision may break one of them for the true data. Margins follow from it, and

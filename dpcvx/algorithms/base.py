@@ -514,10 +514,18 @@ class HiddenIterates(Algorithm[S, A]):
     """A method whose steps do not expand differences, so that later noise covers earlier steps."""
 
     needs_last_iterate = False
+    # Whether whose turn it is stays secret.
+    secret_draws = False
 
     @abc.abstractmethod
     def amplification(
-        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
+        self,
+        program: Program,
+        sensitivities: Sequence[float],
+        clipped: bool,
+        rounds: int,
+        *,
+        visible: bool = False,
     ) -> LastIterate:
         """Return the guarantee's constants against observers who learn the last iterate only.
 
@@ -529,6 +537,8 @@ class HiddenIterates(Algorithm[S, A]):
         clipped : bool
             Whether gradients are clipped in a way that may leave those of convex functions.
         rounds : int
+        visible : bool
+            Whether all iterates are visible, and only whose turns they were is not.
 
         Raises
         ------

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.matrices import SLACK, round_down
-from ..privacy.last_iterate import ORDERS, LastIterate, Order
+from ..privacy.last_iterate import ORDERS, LastIterate, Order, Secrecy
 from ..privacy.two_block import TwoBlock, step_interval
 from ..sensitivity.queries.gradients import GradientStep
 from ..solvers.conic import Outcome
@@ -113,6 +113,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         passes; in order, with a random last round in the second half of the only pass; or drawn
         anew each round. Random orders are for ``plan(..., observer="last_iterate")``, where every
         user has the same guarantee with them.
+    draws : {"known", "secret"}
+        With ``order="sampling"``: whether whose turn it was may become known after the run, or
+        stays secret for ever. Secret draws need much less noise if every user has one record or
+        few, and nobody may log, bill or tell turns. Iterates may then be seen without their users,
+        with ``plan(..., observer="iterates")``.
     x_first : bool
         Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
     returned : {"average", "last", "tail", "weighted", None}
@@ -131,6 +136,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     order: Order = "fixed"
     x_first: bool = False
     returned: Output | None = None
+    draws: Secrecy = field(default="known", metadata={"later": True})
 
     def __post_init__(self) -> None:
         self.check_fields(
@@ -139,7 +145,13 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
             strong_convexity=optional(POSITIVE),
             order=choice(*ORDERS),
             x_first=FLAG,
+            draws=choice("known", "secret"),
         )
+        if self.secret_draws and self.order != "sampling":
+            raise ModelError(
+                f"dp.GradientADMM(order='{self.order}', draws='secret') draws no user in each "
+                "round. Write order='sampling', draws='secret', or leave draws= out."
+            )
         if not one_of(self.step, "contraction"):
             self.check_fields(step=optional(POSITIVE))
 
@@ -160,6 +172,11 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def needs_last_iterate(self) -> bool:
         """Random orders are accounted for where iterates stay hidden."""
         return self.order != "fixed"
+
+    @property
+    def secret_draws(self) -> bool:
+        """Return whether whose turn it is stays secret."""
+        return self.draws == "secret"
 
     def coupling(self, program: Program) -> str:
         """Return the elimination of Remark 3.4."""
@@ -252,13 +269,22 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.strong_convexity
 
     def amplification(
-        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
+        self,
+        program: Program,
+        sensitivities: Sequence[float],
+        clipped: bool,
+        rounds: int,
+        *,
+        visible: bool = False,
     ) -> LastIterate:
         """Return constants by `dpcvx.privacy.two_block`, of users' objectives times their count."""
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, self._eta)
         largest = max(sensitivities[k] for k in users)
-        _require_amplified(program, blocks, clipped, largest)
+        _require_one_bound(largest)
+        if visible:
+            return self._last(program, blocks, None, rounds, largest)
+        _require_amplified(program, blocks, clipped)
         derived = [smoothness(program.agents[k].form) for k in users]
         nu = self._certified_smoothness([program.agents[k].name for k in users], derived)
         known = min(strong_convexity(program.agents[k].form) for k in users)
@@ -273,14 +299,26 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
             beta=self._beta,
             eta=self._eta,
         )
+        last = self._last(program, blocks, block, rounds, largest)
+        return replace(last, asserted=None in derived or mu > known)
+
+    def _last(
+        self,
+        program: Program,
+        blocks: TwoBlocks,
+        block: TwoBlock | None,
+        rounds: int,
+        largest: float,
+    ) -> LastIterate:
+        times = len(blocks.users)
         return LastIterate(
             block=block,
-            users=tuple(program.agents[k].name for k in users),
+            users=tuple(program.agents[k].name for k in blocks.users),
             rounds=rounds,
             order=self.order,
             sensitivity=times * largest,
             level=self._eta * times * largest * blocks.inverse.norm2,
-            asserted=None in derived or mu > known,
+            asserted=False,
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
@@ -408,7 +446,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         named = {None: "chosen by the plan", "contraction": "for contraction"}
         eta = named.get(self.step) or f"{self._eta:.3g}"
         penalty = "" if self.penalty is None else f", penalty = {self.penalty:.3g}"
-        turns = "" if self.order == "fixed" else f" (random {self.order})"
+        secret = ", secret draws" if self.secret_draws else ""
+        turns = "" if self.order == "fixed" else f" (random {self.order}{secret})"
         first = ", x first" if self.x_first else ""
         return f"gradient ADMM, one user per round{turns}{first}{penalty}, step = {eta}"
 
@@ -425,8 +464,8 @@ def _smoothness(local: LocalProgram) -> float:
     return nu
 
 
-def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool, largest: float) -> None:
-    """Refuse steps that may expand, and losses that have no bound; `largest`: of sensitivities."""
+def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> None:
+    """Refuse steps that may expand."""
     if not blocks.exact:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and is "
@@ -442,6 +481,18 @@ def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool, large
             "nothing. Use losses of one score A @ x per record, bound the data so that the "
             "sensitivity is finite without clip_norm=, or write observer='everyone'."
         )
+    for k in blocks.users:
+        if not convex(program.agents[k].form):
+            raise PrivacyError(
+                f"The objective of agent '{program.agents[k].name}' is not convex for all "
+                "admissible data, so that a step may expand: observer='last_iterate' promises "
+                "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
+                "write observer='everyone'."
+            )
+
+
+def _require_one_bound(largest: float) -> None:
+    """Refuse losses that have no bound, and those that are none; `largest`: of sensitivities."""
     if largest == 0:
         raise PrivacyError(
             "No user's gradient depends on private data, so there is no loss to be amplified. "
@@ -453,11 +504,3 @@ def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool, large
             "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
             "bounded slopes, or data that enter linearly, or write observer='everyone'."
         )
-    for k in blocks.users:
-        if not convex(program.agents[k].form):
-            raise PrivacyError(
-                f"The objective of agent '{program.agents[k].name}' is not convex for all "
-                "admissible data, so that a step may expand: observer='last_iterate' promises "
-                "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
-                "write observer='everyone'."
-            )

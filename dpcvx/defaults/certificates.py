@@ -91,7 +91,7 @@ def certificate_for(last: LastIterate) -> Certificate | None:
     ----------
     last : LastIterate
     """
-    iteration = last.block.iteration
+    iteration = None if last.block is None else last.block.iteration
     return None if iteration is None else certificate(iteration, last.rounds)
 
 
@@ -235,8 +235,9 @@ def _best_pair(form: Form) -> float | None:
 
 def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]:
     """Yield norms with the least cost of a turn, by rate of contraction."""
+    search = _Norms(form)
     for rho in _RATES:
-        found = _norm(form, rho)
+        found = search.norm(rho)
         if found is None:
             continue
         try:
@@ -246,33 +247,41 @@ def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]
         yield found
 
 
-def _norm(form: Form, rho: float) -> ContractingNorm | None:
-    """Return what a semidefinite program finds, unchecked; None if it finds nothing."""
-    size = len(form.b)
-    P = [cp.Variable((2, 2), symmetric=True) for _ in range(size)]
-    multipliers, kappa = cp.Variable(3, nonneg=True), cp.Variable()
-    wide, short = np.eye(2, 4), np.eye(2, 3)
-    limits = [form.squares[k] * (form.b[k] @ P[k] @ form.b[k]) <= kappa for k in range(size)]
-    for k in range(size):
-        users, public, pair = (
-            multipliers[i] * m[k] for i, m in enumerate((form.F, form.G, form.C))
-        )
-        step = rho * wide.T @ P[k] @ wide - form.next[k].T @ P[k] @ form.next[k] - users - public
-        limits.append(step >> _MARGIN * np.eye(4))
-        limits.append(short.T @ P[k] @ short - form.pair[k] - pair >> _MARGIN * np.eye(3))
-    problem = cp.Problem(cp.Minimize(kappa), limits)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is inaccurate is checked by whoever uses it
-            problem.solve(solver="CLARABEL")
-    except cp.SolverError:
-        return None
-    values = [one.value for one in (multipliers, *P)]
-    if any(value is None for value in values):
-        return None
-    t, *forms = (np.asarray(value, dtype=float) for value in values)
-    users, public, pair = (max(float(f"{value:.{_DIGITS}g}"), 0.0) for value in t)
-    rounded = [[float(f"{p[i]:.10g}") for i in ((0, 0), (0, 1), (1, 1))] for p in forms]
-    turn = form.of_turn(np.array([[[a, b], [b, c]] for a, b, c in rounded]))
-    norm = tuple((a, b, c) for a, b, c in rounded)
-    return ContractingNorm(rho, norm, (users, public), pair, turn)
+class _Norms:
+    """The semidefinite program of a norm, compiled once for all rates of contraction."""
+
+    def __init__(self, form: Form) -> None:
+        self._form, size = form, len(form.b)
+        self._P = [cp.Variable((2, 2), symmetric=True) for _ in range(size)]
+        self._multipliers, kappa = cp.Variable(3, nonneg=True), cp.Variable()
+        self._rho = cp.Parameter(nonneg=True)
+        wide, short = np.eye(2, 4), np.eye(2, 3)
+        turns = [form.squares[k] * (form.b[k] @ P @ form.b[k]) for k, P in enumerate(self._P)]
+        limits = [turn <= kappa for turn in turns]
+        for k, P in enumerate(self._P):
+            users, public, pair = (
+                self._multipliers[i] * m[k] for i, m in enumerate((form.F, form.G, form.C))
+            )
+            step = self._rho * (wide.T @ P @ wide) - form.next[k].T @ P @ form.next[k]
+            limits.append(step - users - public >> _MARGIN * np.eye(4))
+            limits.append(short.T @ P @ short - form.pair[k] - pair >> _MARGIN * np.eye(3))
+        self._problem = cp.Problem(cp.Minimize(kappa), limits)
+
+    def norm(self, rho: float) -> ContractingNorm | None:
+        """Return what a solver finds, unchecked; None if it finds nothing."""
+        self._rho.value = rho
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is inaccurate is checked by whoever uses it
+                self._problem.solve(solver="CLARABEL")
+        except cp.SolverError:
+            return None
+        values = [variable.value for variable in (self._multipliers, *self._P)]
+        if any(value is None for value in values):
+            return None
+        t, *forms = (np.asarray(value, dtype=float) for value in values)
+        users, public, pair = (max(float(f"{value:.{_DIGITS}g}"), 0.0) for value in t)
+        rounded = [[float(f"{p[i]:.10g}") for i in ((0, 0), (0, 1), (1, 1))] for p in forms]
+        turn = self._form.of_turn(np.array([[[a, b], [b, c]] for a, b, c in rounded]))
+        norm = tuple((a, b, c) for a, b, c in rounded)
+        return ContractingNorm(rho, norm, (users, public), pair, turn)

@@ -59,7 +59,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             noise=agent.noise and agent.noise.asked,
             rounds=plan.rounds,
             release=plan.release,
-            observer=plan.observer,
+            observer="everyone",  # all others are refused above
             delta=max(deltas, default=0.0),
             share=agent.share,
             parts=parts,

@@ -96,8 +96,8 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
     kind = type(algorithm)
     if observer != "everyone":
         return (
-            "observer='last_iterate' is a guarantee against those who see the result only, and "
-            "the coordinator sees every message"
+            f"observer='{observer}' is a guarantee against those who do not see whose turn it was, "
+            "and the coordinator sees every message"
         )
     if kind not in REVISIONS:
         return _WHY.get(kind, "no owner knows it: only methods of the package are run")

@@ -78,7 +78,7 @@ class Draft:
     @property
     def steps_first(self) -> bool:
         """Return whether the noise follows from the steps, and no step depends on the noise."""
-        return self.request.observer == "last_iterate" or len(self.needs.weights) > 1
+        return self.request.observer != "everyone" or len(self.needs.weights) > 1
 
     @property
     def rounds(self) -> int:
@@ -251,8 +251,10 @@ def before_noise(draft: Draft) -> Draft:
     if draft.noisy and not draft.once:
         agents = _smooth(agents, needs)
         checks.check_queries(agents)
-    if draft.noisy and draft.request.observer == "last_iterate":
-        last = last_iterate.constants(draft.algorithm, draft.program, agents, draft.rounds)
+    if draft.noisy and (observer := draft.request.observer) != "everyone":
+        last = last_iterate.constants(
+            draft.algorithm, draft.program, agents, draft.rounds, observer
+        )
     return replace(draft, agents=agents, last=last)
 
 

@@ -1,4 +1,4 @@
-"""Plans whose observer learns the last iterate and nothing else: refusals, costs, charges.
+"""Plans whose observer learns the last iterate, or all iterates without turns: costs, charges.
 
 `dpcvx.privacy.last_iterate` has what is proved. The rest of the plan asks here where such a plan
 differs from one whose observer sees every release.
@@ -12,31 +12,44 @@ from dataclasses import replace
 from typing import Any
 
 from .._arguments import check_argument, choice
-from .._words import at_least
+from .._words import at_least, at_most
 from ..algorithms.base import Algorithm, HiddenIterates
 from ..algorithms.program import Program
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.declaration import Declaration
+from ..model.spec import unnamed
 from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import Amplification, LastIterate
 from ..privacy.mechanism import Laplace
 from .agent_plan import AgentPlan, Agents
 from .guarantee import Guarantee
-from .request import Noises, Request
+from .request import Noises, Observer, Request
+from .stated import changes
 
 LAST_OBSERVER = (
     "whoever learns the last x and nothing else of the run: server and users keep messages and all "
     "other iterates to themselves"
 )
+ITERATES_OBSERVER = (
+    "whoever learns all iterates of the run and never whose turn it was: server and users keep "
+    "turns to themselves"
+)
 HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
 TURNS = "Whose turn it was, and how many turns there were, may become known."
+SECRET = (
+    "Whose turn it was stays secret for ever from whoever learns the result: server and users tell "
+    "nobody, and no log, timing or bill shows it. A user who tells takes part in the loss of all "
+    "others; with known turns the loss is epsilon {}."
+)
 CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "
     "proves them."
 )
-_OBSERVER = choice("everyone", "last_iterate").because(
-    "who sees every released value, or who sees the result and nothing else of the run"
+_OBSERVER = choice("everyone", "last_iterate", "iterates").because(
+    "who sees every released value, who sees the result and nothing else of the run, or who sees "
+    "all iterates and not whose turns they were"
 )
 
 
@@ -63,14 +76,21 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
             raise PrivacyError(
                 f"{algorithm} protects against an observer of the last iterate only: whoever sees "
-                "every iterate knows whose turn it was. "
+                "every message knows whose turn it was. "
                 "Write problem.plan(..., observer='last_iterate')."
             )
         return
+    if observer == "iterates":
+        if not isinstance(algorithm, HiddenIterates) or not algorithm.secret_draws:
+            raise PrivacyError(
+                "observer='iterates' sees all iterates and not whose turns they were: turns must "
+                "be drawn in secret. Write dp.GradientADMM(order='sampling', draws='secret'), or "
+                "observer='everyone'."
+            )
     noises = {noise for noise in asked.values() if noise is not None}
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
         raise PrivacyError(
-            "observer='last_iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
+            f"observer='{observer}' is proved for Gaussian noise only. Drop mechanism=, or write "
             "observer='everyone'."
         )
     if request.release == "once":
@@ -80,11 +100,11 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         )
     if problem.group_names:
         raise PrivacyError(
-            "observer='last_iterate' is proved for a change of one user's data, and groups= say "
+            f"observer='{observer}' is proved for a change of one user's data, and groups= say "
             "that one person's data may be with several users. Drop groups=, or write "
             "observer='everyone'."
         )
-    if algorithm.returned not in (None, "last"):
+    if observer == "last_iterate" and algorithm.returned not in (None, "last"):
         raise PrivacyError(
             f"returned='{algorithm.returned}' shows a mean over many iterates, and observer="
             "'last_iterate' lets only the last one be seen. Drop returned=, or write "
@@ -92,15 +112,27 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         )
     if len(noises) > 1:
         raise PrivacyError(
-            "observer='last_iterate' is proved for the same noise in every turn. Give one "
+            f"observer='{observer}' is proved for the same noise in every turn. Give one "
             "mechanism= and one epsilon= for all agents, or write observer='everyone'."
         )
 
 
 def constants(
-    algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentPlan], rounds: int
+    algorithm: Algorithm[Any, Any],
+    program: Program,
+    agents: Sequence[AgentPlan],
+    rounds: int,
+    observer: Observer,
 ) -> LastIterate:
     """Return the constants, besides the noise, that the loss of the users depends on.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    program : Program
+    agents : sequence of AgentPlan
+    rounds : int
+    observer : {"last_iterate", "iterates"}
 
     Raises
     ------
@@ -114,7 +146,37 @@ def constants(
             f"dp.{type(algorithm).__name__}. Write observer='everyone'."
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
-    return algorithm.amplification(program, [agent.bound for agent in agents], clipped, rounds)
+    bounds = [agent.bound for agent in agents]
+    visible = observer == "iterates"
+    last = algorithm.amplification(program, bounds, clipped, rounds, visible=visible)
+    if not algorithm.secret_draws:
+        return last
+    users = [agent for agent in agents if agent.name in last.users]
+    return replace(last, apart=_changes_apart(users))
+
+
+def _changes_apart(users: Sequence[AgentPlan]) -> float:
+    """Return how many neighboring changes lie between any two admissible users; or infinity.
+
+    If users differ in names and data only, and all data are rows, one row after the other turns
+    the data of any user into those of any other. Each is a change of one user's data.
+    """
+    local = [user.program for user in users]
+    differ = len({(a.form.digest(), unnamed(a.form.private), a.clip) for a in local}) > 1
+    if differ or any(a.asserted is not None for a in local):
+        return math.inf
+    total = 0
+    for change in changes(local[0].form.private):
+        specs = [s for s in local[0].form.private if s.name in change.objects]
+        kinds = [s.adjacency for s in specs if isinstance(s.adjacency, Rows)]
+        if len(kinds) < len(specs):
+            return math.inf
+        # Of all rows of a person, all change at once. Of some of them, one by one may.
+        at_once = any(kind.max_rows_per_person == "all" for kind in kinds)
+        count = 1 if at_once else max(s.shape[0] if s.shape else 1 for s in specs)
+        removed = any(kind.relation == "add_or_remove_one" for kind in kinds)
+        total += count * (2 if removed else 1)
+    return float(max(total, 1))
 
 
 def priced(
@@ -158,21 +220,27 @@ def guaranteed(
         )
         for agent in whole.agents
     )
+    turns = [] if last.order == "fixed" else [TURNS]
+    if amplification.known is not None:
+        turns = [SECRET.format(at_most(amplification.known))]
+    shown = "only the last x is released"
+    if last.block is None:
+        shown = "every x is released, and never whose it was"
     return replace(
         whole,
         kind="asserted" if last.asserted else whole.kind,
         mechanism=(
             f"{first.mechanism} noise, scale {at_least(first.multiplier)} times the largest l2 "
-            "sensitivity of x, in every round; only the last x is released"
+            f"sensitivity of x, in every round; {shown}"
         ),
-        observer=LAST_OBSERVER,
+        observer=LAST_OBSERVER if last.block is not None else ITERATES_OBSERVER,
         certificate="asserted" if last.asserted else whole.certificate,
         agents=stated,
         assumptions=(
             *([CONSTANTS] if last.asserted else []),
             *whole.assumptions,
-            HIDDEN,
-            *([TURNS] if last.order != "fixed" else []),
+            *([] if last.block is None else [HIDDEN]),
+            *turns,
         ),
         amplification=amplification,
     )
@@ -183,6 +251,7 @@ def run_entries(
 ) -> dict[str, Entry]:
     """Return the one ledger entry of a run, by agent that loses something."""
     size = max(agent.program.n for agent in agents if agent.program.form.private)
+    shown = "last iterate" if last.block is not None else "all iterates"
     found = {}
     for agent in agents:
         loss = agent.loss
@@ -197,7 +266,7 @@ def run_entries(
             sensitivity=grid.sensitivity,
             grid=grid.width,
             certificate="asserted" if asserted else "derived",
-            released=f"last iterate of {rounds} rounds",
+            released=f"{shown} of {rounds} rounds",
             stated=loss.stated[0] if loss.stated else None,
         )
     return found

@@ -29,7 +29,7 @@ Asked = Mechanism | str | None
 # For all agents alike, or by agent or its name.
 Mechanisms = Asked | Mapping[Agent | str, Asked]
 Release = Literal["each_step", "once"]
-Observer = Literal["everyone", "last_iterate"]
+Observer = Literal["everyone", "last_iterate", "iterates"]
 Constraints = Literal["true", "released"]
 # Learned before the first step, or by declared bounds.
 Scaling = LearnScale | Literal["declared"]

@@ -153,6 +153,11 @@ class Terms:
         return self.last is not None
 
     @property
+    def secret_draws(self) -> bool:
+        """Return whether nobody who learns of a run may learn whose turn it was."""
+        return self.last is not None and self.last.secret
+
+    @property
     def published(self) -> bool:
         """Return whether agents release their data once, with noise, so that rounds are public."""
         return self.noisy and self.release == "once"

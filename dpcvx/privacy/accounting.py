@@ -23,7 +23,7 @@ under composition.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -349,27 +349,50 @@ def laplace_multiplier(
         return Composition(laplace=counts).price(delta).epsilon
 
     # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
-    high = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
-    while spent(high) > epsilon:
-        high = min(1.25 * high, pure)
+    guess = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
+    return smallest_multiplier(spent, epsilon, guess, most=pure)
+
+
+def smallest_multiplier(
+    spent: Callable[[float], float],
+    epsilon: float,
+    guess: float,
+    *,
+    most: float = math.inf,
+    close: float = _CLOSE,
+) -> float:
+    """Return the smallest multiplier that spends at most epsilon, up to a relative accuracy.
+
+    Parameters
+    ----------
+    spent : callable
+        The epsilon of a multiplier, which falls with it.
+    epsilon, guess : float
+    most : float
+        A multiplier that spends no more, if there is a formula for one.
+    close : float
+        Relative accuracy.
+    """
+    high = guess
+    while (least := spent(high)) > epsilon:
+        high = min(1.25 * high, most)
     low = high / 1.25
-    while (most := spent(low)) <= epsilon:
-        low, high = low / 1.25, low
-    least = spent(high)
-    while high / low > 1 + _CLOSE:
+    while (above := spent(low)) <= epsilon:
+        low, high, least = low / 1.25, low, above
+    while high / low > 1 + close:
         # Close to linear in logarithms; a little to each side, so that both ends come close. Where
         # delta alone covers the loss, the price is 0 and has no logarithm.
-        known = 0 < least < most
-        part = math.log(most / epsilon) / math.log(most / least) if known else 0.5
+        known = 0 < least < above < math.inf
+        part = math.log(above / epsilon) / math.log(above / least) if known else 0.5
         guess = low * (high / low) ** min(max(part, 0.05), 0.95)
-        for middle in (guess * (1 + _CLOSE / 3), guess / (1 + _CLOSE / 3)):
+        for middle in (guess * (1 + close / 3), guess / (1 + close / 3)):
             if not low < middle < high:
                 continue
             value = spent(middle)
             if value <= epsilon:
                 high, least = middle, value
             else:
-                low, most = middle, value
+                low, above = middle, value
     return high
 
 

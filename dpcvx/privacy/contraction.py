@@ -189,13 +189,13 @@ class Proved:
         some = after > 0
         pairs = (after[some] + 1) // 2
         for rho, kappa in self.contractions:
-            sums = _powers(rho**-2.0, pairs)
+            sums = powers(rho**-2.0, pairs)
             first = np.where(after[some] % 2 == 0, rho, 1.0)
             found[some] = np.minimum(found[some], kappa * first / sums * _UP)
         return found
 
 
-def _powers(base: float, count: NDArray[np.int64]) -> Array:
+def powers(base: float, count: NDArray[np.int64]) -> Array:
     """Return the sums of ``base**j`` over j < count, rounded down, at most 1e290."""
     with np.errstate(over="ignore"):
         sums = np.expm1(count * math.log(base)) / math.expm1(math.log(base))

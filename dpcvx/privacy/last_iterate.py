@@ -17,13 +17,13 @@ while the sum of 1 / (np - jn) grows like log(p) / n. Proved are
 * the chain over neighbors that differ in one use, all amplified up to the end, where the roots of
   the bounds add up; and the former for the first uses with the latter for the rest.
 
-The paper has one use per user only.
+The paper has one use per user only. `secret_draws` has the loss where draws stay secret.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -31,11 +31,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import finite, is_int, show
+from .._words import at_most
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
-from .accounting import Composition, Price, check_delta
+from .accounting import Composition, Price, check_delta, smallest_multiplier
 from .contraction import Certificate
 from .gaussian import gaussian_delta
+from .secret_draws import Draws
 from .two_block import RULES, UP, TwoBlock, bounds, least, local_zcdp, refusal, step_interval
 
 Array = NDArray[np.float64]
@@ -43,10 +45,14 @@ Array = NDArray[np.float64]
 
 Order = Literal["fixed", "permutation", "stopping", "sampling"]
 ORDERS: tuple[Order, ...] = ("fixed", "permutation", "stopping", "sampling")
+Secrecy = Literal["known", "secret"]
 # Smaller losses are charged as this one: ledgers hold multipliers up to 1e100.
 _LEAST = 1e-190
-# Relative accuracy of a calibrated multiplier.
-_CLOSE = 1e-6
+# Relative accuracy of a calibrated multiplier, and of one that takes a distribution of losses.
+_CLOSE, _CLOSE_BY_LOSSES = 1e-6, 1e-4
+# The divergences of known draws are quadratic in the rounds. Beyond so many, the bound for
+# visible iterates takes their place.
+_MOST_KNOWN = 2000
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,13 @@ class Amplification:
         The bound that holds for users with many iterations after their last turn.
     refused : str or None
         Why the strongly convex bound does not apply.
+    apart : float or None
+        With secret draws, see `LastIterate`; else None.
+    known : float or None
+        Epsilon if whose turn it was becomes known; None where the guarantee covers that.
+    in_order : float or None
+        Epsilon of the user who loses most with the same noise in a fixed order; None unless draws
+        are secret.
     """
 
     order: Order
@@ -72,9 +85,14 @@ class Amplification:
     visible: float | None
     rule: str
     refused: str | None
+    apart: float | None = None
+    known: float | None = None
+    in_order: float | None = None
 
     def __str__(self) -> str:
         values = list(self.by_agent.values())
+        if self.known is not None and self.in_order is not None:
+            return self._of_secret_draws(values[0], self.known, self.in_order)
         text = "nothing, within so few rounds" if self.rule == "local" else f"{self.rule} bound"
         if self.visible is not None:
             text += f"; epsilon {self.visible:.6g} if every iterate were visible"
@@ -84,6 +102,26 @@ class Amplification:
         else:
             text += f"; the same for every user, by random {self.order}"
         return text + ("" if self.refused is None else f". {self.refused}")
+
+    def _of_secret_draws(self, epsilon: float, known: float, in_order: float) -> str:
+        text = (
+            f"{self.rule}; the same for every user; epsilon {at_most(known)} if turns become "
+            f"known, and at most {at_most(in_order)} with the same noise in a fixed order"
+        )
+        assert self.apart is not None
+        if math.isinf(self.apart):
+            text += (
+                ". Secret draws need a bound of the distance between users' gradients: users with "
+                "the same public terms and records (dp.Rows) have one"
+            )
+        elif self.apart > 1:
+            text += (
+                f". Two users are up to {self.apart:g} changes apart, which secret draws do not "
+                "hide: they suit users with one record"
+            )
+        if in_order <= epsilon:
+            text += ". A fixed order is cheaper: write order='fixed', without draws="
+        return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +140,9 @@ class LastIterate:
 
     Attributes
     ----------
-    block : TwoBlock
-        For users' objectives times the number of users, of which one stands for the sum.
+    block : TwoBlock or None
+        For users' objectives times the number of users, of which one stands for the sum; None if
+        all iterates may be visible, so that no later round hides a turn.
     users : tuple of str
         In the order of turns.
     rounds : int
@@ -115,15 +154,19 @@ class LastIterate:
         Sensitivity of the new x; the noise is scaled to it.
     asserted : bool
         Whether one of the constants was asserted.
+    apart : float or None
+        With secret draws: how many neighboring changes lie between the gradients of any two
+        admissible users at most; infinite if none is derived. None if draws may become known.
     """
 
-    block: TwoBlock
+    block: TwoBlock | None
     users: tuple[str, ...]
     rounds: int
     order: Order
     sensitivity: float
     level: float
     asserted: bool
+    apart: float | None = None
 
     def __post_init__(self) -> None:
         if self.order == "stopping" and self.rounds != len(self.users):
@@ -141,12 +184,14 @@ class LastIterate:
         PrivacyError
             If the certificate proves something else than it claims.
         """
+        if self.block is None:
+            return self
         return replace(self, block=replace(self.block, certificate=certificate))
 
     def require_amplified(self) -> None:
         """Refuse steps that may expand, unless a certificate proves that rounds hide a turn."""
         block = self.block
-        if block.eta * block.nu <= 2 * (1 + 1e-15):
+        if block is None or block.eta * block.nu <= 2 * (1 + 1e-15):
             return
         if block.proved is None or not block.proved.hides(self.rounds - 1):
             raise PrivacyError(
@@ -156,36 +201,59 @@ class LastIterate:
                 "observer='everyone'."
             )
 
-    def loss(self, multiplier: float) -> Profile | Mixture | Sampled:
-        """Return the loss of the users with noise of a multiplier of `level`."""
+    @property
+    def secret(self) -> bool:
+        """Return whether whose turn it was must stay secret."""
+        return self.apart is not None
+
+    def losses(self, multiplier: float) -> list[Profile | Mixture | Sampled | Draws]:
+        """Return all bounds of the users' loss with noise of a multiplier of `level`.
+
+        With secret draws, the last one holds without the secret.
+        """
+        known = self._known(multiplier)
+        if self.apart is None or math.isinf(self.apart):
+            return [known]
+        draws = Draws(len(self.users), self.rounds, 1 / multiplier, self.apart)
+        block = self.block
+        if block is not None and block.proved is not None:
+            step = block.eta * self.sensitivity / (multiplier * self.level)
+            draws = replace(draws, step=step, contractions=block.proved.contractions)
+        return [draws, known]
+
+    def _known(self, multiplier: float) -> Profile | Mixture | Sampled | Draws:
+        """Return the loss of the users if turns become known."""
         sigma, users = multiplier * self.level, len(self.users)
-        block, change = self.block, self.sensitivity
+        block, change, rounds = self.block, self.sensitivity, self.rounds
+        if block is None or (self.secret and rounds > _MOST_KNOWN):
+            return Draws(users, rounds, 1 / multiplier, None)
         if self.order == "permutation":
-            return permuted(block, change, sigma, users=users, iterations=self.rounds)
+            return permuted(block, change, sigma, users=users, iterations=rounds)
         if self.order == "stopping":
             return stopped(block, change, sigma, users=users)
         if self.order == "sampling":
-            return sampled(block, change, sigma, users=users, iterations=self.rounds)
-        return profile(block, change, sigma, users=users, iterations=self.rounds)
+            return sampled(block, change, sigma, users=users, iterations=rounds)
+        return profile(block, change, sigma, users=users, iterations=rounds)
 
     def price(self, multiplier: float, delta: float) -> Price:
         """Return the epsilon of the user who loses most."""
-        return self.loss(multiplier).price(delta)
+        prices = [loss.price(delta) for loss in self.losses(multiplier)]
+        return min(prices, key=lambda price: price.epsilon)
 
     def multiplier(self, epsilon: float, delta: float) -> float:
         """Return the smallest multiplier that keeps every user within a budget."""
-        high = 1.0
-        while self.price(high, delta).epsilon > epsilon:
-            high *= 4
-        low = high / 4
-        while self.price(low, delta).epsilon <= epsilon:
-            low, high = low / 4, low
-        while high / low > 1 + _CLOSE:
-            middle = math.sqrt(low * high)
-            low, high = (
-                (low, middle) if self.price(middle, delta).epsilon <= epsilon else (middle, high)
-            )
-        return high
+        least = math.inf
+        for i, loss in enumerate(self.losses(1.0)):
+
+            def spent(multiplier: float, i: int = i) -> float:
+                return self.losses(multiplier)[i].price(delta).epsilon
+
+            if isinstance(loss, Draws) and least == math.inf:
+                guess = loss.multiplier(epsilon, delta)
+                least = smallest_multiplier(spent, epsilon, guess, close=_CLOSE_BY_LOSSES)
+            elif least == math.inf or spent(least) <= epsilon:
+                least = min(least, _smallest(lambda m: spent(m) <= epsilon))
+        return least
 
     def stated(self, multiplier: float, delta: float) -> Statement:
         """Return the privacy loss of a run, computed once.
@@ -193,9 +261,16 @@ class LastIterate:
         The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
         for random orders are stated at one delta, and add up.
         """
-        found, users = self.loss(multiplier), len(self.users)
-        price, sigma = found.price(delta), multiplier * self.level
-        in_turn = profile(self.block, self.sensitivity, sigma, users=users, iterations=self.rounds)
+        (*secret, found), users = self.losses(multiplier), len(self.users)
+        price, in_turn = found.price(delta), self._in_turn(multiplier)
+        known, rule = price, ""
+        for draws in secret:
+            assert isinstance(draws, Draws)
+            other, last = draws.by_rounds(delta)
+            if other.epsilon < price.epsilon:
+                price, rule = other, draws.rule(last)
+                if last.share == 1.0:
+                    rule += ", also if all iterates are visible"
         if isinstance(found, Profile):
             values = [float(e) for e in found.epsilons(delta)]
             losses = [
@@ -205,24 +280,49 @@ class LastIterate:
         else:
             values = [price.epsilon] * users
             losses = [Composition(stated=((price.epsilon, delta),))] * users
-        visible = None
-        if self.order != "sampling":
-            visible = Composition(mu2=2 * float(in_turn.local.max())).price(delta).epsilon
-        after = np.array([self.rounds - 1])
-        best = bounds(self.block, self.sensitivity, sigma, after, x_alone=True)
         amplification = Amplification(
             order=self.order,
             by_agent=dict(zip(self.users, values, strict=True)),
-            visible=visible,
-            rule=RULES[int(best.argmin())],
-            refused=self._why(),
+            visible=None,
+            rule="local",
+            refused=None,
         )
+        if self.secret:
+            amplification = replace(
+                amplification,
+                rule=rule or "known draws: none is derived for secret ones",
+                apart=self.apart,
+                known=known.epsilon,
+                in_order=in_turn.price(delta).epsilon,
+            )
+        elif self.block is not None:
+            after, sigma = np.array([self.rounds - 1]), multiplier * self.level
+            best = bounds(self.block, self.sensitivity, sigma, after, x_alone=True)
+            visible = None
+            if self.order != "sampling":
+                visible = Composition(mu2=2 * float(in_turn.local.max())).price(delta).epsilon
+            amplification = replace(
+                amplification,
+                visible=visible,
+                rule=RULES[int(best.argmin())],
+                refused=self._why(),
+            )
         return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)
+
+    def _in_turn(self, multiplier: float) -> Profile:
+        """Return the loss of every user with the same noise in a fixed order."""
+        users, rounds = len(self.users), self.rounds
+        if self.block is not None:
+            sigma = multiplier * self.level
+            return profile(self.block, self.sensitivity, sigma, users=users, iterations=rounds)
+        uses = np.maximum(0, (rounds - 1 - np.arange(users)) // users + 1)
+        visible = uses / (2 * multiplier**2)
+        return Profile(visible, visible)
 
     def _why(self) -> str | None:
         """Return why the bound for strongly convex objectives does not apply, in users' words."""
         block = self.block
-        if refusal(block) is None:
+        if block is None or refusal(block) is None:
             return None
         if block.proved is not None:
             if block.mu > 0:
@@ -249,6 +349,7 @@ class LastIterate:
 
 # Orders of Renyi divergences in conversions.
 _ORDERS = tuple(1 + np.geomspace(0.02, 1e5, 200))
+_STRIDE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,7 +530,12 @@ class Sampled:
         orders = [alpha for alpha in _ORDERS if alpha * (alpha - 1) * self.rho[0] < 600]
         if not orders:
             return Price(math.inf, delta, name)
-        return Price(_converted(orders, self.renyi(orders), delta), delta, name)
+        # Every order is valid. Those around the best of a few have the best of all in practice.
+        few = orders[::_STRIDE]
+        _, best = _converted(few, self.renyi(few), delta)
+        at = orders.index(best)
+        near = orders[max(0, at - _STRIDE) : at + _STRIDE + 1]
+        return Price(_converted(near, self.renyi(near), delta)[0], delta, name)
 
 
 def sampled(
@@ -443,14 +549,30 @@ def sampled(
     return Sampled(least(block, sensitivity, sigma, np.arange(total)), users)
 
 
+def _smallest(within: Callable[[float], bool]) -> float:
+    """Return the smallest multiplier within a budget."""
+    high = 1.0
+    while not within(high):
+        high *= 4
+    low = high / 4
+    while within(low):
+        low, high = low / 4, low
+    while high / low > 1 + _CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if within(middle) else (middle, high)
+    return high
+
+
 def _converted(
     orders: Sequence[float], divergences: Sequence[float] | Array, delta: float
-) -> float:
+) -> tuple[float, float]:
+    """Return the smallest epsilon, and its order."""
     from dp_accounting.rdp import compute_epsilon
 
     if delta == 0:
-        return math.inf
-    return float(compute_epsilon(list(orders), list(divergences), delta)[0]) * UP
+        return math.inf, orders[0]
+    epsilon, order = compute_epsilon(list(orders), list(divergences), delta)
+    return float(epsilon) * UP, order if order in orders else orders[0]
 
 
 def _gaussian_price(rho: float, delta: float, amplified: bool = True) -> Price:

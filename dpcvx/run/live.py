@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
-from ..errors import LedgerError, ModelError
+from ..errors import LedgerError, ModelError, PrivacyError
 from ..model.declaration import matching
 from ..model.private import Private
 from ..model.sealed import Sealed
@@ -63,6 +63,11 @@ def run_plan(
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
+    if plan.secret_draws and seed is not None and not made_up:
+        raise PrivacyError(
+            f"plan.run(seed={seed}) would make the draws of this plan public: its guarantee holds "
+            "while nobody learns whose turn it was. Leave seed= out."
+        )
     plan.require_current_parameters()
     executor = _given_executor(executor)
     if isinstance(executor, RemoteExecutor):

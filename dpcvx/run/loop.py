@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..algorithms.base import Algorithm, Answer, Batch
 from ..algorithms.program import Program
+from ..errors import PrivacyError
 from ..model.declaration import Declaration
 from ..model.matrices import as_array
 from ..plan.guarantee import Guarantee
@@ -32,6 +33,10 @@ from .watch import Watch
 from .worker import Reply, Report, make_worker, total_of
 
 Array = NDArray[np.float64]
+_UNNAMED = (
+    "A run with secret draws failed, and counts in full. Run the plan on made-up data without "
+    "draws='secret' to see the error. It is not shown here, since it could tell whose turn it was."
+)
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
 PARTS = 8
 
@@ -96,10 +101,18 @@ def drive(
         # Nothing is averaged before the first step.
         learned = len(algorithm.requirements.first)
         marks = {t for k in range(1, PARTS) if (t := rounds * k // PARTS) > learned}
+        failed = False
         try:
             watch.start()
             for t in range(1, rounds + 1):
-                server, replies = _round(algorithm, server, t, agents)
+                try:
+                    server, replies = _round(algorithm, server, t, agents)
+                except Exception:
+                    if not plan.secret_draws:
+                        raise
+                    failed = True
+                if failed:  # with no error behind it, which would name the agent of the round
+                    raise PrivacyError(_UNNAMED)
                 if t in marks and not plan.hidden:
                     past[t] = algorithm.conclude(server) or agents.map("answer")
                 if watch.ends(t, replies, server, agents):

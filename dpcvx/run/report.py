@@ -305,7 +305,9 @@ class Reporter:
             self._print(banner(self._plan, self._guarantee))
             for note in self._notes:
                 self._print(row("Note", note))
-            if not residuals:
+            if self._plan.secret_draws:
+                self._print("No rounds are shown: their times could tell whose turns they were.")
+            elif not residuals:
                 self._print("No residuals are shown: only the last iterate may be seen.")
             elif self._plan.rounds > 1:
                 spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""

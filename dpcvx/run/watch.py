@@ -166,12 +166,14 @@ class Watch:
         self._diverged |= any(reply.diverged for reply in replies)
         self._outcomes = {reply.outcome for reply in replies}
         if self._plan.hidden:
-            self._reporter.passed(t)
+            if not self._plan.secret_draws:
+                self._reporter.passed(t)
             return False
         algorithm = self._plan.algorithm
         residuals = algorithm.residuals(server)
         self._last = self.history.append(residuals, [reply.outcome for reply in replies])
-        self._reporter.round(self._last)
+        if not self._plan.secret_draws:  # times of rounds could tell whose they were
+            self._reporter.round(self._last)
         if self._iterates:
             self.path.append(algorithm.conclude(server) or agents.map("answer"))
         self._growth = of_residuals(self._growth, t, residuals)
@@ -244,7 +246,7 @@ def _below(residuals: Residuals, tolerance: float) -> bool:
 
 
 def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates: bool) -> None:
-    """Refuse what would show more than the last iterate."""
+    """Refuse what would show more than the plan's observer may see."""
     asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
     for argument, given in asked.items():
         if plan.hidden and given:
@@ -252,10 +254,21 @@ def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates:
                 f"plan.run({argument}) would show more than the last iterate, and this plan "
                 "guarantees nothing beyond that. Leave it out, or plan with observer='everyone'."
             )
+        if plan.secret_draws and given and argument != "iterates=True":
+            raise PrivacyError(
+                f"plan.run({argument}) is not covered by a guarantee that rests on secret draws: a "
+                "transcript tells whose turn it was, and the loss is stated for all rounds. Leave "
+                "it out."
+            )
 
 
 def check_replayable(plan: Terms) -> None:
     """Refuse to replay a run that kept nothing."""
+    if plan.secret_draws:
+        raise PrivacyError(
+            "A run with secret draws keeps nothing to replay, since that would tell whose turn it "
+            "was. Keep its result."
+        )
     if plan.hidden:
         raise PrivacyError(
             "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."

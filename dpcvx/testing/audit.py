@@ -276,7 +276,7 @@ def _plan_scores(
             f"The neighbor of agent '{chosen}' has the same data, so there is nothing to tell "
             "apart. Pass neighbors={...} with data that differ by one change."
         )
-    if plan.hidden:
+    if plan.hidden or plan.prepaid:
         scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
         # Along a direction in which nothing moves, all scores are 0.
         return scores, claimed, any(np.any(pair) for pair in scores.values())

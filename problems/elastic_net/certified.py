@@ -1,6 +1,6 @@
-"""What certificates change: the loss of a turn by rule, and the noise that a budget needs.
+"""What certificates and secret draws change: losses of a turn, and the noise that a budget needs.
 
-``python -m problems.elastic_net.certified`` prints both tables.
+``python -m problems.elastic_net.certified`` prints the tables.
 """
 
 from __future__ import annotations
@@ -81,7 +81,14 @@ CASES = {
 }
 
 
-def noise(block: TwoBlock, users: int, passes: int, order: Order) -> float:
+def noise(
+    block: TwoBlock,
+    users: int,
+    passes: int,
+    order: Order,
+    apart: float | None = None,
+    visible: bool = False,
+) -> float:
     """Return the noise that a budget needs, over the shift of x by one turn.
 
     Parameters
@@ -90,17 +97,22 @@ def noise(block: TwoBlock, users: int, passes: int, order: Order) -> float:
         With or without a certificate.
     users, passes : int
     order : str
+    apart : float or None
+        With secret draws: distance of any two users, over that of a turn.
+    visible : bool
+        Whether iterates are visible, and only draws are secret.
     """
     shift = block.eta / (1 + block.eta * block.beta)
     names = tuple(f"user {k}" for k in range(users))
     return LastIterate(
-        block=block,
+        block=None if visible else block,
         users=names,
         rounds=users * passes,
         order=order,
         sensitivity=1.0,
         level=shift,
         asserted=False,
+        apart=apart,
     ).multiplier(EPSILON, DELTA)
 
 
@@ -125,6 +137,26 @@ def noise_table() -> str:
     return "\n".join(lines)
 
 
+def draws_table() -> str:
+    """Return the noise for a total budget with secret draws, next to a fixed order."""
+    lines = [
+        f"noise over the shift of one turn, for epsilon = {EPSILON:g} and delta = {DELTA:g}",
+        f"{'users':<24}{'N':>5}{'passes':>8}{'fixed':>9}{'secret':>9}{'visible':>9}{'4 apart':>9}",
+    ]
+    for name, block in CASES.items():
+        proved = certified(block, max(users * passes for users, passes in SIZES))
+        for users, passes in SIZES:
+            cells = (
+                noise(proved, users, passes, "fixed"),
+                noise(proved, users, passes, "sampling", 1.0),
+                noise(proved, users, passes, "sampling", 1.0, visible=True),
+                noise(proved, users, passes, "sampling", 4.0),
+            )
+            row = f"{name:<24}{users:>5}{passes:>8}"
+            lines.append(row + "".join(f"{at_most(cell):>9}" for cell in cells))
+    return "\n".join(lines)
+
+
 def losses_table() -> str:
     """Return the loss of a turn by rounds after it, before and after certificates."""
     lines = [
@@ -142,3 +174,5 @@ if __name__ == "__main__":
     print(losses_table())
     print()
     print(noise_table())
+    print()
+    print(draws_table())

@@ -126,7 +126,7 @@ def attacked(seed, steps=8, after=AFTER):
         Round by round for x alone, round by round for (x, lambda), by contraction. None if no
         certificate was found.
     """
-    attack = Attack(np.random.default_rng(seed))
+    attack = Attack(np.random.default_rng(seed), after[-1] + 1)
     block = attack.block()
     if block is None:
         return None
@@ -237,7 +237,8 @@ def campaign(size, seed):
     """Attack so many problems; a fault is a loss, or a sum of shifts, above what is claimed."""
     tally, largest, nonlinear = Tally(), np.zeros(3), 0.0
     for k in range(size):
-        found = attacked(seed * FULL + k)
+        # Certificates of many rounds take longest: one problem in four has them.
+        found = attacked(seed * FULL + k, after=AFTER if k % 4 == 0 else AFTER[:6])
         if found is None:
             tally.add("no certificate")
             continue

@@ -254,7 +254,7 @@ def test_a_random_order_gives_every_user_the_same_and_less_than_the_worst(order)
 def test_zero_concentrated_privacy_is_stated_for_what_is_proved():
     """Never below what users lose: of random draws a user may have every one."""
     fixed = planned(means(4, 3, coupling=partly), multiplier=1.0, rounds=8, penalty=1000.0)
-    assert fixed.guarantee.rho == pytest.approx(fixed.last.loss(1.0).rho.max(), rel=1e-6)
+    assert fixed.guarantee.rho == pytest.approx(fixed.last.losses(1.0)[0].rho.max(), rel=1e-6)
     worst = 5 / (2 * 1.0**2)
     drawn = planned(order="sampling", multiplier=1.0, rounds=5)
     assert drawn.guarantee.rho >= worst * (1 - 1e-9)
@@ -882,7 +882,7 @@ def test_a_run_for_everyone_composes_with_a_fixed_order_as_gaussian_noise(path):
     given = small()
     first = planned(given, multiplier=20.0, penalty=30.0)
     begun = first.run(ledger=path)
-    rho = first.last.loss(20.0).rho
+    rho = first.last.losses(20.0)[0].rho
     # A budget for five releases of each, of which the earlier run leaves four.
     later = planned(given, observer="everyone", multiplier=20.0, rounds=15, penalty=30.0)
     for ledger in (begun.ledger, path):

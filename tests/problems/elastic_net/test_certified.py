@@ -39,3 +39,7 @@ def test_tables_have_a_row_for_every_case(monkeypatch):
     values = np.array([[float(v) for v in row.split()[3:]] for row in rows[2:]])
     assert (values[:, 1] <= values[:, 0]).all() and (values[:, 3] <= values[:, 2]).all()
     assert len(certified.losses_table().splitlines()) == 2 + 2
+    rows = certified.draws_table().splitlines()
+    values = np.array([[float(v) for v in row.split()[3:]] for row in rows[2:]])
+    assert values.shape == (2, 4) and (values[:, 1] <= values[:, 2]).all()
+    assert (values[:, 1] < values[:, 3]).all()
