@@ -24,8 +24,9 @@ Array = NDArray[np.float64]
 
 # A move that is so many times as long as the one before tells that extrapolation failed.
 _LONGER = 2.0
-# Added to the normal equations, relative to their trace: moves may be nearly parallel.
-_REGULARIZATION = 1e-10
+# Added to the normal equations, relative to their trace and to the square of the move: moves may be
+# nearly parallel, and nearly equal, as those of linear programs between two vertices are.
+_REGULARIZATION = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +82,11 @@ def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array 
         return None
     scaled = dG / largest  # squares of small moves would vanish
     normal = scaled @ scaled.T
-    normal += _REGULARIZATION * float(np.trace(normal)) * np.eye(len(normal))
-    gamma = np.linalg.solve(normal, scaled @ (moves[-1] / largest))
+    move = moves[-1] / largest
+    normal += _REGULARIZATION * (float(np.trace(normal)) + float(move @ move)) * np.eye(len(normal))
+    if not np.isfinite(normal).all():
+        return None
+    gamma = np.linalg.solve(normal, scaled @ move)
     found = points[-1] + moves[-1] - gamma @ (dS + dG)
     return found if np.isfinite(found).all() else None
 

@@ -90,10 +90,9 @@ class ADMM(ConsensusMethod[ADMMState]):
     Parameters
     ----------
     penalty : float, penalty rule or None
-        The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
-        `dp.penalties.ResidualBalancing`. None takes the geometric mean of a typical and the largest
-        curvature of the objectives, as far as these are public, and from there, unless steps are
-        noisy, balancing of relative residuals.
+        The paper's rho, the weight of disagreement: a number or a rule of `dp.penalties`. None
+        takes the geometric mean of a typical and the largest curvature of the objectives, as far as
+        these are public. Unless steps are noisy, `dp.penalties.Spectral` adapts it from there.
     relaxation : float or None
         alpha, between 0 and 2; 1 is ADMM as printed above. None takes 1.6, or 1 if steps are noisy.
     acceleration : int or None
@@ -144,7 +143,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def start_server(self, program: Program) -> ADMMServer:
         """Return the state with z from the agents' public starts, and zero multipliers."""
         begun = super().start_server(program)
-        return ADMMServer(program, begun.w, begun.z, begun.lam, begun.start)
+        return ADMMServer(program, begun.w, begun.z, begun.lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .base import Algorithm, Batch, Residuals
 from .facts import PublicFacts
-from .penalties import PenaltyRule, ResidualBalancing, as_penalty
+from .penalties import PenaltyRule, Spectral, as_penalty
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -67,28 +67,24 @@ class ConsensusServer:
         Each agent's copy of its shared components; rows of one array where agents are in step.
     lam : sequence of ndarray
         Each agent's multipliers, of the same shape.
-    start : ndarray
-        The public starts of all copies, joined.
     rho : float or None
         Penalty of the last round; None before round 1.
     primal, dual, mismatch : float
         Residuals of the last round.
-    values, multipliers : float
-        Largest norms so far of all copies less the public start, and of all multipliers. The last
-        ones tell no scale where prices vanish, or where a run returns to its start.
+    changes : tuple of float
+        Norms of the last round's changes of all copies and of all multipliers; only for
+        `dp.penalties.Spectral`.
     """
 
     program: Program
     w: Array
     z: Sequence[Array] | Array
     lam: Sequence[Array] | Array
-    start: Array
     rho: float | None = None
     primal: float = math.nan
     dual: float = math.nan
     mismatch: float = math.nan
-    values: float = 0.0
-    multipliers: float = 0.0
+    changes: tuple[float, float] = (math.nan, math.nan)
 
 
 class ConsensusMethod(Algorithm[ConsensusServer, A]):
@@ -111,7 +107,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         if penalty is None:
             first = facts.penalty
             # Residuals that are mostly noise tell nothing.
-            penalty = first if facts.noisy else ResidualBalancing.relative(first)
+            penalty = first if facts.noisy else Spectral(first)
         rule = as_penalty(penalty).resolved(facts.conditions.release_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
@@ -119,8 +115,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         """Return the state with z from the agents' public starts, and zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
-        start = joined(z)
-        return ConsensusServer(program, _mean(program, start), z, lam, start)
+        return ConsensusServer(program, _mean(program, joined(z)), z, lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
@@ -129,10 +124,9 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         program = server.program
         assert self.penalty is not None
         rule, before = as_penalty(self.penalty), server.rho
-        if before is not None and isinstance(rule, ResidualBalancing) and rule.unit is None:
-            rho = rule.next(t, before, *self._relative(server, before))
-        else:
-            rho = rule.next(t, before, server.primal, server.dual)
+        spectral = isinstance(rule, Spectral)
+        told = server.changes if spectral else (server.primal, server.dual)
+        rho = rule.next(t, before, *told)
         w, dual = self._moved(server, rho)
         state = replace(
             server,
@@ -157,7 +151,10 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             z, lam = replies.whole.z, replies.whole.lam
         else:
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
-        copies = joined(z)
+        copies, changes = joined(z), server.changes
+        if isinstance(self.penalty, Spectral):
+            moved, priced = copies - joined(server.z), joined(lam) - joined(server.lam)
+            changes = float(np.linalg.norm(moved)), float(np.linalg.norm(priced))
         together = server.w[slots_of(server.program)] - copies
         return replace(
             server,
@@ -165,8 +162,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             lam=lam,
             primal=float(np.linalg.norm(together)),
             mismatch=float(np.max(np.abs(together), initial=0.0)),
-            values=max(server.values, float(np.linalg.norm(copies - server.start))),
-            multipliers=max(server.multipliers, float(np.linalg.norm(joined(lam)))),
+            changes=changes,
         )
 
     @staticmethod
@@ -176,11 +172,6 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         w = _mean(program, joined(server.z) - joined(server.lam) / rho)
         change = np.sqrt(program.holders) * (w - server.w)
         return w, rho * float(np.linalg.norm(change))
-
-    def _relative(self, server: ConsensusServer, rho: float) -> tuple[float, float]:
-        """Return the residuals relative to the sizes of the values and of the multipliers."""
-        _, dual = self._moved(server, rho)
-        return _ratio(server.primal, server.values), _ratio(dual, server.multipliers)
 
     @staticmethod
     def floor(
@@ -215,11 +206,6 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         """Return the residuals of the last round."""
         assert server.rho is not None
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
-
-
-def _ratio(residual: float, size: float) -> float:
-    """Return a residual relative to a size; 0 if both are."""
-    return residual / size if size > 0 else math.inf if residual > 0 else 0.0
 
 
 def joined(parts: Sequence[Array] | Array) -> Array:

@@ -21,7 +21,7 @@ from .._arguments import (
 from ..errors import ModelError
 from ..guard import frameless
 
-__all__ = ["Constant", "Growing", "ResidualBalancing"]
+__all__ = ["Constant", "Growing", "ResidualBalancing", "Spectral"]
 
 
 def __dir__() -> list[str]:
@@ -132,21 +132,17 @@ class ResidualBalancing:
         rho of round 1.
     threshold : float
         Ratio of the residuals that triggers a change.
-    factor : float or None
-        By which rho changes. With None, rho changes by the square root of the ratio, after rounds
-        1, 2, 4, 7, 11 and so on: a start that is far off is corrected soon, and changes become
-        rare, as convergence asks for.
-    unit : float or None
+    factor : float
+        By which rho changes.
+    unit : float
         Of rho: the dual residual is divided by it before the two are compared. The paper's is 1,
-        and then a problem in other units may have another balance. None compares relative
-        residuals: the primal one is divided by the size of the values, the dual one by that of the
-        multipliers (Wohlberg, "ADMM penalty parameter selection by residual balancing", 2017).
+        and then a problem in other units may have another balance.
     """
 
     penalty: float
     threshold: float = 10.0
-    factor: float | None = 2.0
-    unit: float | None = 1.0
+    factor: float = 2.0
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         above_one = number(lambda v: v > 1, "above 1")
@@ -155,45 +151,92 @@ class ResidualBalancing:
             "dp.penalties.ResidualBalancing",
             penalty=_PENALTY,
             threshold=above_one,
-            factor=optional(above_one),
-            unit=optional(POSITIVE),
+            factor=above_one,
+            unit=POSITIVE,
         )
-
-    @staticmethod
-    def relative(penalty: float) -> ResidualBalancing:
-        """Return the rule that plans choose where steps are not noisy."""
-        return ResidualBalancing(penalty, threshold=4.0, factor=None, unit=None)
 
     def resolved(self, release_epsilon: float) -> ResidualBalancing:
         """Return the rule itself: no constants are open."""
         return self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return rho of round t; without a unit, the residuals are relative."""
+        """Return rho of round t."""
         if rho is None:
             return self.penalty
-        dual /= 1.0 if self.unit is None else self.unit
-        factor = self.factor
-        if factor is None:
-            factor = _root(primal, dual) if _rarely(t - 1) else 1.0
+        dual /= self.unit
         if primal > self.threshold * dual:
-            return min(1e9 * self.penalty, rho * factor)
+            return min(1e9 * self.penalty, rho * self.factor)
         if dual > self.threshold * primal:
-            return max(1e-9 * self.penalty, rho / factor)
+            return max(1e-9 * self.penalty, rho / self.factor)
         return rho
 
     def __str__(self) -> str:
         return f"penalty from {self.penalty:g} by residual balancing"
 
 
-# Of one change: the first residuals may be rounding.
-_LARGEST_FACTOR = 1e4
+# Of one change: changes of copies may be rounding.
+_LARGEST_FACTOR = 100.0
+# Of all changes.
+_FARTHEST = 1e12
 
 
-def _root(one: float, other: float) -> float:
-    """Return the square root of the ratio of the larger to the smaller residual."""
-    small, large = sorted((one, other))
-    return min(math.sqrt(large / small), _LARGEST_FACTOR) if small > 0 else _LARGEST_FACTOR
+@frameless
+@dataclass(frozen=True)
+class Spectral:
+    """Set rho to the curvature of local problems between rounds, as multipliers tell it.
+
+    After an exact local step the multipliers are a gradient at the copies. So the norm of their
+    change, over that of the copies, is a curvature (Xu, Figueiredo and Goldstein, "Adaptive ADMM
+    with spectral penalty parameter selection", 2017). It has the unit of rho at every start, and
+    needs no multipliers that stay away from zero. Both changes are of released values, so the
+    adaptation costs no privacy.
+
+    rho changes after rounds 1, 2, 4, 7, 11 and so on: changes become rare, as convergence asks for.
+
+    Parameters
+    ----------
+    penalty : float
+        rho of round 1.
+    threshold : float
+        Ratio of the curvature to rho, or of rho to the curvature, that triggers a change.
+    """
+
+    penalty: float
+    threshold: float = 2.0
+
+    def __post_init__(self) -> None:
+        above_one = number(lambda v: v > 1, "above 1")
+        check_fields(self, "dp.penalties.Spectral", penalty=_PENALTY, threshold=above_one)
+
+    def resolved(self, release_epsilon: float) -> Spectral:
+        """Return the rule itself: no constants are open."""
+        return self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """Return rho of round t.
+
+        Parameters
+        ----------
+        t : int
+        rho : float or None
+            The previous one.
+        primal, dual : float
+            Norms of the changes of copies and of multipliers in the previous round.
+        """
+        if rho is None:
+            return self.penalty
+        told = primal + dual > 0 and math.isfinite(primal) and math.isfinite(dual)
+        if not _rarely(t - 1) or not told:
+            return rho
+        # Copies at a vertex do not move: rho is too small, and nothing tells by how much.
+        ratio = dual / primal / rho if primal > 0 else math.inf
+        if 1 / self.threshold <= ratio <= self.threshold:
+            return rho
+        rho *= min(max(ratio, 1 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+        return min(max(rho, self.penalty / _FARTHEST), self.penalty * _FARTHEST)
+
+    def __str__(self) -> str:
+        return f"penalty from {self.penalty:g} by curvature between rounds"
 
 
 def _rarely(t: int) -> bool:
@@ -216,7 +259,7 @@ def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
     """
     if finite(penalty) and isinstance(penalty, Real):
         return Constant(float(penalty))
-    if isinstance(penalty, (Constant, Growing, ResidualBalancing)):
+    if isinstance(penalty, (Constant, Growing, ResidualBalancing, Spectral)):
         return penalty
     raise ModelError(
         f"penalty={show(penalty)} is neither a number nor a penalty rule. Write for example "

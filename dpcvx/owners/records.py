@@ -161,6 +161,7 @@ RECORDS: Mapping[str, type] = {
     "constant penalty": penalties.Constant,
     "growing penalty": penalties.Growing,
     "residual balancing": penalties.ResidualBalancing,
+    "spectral penalty": penalties.Spectral,
     # What methods send.
     "broadcast": Broadcast,
     "local copy": LocalCopy,
@@ -215,5 +216,7 @@ RULES: Mapping[Any, tuple[type, ...]] = {
         steps.Constant, steps.Geometric, steps.Smooth, steps.Sqrt, steps.StronglyConvex,
     ),
     Algorithm: tuple(REVISIONS),
-    PenaltyRule: (penalties.Constant, penalties.Growing, penalties.ResidualBalancing),
+    PenaltyRule: (
+        penalties.Constant, penalties.Growing, penalties.ResidualBalancing, penalties.Spectral,
+    ),
 }  # fmt: skip

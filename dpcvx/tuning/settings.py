@@ -56,6 +56,10 @@ CLIPS = (1.0, 0.6, 0.3, 0.2, 0.1, 0.06, 0.03, 0.02, 0.01, 0.006, 0.003, 0.002)
 COARSE = CLIPS[2::2]
 
 
+# Rules whose number scales the whole penalty.
+_PENALTIES = (penalties.Constant, penalties.ResidualBalancing, penalties.Spectral)
+
+
 @dataclass(frozen=True)
 class Way:
     """A method with a kind of noise in a place, everything else open.
@@ -274,7 +278,7 @@ def _scaled(value: object, factor: float) -> object | None:
         return steps.Constant(value.step * factor)
     if isinstance(value, steps.Sqrt):
         return steps.Sqrt(value.first * factor)
-    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+    if isinstance(value, _PENALTIES):
         return replace(value, penalty=value.penalty * factor)
     return None
 
@@ -292,7 +296,7 @@ def level(value: object) -> float | None:
         return value.step
     if isinstance(value, steps.Sqrt):
         return value.first
-    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+    if isinstance(value, _PENALTIES):
         return value.penalty
     return value if isinstance(value, float) else None
 

@@ -87,3 +87,11 @@ def test_moves_that_are_parallel_are_combined():
     for k in range(6):
         memory, point = accelerated(memory, point, np.full(3, 2.0**-k), 5)
     assert np.isfinite(point).all()
+
+
+def test_nearly_equal_moves_are_not_extrapolated_without_limit():
+    # As between two vertices of a linear program: differences of moves are rounding.
+    memory, point, step = RecentMoves(), np.zeros(3), np.array([1.0, 2.0, 3.0])
+    for k in range(6):
+        memory, point = accelerated(memory, point, step * (1 + 1e-15 * (-1) ** k), 5)
+    assert np.abs(point).max() < 1e3

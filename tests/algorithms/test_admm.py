@@ -1,5 +1,6 @@
 """Consensus ADMM with exact local steps, round by round against its printed equations."""
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -91,10 +92,39 @@ def error(method, rounds):
 
 
 @pytest.mark.parametrize("off", [1e-6, 1e-3, 1e3, 1e6])
-def test_balancing_corrects_a_penalty_that_is_far_off(off):
-    rule = dp.penalties.ResidualBalancing(off, threshold=4, factor=None, unit=None)
+def test_spectral_rule_corrects_a_penalty_that_is_far_off(off):
+    rule = dp.penalties.Spectral(off)
     fixed = error(dp.ADMM(off, relaxation=1, acceleration=0), 40)
     assert error(dp.ADMM(rule), 40) < 1e-3 * fixed
+
+
+def squares_that_vanish(rng):
+    """Agents with different data and one minimizer, at which every multiplier is zero."""
+    x, best = cp.Variable(10, name="x"), rng.normal(size=10)
+    for k in range(4):
+        A = rng.normal(size=(6, 10))
+        b = dp.Private(A @ best, name=f"b{k}", adjacency=dp.Within(0.1))
+        cost = cp.Minimize(cp.sum_squares(A @ x - b))
+        yield dp.Agent(cost, [cp.abs(x) <= 5], name=f"agent {k}")
+
+
+def lines(rng):
+    """Linear programs, whose copies stay at vertices while multipliers move."""
+    x = cp.Variable(6, name="x")
+    for k in range(3):
+        c = dp.Private(np.round(rng.normal(size=6)), name=f"c{k}", adjacency=dp.Within(0.1))
+        yield dp.Agent(cp.Minimize(c @ x), [x >= 0, cp.sum(x) <= 1], name=f"agent {k}")
+
+
+@pytest.mark.parametrize("start", [None, 1e-6, 1.0, 3e6])
+@pytest.mark.parametrize("agents", [squares_that_vanish, lines])
+def test_degenerate_problems_have_the_same_solution_from_any_penalty(agents, start):
+    problem = dp.Problem(list(agents(np.random.default_rng(0))))
+    method = dp.ADMM() if start is None else dp.ADMM(dp.penalties.Spectral(start))
+    run = problem.plan(method, mechanism=None, rounds=120).run(verbose=False)
+    best = problem.plan(dp.OneShot(), mechanism=None).run(verbose=False)
+    gap = dp.not_private.objective(problem, run.last) - dp.not_private.objective(problem, best.last)
+    assert abs(gap) < 1e-7
 
 
 def test_acceleration_takes_fewer_rounds():

@@ -81,19 +81,24 @@ def test_balancing_stays_in_range():
     assert rule.next(2, 1.5e-9, 0.0, 1.0) == 1e-9
 
 
-def test_without_a_factor_rho_moves_by_the_root_of_the_ratio():
-    rule = dp.penalties.ResidualBalancing(1.0, threshold=4.0, factor=None, unit=None)
-    assert rule.next(2, 6.0, 9.0, 1.0) == 18.0
-    assert rule.next(2, 6.0, 1.0, 9.0) == 2.0
-    assert rule.next(2, 6.0, 3.9, 1.0) == 6.0
-    assert rule.next(2, 6.0, NAN, 1.0) == 6.0
-    assert rule.next(2, 6.0, 1.0, 0.0) == 6e4
-    assert rule.next(2, 6.0, 0.0, 1e300) == 6e-4
+@pytest.mark.parametrize(
+    ("primal", "dual", "expected"),
+    [(2.0, 18.0, 9.0), (9.0, 4.5, 0.5), (2.0, 7.0, 2.0), (NAN, 1.0, 2.0), (0.0, 1.0, 200.0),
+     (1.0, 0.0, 0.02), (0.0, 0.0, 2.0), (math.inf, 1.0, 2.0), (1.0, 1e20, 200.0)],
+)  # fmt: skip
+def test_spectral_rule_takes_the_ratio_of_changes(primal, dual, expected):
+    assert dp.penalties.Spectral(3.0).next(2, 2.0, primal, dual) == pytest.approx(expected)
 
 
-def test_without_a_factor_changes_become_rare():
-    rule = dp.penalties.ResidualBalancing(1.0, threshold=4.0, factor=None, unit=None)
-    moved = [t - 1 for t in range(2, 40) if rule.next(t, 1.0, 9.0, 1.0) != 1.0]
+def test_spectral_rule_stays_within_a_range_around_its_start():
+    rule = dp.penalties.Spectral(3.0)
+    assert rule.next(2, 2e12, 0.0, 1.0) == 3e12
+    assert rule.next(2, 2e-12, 1.0, 0.0) == 3e-12
+
+
+def test_spectral_rule_changes_become_rare():
+    rule = dp.penalties.Spectral(1.0)
+    moved = [t - 1 for t in range(2, 40) if rule.next(t, 1.0, 1.0, 9.0) != 1.0]
     assert moved == [1, 2, 4, 7, 11, 16, 22, 29, 37]
 
 
@@ -114,6 +119,8 @@ def test_numbers_become_constant_rules_and_rules_stay():
         lambda v: dp.penalties.Growing(1, 1, v),
         lambda v: dp.penalties.ResidualBalancing(1, threshold=v),
         lambda v: dp.penalties.ResidualBalancing(1, factor=v),
+        dp.penalties.Spectral,
+        lambda v: dp.penalties.Spectral(1, threshold=v),
         lambda v: dp.LinearizedADMM(penalty=v),
         lambda v: dp.ADMM(penalty=v),
     ],

@@ -308,6 +308,7 @@ CALLS: dict[str, Case] = {
     "penalties.ResidualBalancing": (
         dp.penalties.ResidualBalancing, lambda: {"penalty": 1.0}, weighted,
     ),
+    "penalties.Spectral": (dp.penalties.Spectral, lambda: {"penalty": 1.0}, weighted),
     "SecretSharing": (dp.SecretSharing, lambda: {"limit": 1e3}, nothing),
     "Threads": (dp.Threads, dict, nothing),
     "Processes": (dp.Processes, dict, nothing),

@@ -263,6 +263,7 @@ FORMATS = {
     b"dpx6": "58a49281de054d6dc26c2ca7ddfca130",
     b"dpx7": "19304e311145ecc74018775a8fb53ae4",
     b"dpx8": "0db410a1894c3c098ab72db0c8601632",
+    b"dpx9": "647d798e34aefb7a8b3cd67f67478d86",
 }
 UNIONS = (typing.Union, type(int | str))
 

@@ -193,7 +193,7 @@ def rounds(effort: Effort) -> list[Row]:
         best = optimum(problem)
         chosen = problem.plan(dp.ADMM(), mechanism=None, rounds=1).algorithm
         assert isinstance(chosen, dp.ADMM)
-        assert isinstance(chosen.penalty, dp.penalties.ResidualBalancing)
+        assert isinstance(chosen.penalty, dp.penalties.Spectral)
         start = chosen.penalty.penalty
         own, notes = taken(problem, dp.ADMM(), most, best)
         label, size = f"rounds of ADMM, {name}", f"{len(problem.agents)} agents"
@@ -205,7 +205,7 @@ def rounds(effort: Effort) -> list[Row]:
         )
         for factor in _OFF:
             rho = start * factor
-            method = dp.ADMM(dp.penalties.ResidualBalancing.relative(rho))
+            method = dp.ADMM(dp.penalties.Spectral(rho))
             own, notes = taken(problem, method, most, best)
             theirs = textbook(problem, rho, most, best)
             label = f"rounds of ADMM from {factor:g} times the plan's penalty, {name}"
