@@ -122,7 +122,7 @@ STUDIES = {
         partial(_curves, "figure_2"),
         Scope(_K, 1),
         Scope(30, 1),
-        "less noise converges sooner and costs more",
+        "less noise at first converges sooner and costs more",
         _RECORDS,
     ),
     "ou_figure_3": Study(
@@ -143,7 +143,7 @@ STUDIES = {
         _figure_3,
         Scope(_K, 3),
         Scope(40, 1),
-        "one decay is not one privacy: totals differ by many powers of ten",
+        "DPP2 ends nearest, and one decay is not one privacy",
         _RECORDS,
     ),
 }

@@ -105,7 +105,7 @@ def total(row: Row) -> str:
     if row.epsilon is None:
         return "no guarantee"
     if math.isinf(row.epsilon):
-        return "epsilon > 1e308"
+        return "no finite bound"
     at = f" at {row.delta:g}" if row.delta > 0 else ""
     return f"epsilon {row.epsilon:.3g}{at}"
 

@@ -119,6 +119,6 @@ STUDIES = {
         ("figure_C_loss", "steps"),
         "Figure C",
         _FULL,
-        "wide intervals cut the realized loss to a third, and the worst case grows",
+        "wide intervals lose a third of [45] when realized, more in the worst case",
     ),
 }
