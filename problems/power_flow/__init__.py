@@ -39,6 +39,7 @@ from .hours import (
     StorageVariables,
     Store,
     added,
+    availability_limits,
     flexible_cost,
     flexible_limits,
     ramp_limits,
@@ -59,7 +60,7 @@ from .model import (
 from .models import flat_start
 from .prices import Prices, prices
 from .private import private_loads, private_profiles
-from .profiles import read_profiles
+from .profiles import PypsaNetwork, read_profiles, read_pypsa
 from .provenance import network_digest
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
@@ -83,6 +84,7 @@ __all__ = [
     "Outcome",
     "PowerFlow",
     "Prices",
+    "PypsaNetwork",
     "Recovery",
     "Relaxation",
     "Run",
@@ -100,6 +102,7 @@ __all__ = [
     "adjacency",
     "angle_mismatch",
     "assess",
+    "availability_limits",
     "balanced",
     "branch_limits",
     "central",
@@ -138,6 +141,7 @@ __all__ = [
     "read_case",
     "read_outages",
     "read_profiles",
+    "read_pypsa",
     "read_zones",
     "relaxation",
     "result_tables",

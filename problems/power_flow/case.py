@@ -14,7 +14,7 @@ from dpcvx._arguments import positive_finite
 from .checks import MOST_POWER, finite, integers, limits, ordered, within
 from .costs import Costs, free, read_costs
 from .errors import CaseError, CaseWarning
-from .extensions import Injections, dc_lines, joined, storage
+from .extensions import LEAST_IMPEDANCE, Injections, dc_lines, joined, storage
 from .matpower import Tables
 from .sources import Source, tables
 
@@ -26,7 +26,7 @@ _DEFAULT_ANGLE = 60.0
 # Sizes far beyond those of real networks; see `checks.within`.
 _BASE = (1e-4, 1e6)
 _MOST_VOLTAGE = 10.0
-_IMPEDANCE = (1e-7, 1e6)
+_IMPEDANCE = (LEAST_IMPEDANCE, 1e6)
 _RATIO = (0.1, 10.0)
 # Equivalents of reduced networks and of three-winding transformers have negative resistances, in
 # pglib-opf up to 0.24 times the reactance with three thousand buses or less. Larger ones are mostly
@@ -288,15 +288,15 @@ class Case:
         return tuple(int(row) for row in self.branch.row[self.branch.r < 0])
 
 
-def read_case(source: Source, *, equivalents: bool = False) -> Case:
+def read_case(source: Source | Case, *, equivalents: bool = False) -> Case:
     """Read a network.
 
     Parameters
     ----------
     source : int, str, Path, mapping or object with data frames
         Number or name of a bundled case, name of a case of pglib-opf, path of a MATPOWER version 2
-        ``.m`` file, ppc dict, `matpowercaseframes.CaseFrames` or pandapower net; see
-        `sources.tables` for what each becomes.
+        ``.m`` file, ppc dict, `matpowercaseframes.CaseFrames`, pandapower net or PyPSA network; see
+        `sources.tables` for what each becomes. A `Case` is returned as it is.
     equivalents : bool
         Take resistances of any negative value: the branches stand for reduced networks. The
         relaxation may draw power from them.
@@ -324,13 +324,16 @@ def read_case(source: Source, *, equivalents: bool = False) -> Case:
     CaseWarning
         For every entry of `Case.notes`.
     """
-    case = _build(tables(source), equivalents)
+    if isinstance(source, Case):
+        return source
+    case = case_of(tables(source), equivalents)
     for note in case.notes:
         warnings.warn(note, CaseWarning, stacklevel=2)
     return case
 
 
-def _build(tables: Tables, equivalents: bool) -> Case:
+def case_of(tables: Tables, equivalents: bool = False) -> Case:
+    """Return the network of the tables of a case; see `read_case`."""
     base = tables.base_mva
     if not _BASE[0] <= base <= _BASE[1]:
         raise CaseError(

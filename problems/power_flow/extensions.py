@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 
 _DC_COLUMNS = 17
 _MOST_HOURS = 1e6
+# In per unit: a line with less is a short circuit beside which all others vanish.
+LEAST_IMPEDANCE = 1e-7
 _ISOLATED = 4
 
 
@@ -142,30 +144,22 @@ def storage(tables: Tables, rows: Ints, voltage: Floats) -> Injections:
 
 
 def joined(tables: Tables) -> Tables:
-    """Return the tables with the buses that closed switches join as one, under the lowest id."""
-    table = tables.switch
-    if not len(table):
-        return tables
-    rows = np.arange(len(table))
-    for column, label in ((0, "f_bus"), (1, "t_bus"), (4, "state"), (6, "status")):
-        finite(tables.name, "switch", rows, label, table[:, column])
-    closed = rows[(table[:, 4] != 0) & (table[:, 6] != 0)]
+    """Return the tables with buses joined as one, under the lowest id.
+
+    Closed switches join buses, and so do lines in service with next to no impedance.
+    """
+    closed, short = _closed(tables), _short(tables)
+    pairs = [*tables.switch[closed, :2].tolist(), *tables.branch[short, :2].tolist()]
     kinds = dict(zip(tables.bus[:, 0].tolist(), tables.bus[:, 1].tolist(), strict=True))
     graph = nx.Graph()
-    for row in closed:
-        ends = table[row, :2].tolist()
-        for bus in ends:
-            if bus not in kinds:
-                raise CaseError(
-                    f"{tables.name}: switch row {row + 1} refers to bus {bus:g}, which is not in "
-                    "the bus matrix. Add the bus or correct the row."
-                )
+    for ends in pairs:
         if _ISOLATED not in (kinds[ends[0]], kinds[ends[1]]):
             graph.add_edge(*ends)
     if not graph:
         return tables
     heads = {bus: min(part) for part in nx.connected_components(graph) for bus in part}
-    bus = tables.bus.copy()
+    bus, branch = tables.bus.copy(), tables.branch.copy()
+    branch[short, 10] = 0
     position = {number: at for at, number in enumerate(bus[:, 0].tolist())}
     for number, head in heads.items():
         if number != head:
@@ -174,9 +168,13 @@ def joined(tables: Tables) -> Tables:
             bus[into, 11] = min(bus[into, 11], bus[at, 11])
             bus[into, 12] = max(bus[into, 12], bus[at, 12])
     gone = [position[number] for number, head in heads.items() if number != head]
+    what = [f"{len(closed)} closed switch{'es' * (len(closed) > 1)}"] if len(closed) else []
+    if len(short):
+        rows = ", ".join(str(row + 1) for row in short)
+        what.append(f"lines with an impedance below {LEAST_IMPEDANCE:g} per unit (branch {rows})")
     note = (
-        f"{tables.name}: {len(closed)} closed switches join {len(heads)} buses into "
-        f"{len(set(heads.values()))}; the ratings of switches are not kept."
+        f"{tables.name}: {' and '.join(what)} join {len(heads)} buses into "
+        f"{len(set(heads.values()))}; their ratings are not kept."
     )
 
     def renamed(matrix: Floats, columns: int) -> Floats:
@@ -189,8 +187,38 @@ def joined(tables: Tables) -> Tables:
         tables,
         bus=np.delete(bus, gone, axis=0),
         gen=renamed(tables.gen, 1),
-        branch=renamed(tables.branch, 2),
+        branch=renamed(branch, 2),
         dcline=renamed(tables.dcline, 2),
         storage=renamed(tables.storage, 1),
         notes=(*tables.notes, note),
     )
+
+
+def _closed(tables: Tables) -> Ints:
+    """Rows of closed switches in service, whose buses exist."""
+    table = tables.switch
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+    rows = np.arange(len(table))
+    for column, label in ((0, "f_bus"), (1, "t_bus"), (4, "state"), (6, "status")):
+        finite(tables.name, "switch", rows, label, table[:, column])
+    closed = rows[(table[:, 4] != 0) & (table[:, 6] != 0)]
+    for row in closed:
+        for bus in table[row, :2]:
+            if bus not in tables.bus[:, 0]:
+                raise CaseError(
+                    f"{tables.name}: switch row {row + 1} refers to bus {bus:g}, which is not in "
+                    "the bus matrix. Add the bus or correct the row."
+                )
+    return closed
+
+
+def _short(tables: Tables) -> Ints:
+    """Rows of lines in service between two buses that exist, with next to no impedance."""
+    table = tables.branch
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+    plain = np.isin(table[:, 8], (0, 1)) & (table[:, 9] == 0) & (table[:, 4] == 0)
+    small = (np.abs(table[:, 2:4]) < LEAST_IMPEDANCE).all(axis=1) & (table[:, 3] != 0)
+    ends = np.isin(table[:, :2], tables.bus[:, 0]).all(axis=1) & (table[:, 0] != table[:, 1])
+    return np.flatnonzero(plain & small & ends & (table[:, 10] == 1))

@@ -207,6 +207,27 @@ def ramp_limits(
     return [cp.abs(change) <= hourly(most[at], power.shape[1] - 1)]
 
 
+def availability_limits(
+    case: Case, power: cp.Expression, generators: Ints, availability: Floats
+) -> list[cp.Constraint]:
+    """Return the bounds that generators without all of their power have in some hours.
+
+    Parameters
+    ----------
+    case : Case
+    power : cp.Expression, shape (all generators, hours)
+    generators : ndarray of int
+        Positions.
+    availability : ndarray, shape (all generators, hours)
+        Share of the largest power of each.
+    """
+    limited = np.isfinite(case.gen.pmax) & (availability < 1).any(axis=1)
+    at = generators[limited[generators]]
+    if not len(at):
+        return []
+    return [power[at] <= case.gen.pmax[at][:, None] * availability[at]]
+
+
 def added(
     case: Case, places: Sequence[Store | Flexible], power: cp.Expression, buses: Ints, chosen: Ints
 ) -> cp.Expression:

@@ -217,3 +217,48 @@ def _pieces(used: Any, table: str, element: int) -> dict[str, Floats]:
         pairs = np.column_stack((power, cost)).ravel()
         rows[str(row["power_type"])] = np.array([_PIECEWISE, 0, 0, len(power), *pairs])
     return rows
+
+
+def line_costs(net: Mapping[str, Any], rows: list[int], name: str) -> Floats | None:
+    """Return ``dclinecost`` of the DC lines in service: costs of the power that is sent.
+
+    Parameters
+    ----------
+    net : pandapowerNet
+    rows : list of int
+        Indices of these lines.
+    name : str
+        For messages.
+
+    Returns
+    -------
+    ndarray or None
+        None if no line has a cost.
+    """
+    chosen = {
+        table: net[table][(net[table]["et"] == "dcline") & net[table]["element"].isin(rows)]
+        for table in ("poly_cost", "pwl_cost")
+        if len(net.get(table, ()))
+    }
+    if len(chosen.get("pwl_cost", ())):
+        raise CaseError(
+            f"{name}: net.pwl_cost {listed(chosen['pwl_cost'].index.tolist())} is of a DC line. "
+            "Write pandapower.create_poly_cost(net, element, 'dcline', cp1_eur_per_mw=...)."
+        )
+    used = chosen.get("poly_cost")
+    if used is None or not len(used):
+        return None
+    backward = net["dcline"].index[net["dcline"]["p_mw"] <= 0]
+    wrong = used.index[used["element"].isin(backward)].tolist()
+    if wrong:
+        raise CaseError(
+            f"{name}: net.poly_cost {listed(wrong)} is of a DC line without a positive p_mw, which "
+            "sends backward, and pandapower turns the sign of its cost. Exchange from_bus and "
+            "to_bus, and write a positive p_mw."
+        )
+    _check_polynomials(used, name)
+    costs = np.zeros((len(rows), 7))
+    costs[:, 0], costs[:, 3] = _POLYNOMIAL, 3
+    for _, row in used.iterrows():
+        costs[rows.index(int(row["element"])), 4:] += _polynomial(row, _COSTS)
+    return costs

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from .errors import CaseError
 from .matpower import COLUMNS
-from .pandapower_costs import KINDS, check_costs, controlled, cost_table, in_service, listed
+from .pandapower_costs import (
+    KINDS,
+    check_costs,
+    controlled,
+    cost_table,
+    in_service,
+    line_costs,
+    listed,
+)
 
 Floats = NDArray[np.float64]
 
@@ -26,10 +34,6 @@ _CONSTANT_POWER = (
     "replace them by loads or static generators (net.load, net.sgen) of constant power"
 )
 _REFUSED = {
-    "dcline": (
-        "DC lines",
-        "replace each by two controllable generators, one at each end, or take it out of service",
-    ),
     "svc": (
         "static var compensators",
         "replace them by net.shunt or by generators with limits of Q",
@@ -86,6 +90,7 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[
     bus[:, 0] = ids
     gen[:, 0] = ids[gen[:, 0].astype(int)]
     branch[:, :2] = ids[branch[:, :2].astype(int)]
+    fields |= _dc_lines(net, scratch, ids, name)
     return {**fields, "baseMVA": ppc["baseMVA"]}, name, tuple(notes)
 
 
@@ -105,6 +110,8 @@ def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, lis
     for table in ("pwl_cost", "poly_cost"):  # which `cost_table` reads itself
         if table in scratch:
             scratch[table] = scratch[table].iloc[:0]
+    if "dcline" in scratch:  # which `_dc_lines` reads
+        scratch["dcline"] = scratch["dcline"].iloc[:0]
     _drop_vector_groups(scratch)
     notes = [*_balanced(scratch, name), *_fill_limits(scratch, name)]
     _replace_extended_wards(scratch)
@@ -379,6 +386,37 @@ def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str)
     tap = np.where(branch[:, 8] == 0, 1.0, branch[:, 8])
     for end, share in ((0, losses / 2 / tap**2), (1, losses / 2)):
         np.add.at(bus[:, 4], branch[:, end].astype(int), ppc["baseMVA"] * share)
+
+
+def _dc_lines(
+    net: Mapping[str, Any], converted_net: Any, ids: NDArray[np.int64], name: str
+) -> dict[str, Floats]:
+    """``dcline`` and ``dclinecost``: each line sends in the direction of its power, as there."""
+    rows = in_service(net, "dcline")
+    if not rows:
+        return {}
+    table, lookup = net["dcline"].loc[rows], converted_net["_pd2ppc_lookups"]["bus"]
+    sends = table["p_mw"].to_numpy(np.float64) > 0
+    lines = np.zeros((len(rows), 17))
+    for end, side in enumerate(("from", "to")):
+        # Columns of the end that sends, and of the one that receives.
+        at = np.where(sends == (end == 0), 0, 1)
+        every = np.arange(len(rows))
+        lines[every, at] = ids[lookup[table[f"{side}_bus"].to_numpy(int)]]
+        lines[every, 7 + at] = table[f"vm_{side}_pu"].to_numpy(np.float64)
+        for bound, column in (("min", 11), ("max", 12)):
+            values = table[f"{bound}_q_{side}_mvar"].to_numpy(np.float64)
+            missing = -_NO_LIMIT if bound == "min" else _NO_LIMIT
+            lines[every, column + 2 * at] = np.where(np.isnan(values), missing, values)
+    loss, share = table["loss_mw"].to_numpy(np.float64), table["loss_percent"] / 100
+    most = table["max_p_mw"].to_numpy(np.float64)
+    sent = np.abs(table["p_mw"].to_numpy(np.float64))
+    lines[:, 2], lines[:, 3], lines[:, 4] = 1, sent, (1 - share) * sent - loss
+    # The end that receives gives no power back, so the other sends what the line loses.
+    lines[:, 9], lines[:, 10] = loss / (1 - share), np.where(np.isnan(most), _NO_LIMIT, most)
+    lines[:, 15], lines[:, 16] = loss, share
+    costs = line_costs(net, rows, name)
+    return {"dcline": lines} if costs is None else {"dcline": lines, "dclinecost": costs}
 
 
 def _bus_numbers(net: Any, count: int) -> NDArray[np.int64]:

@@ -1,16 +1,22 @@
-"""Factors on loads over the hours, from arrays or CSV files."""
+"""Factors on loads over the hours, from arrays, CSV files or PyPSA networks."""
 
 from __future__ import annotations
 
 import csv
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..files import text
-from .case import Case
-from .errors import CaseError
+from .case import Case, case_of
+from .errors import CaseError, CaseWarning
+from .hours import Store
+from .pypsa_nets import from_pypsa
+from .sources import checked_tables
 
 Floats = NDArray[np.float64]
 
@@ -109,3 +115,73 @@ def _number(path: Path, row: list[str], at: int, header: list[str]) -> float:
             f"{_REMEDY}"
         )
     return value
+
+
+@dataclass(frozen=True, eq=False)
+class PypsaNetwork:
+    """A PyPSA network over some hours, for `power_flow`.
+
+    Attributes
+    ----------
+    case : Case
+        With the mean load of the hours.
+    profiles : ndarray, shape (buses, hours)
+        Factors on these loads.
+    availability : ndarray, shape (generators, hours)
+        Share of its largest power that a generator may use.
+    storage : tuple of Store
+        Storage units and stores, with one efficiency for both directions that keeps what is left of
+        energy after both.
+    bus : dict of int
+        Ids of the buses by name.
+    """
+
+    case: Case
+    profiles: Floats
+    availability: Floats
+    storage: tuple[Store, ...]
+    bus: dict[str, int]
+
+
+def read_pypsa(source: Any, *, hours: int = 24, first: int = 0) -> PypsaNetwork:
+    """Read a PyPSA network over some of its snapshots.
+
+    Every snapshot counts as one hour, and energies of storage are divided by its length.
+
+    Parameters
+    ----------
+    source : str, Path or pypsa.Network
+        Folder that ``n.export_to_csv_folder`` wrote, netCDF file (with the package netCDF4), or
+        the network itself.
+    hours : int
+        Number of snapshots.
+    first : int
+        Position of the first of them.
+
+    Returns
+    -------
+    PypsaNetwork
+
+    Raises
+    ------
+    CaseError
+        The network cannot be read, or has what a case cannot hold: buses of other carriers than
+        electricity, lines of DC grids, links with more than two buses.
+
+    Warns
+    -----
+    CaseWarning
+        For everything that is taken otherwise than the network says.
+    """
+    made = from_pypsa(source, hours, first)
+    case = case_of(replace(checked_tables(made.fields, made.name), notes=made.notes))
+    for note in case.notes:
+        warnings.warn(note, CaseWarning, stacklevel=2)
+    stores = tuple(
+        Store(number, power, energy, efficiency, start)
+        for number, power, energy, efficiency, start in made.storage
+    )
+    # Ends of links are generators too, behind the others.
+    links = np.ones((len(case.gen.pmax) - len(made.availability), hours))
+    available = np.concatenate((made.availability, links))
+    return PypsaNetwork(case, made.profiles, available, stores, made.bus)

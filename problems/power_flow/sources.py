@@ -31,6 +31,7 @@ from .matpower import (
     parse,
 )
 from .pandapower_nets import from_pandapower
+from .pypsa_nets import from_pypsa, is_pypsa
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +90,11 @@ def tables(source: Source) -> Tables:
           Piecewise linear costs are those of active or reactive power, by ``power_type``.
           Generators without limits of active power keep it, the phases of asymmetric loads are
           summed, and extended Wards get a bus whose voltage is held. Rows of branches and
-          generators count those of the conversion. Elements that it would leave out are refused.
+          generators count those of the conversion. Elements that it would leave out are refused;
+        * PyPSA network, folder that ``n.export_to_csv_folder`` wrote, or netCDF file, at its first
+          snapshot and without storage; see `profiles.read_pypsa` for others. Per unit refers to
+          100 MVA. Links become DC lines. Bus ids are the names where these are numbers, plus 1 if
+          one is 0, and else count from 1. Without voltage limits, 0.9 to 1.1 per unit are taken.
 
     Returns
     -------
@@ -109,13 +114,18 @@ def tables(source: Source) -> Tables:
         return _bundled(int(source))
     if isinstance(source, str) and _LIBRARY_CASE.fullmatch(source):
         return _library(source)
+    if is_pypsa(source):
+        made = from_pypsa(source)
+        note = f"{made.name}: storage is left out. Write power_flow(net.case, storage=net.storage)"
+        left_out = (f"{note} with net = read_pypsa(...).",) if made.storage else ()
+        return replace(checked_tables(made.fields, made.name), notes=(*made.notes, *left_out))
     if isinstance(source, str | Path):
         return _read(Path(source))
     if isinstance(source, Mapping):
         if "sn_mva" in source and "ext_grid" in source:
             fields, name, notes = from_pandapower(source)
-            return replace(_checked(fields, name), notes=notes)
-        return _checked(source, str(source.get("name", "ppc")))
+            return replace(checked_tables(fields, name), notes=notes)
+        return checked_tables(source, str(source.get("name", "ppc")))
     if all(hasattr(getattr(source, field, None), "to_numpy") for field in ("bus", "gen", "branch")):
         return _frames(source)
     raise _unknown(source)
@@ -123,8 +133,8 @@ def tables(source: Source) -> Tables:
 
 def _unknown(source: object) -> CaseError:
     return CaseError(
-        f"A case is given by a number, a name, a path, a ppc dict, CaseFrames or a pandapower net, "
-        f"not by a {type(source).__name__}. Write for example read_case(14) or "
+        f"A case is given by a number, a name, a path, a ppc dict, CaseFrames, a pandapower net or "
+        f"a PyPSA network, not by a {type(source).__name__}. Write for example read_case(14) or "
         "read_case('network.m')."
     )
 
@@ -179,10 +189,10 @@ def _frames(source: Frames) -> Tables:
     for field, value in getattr(source, "__dict__", {}).items():
         if not field.startswith("_") and hasattr(value, "to_numpy"):
             found.setdefault(field, value)
-    return _checked(found, str(getattr(source, "name", "") or "frames"))
+    return checked_tables(found, str(getattr(source, "name", "") or "frames"))
 
 
-def _checked(fields: Mapping[str, Any], name: str) -> Tables:
+def checked_tables(fields: Mapping[str, Any], name: str) -> Tables:
     """Tables from arrays or data frames of which only the names are known."""
     if "version" in fields:
         check_version(str(fields["version"]), name)

@@ -23,6 +23,7 @@ from .hours import (
     StorageVariables,
     Store,
     added,
+    availability_limits,
     check_places,
     flexible_cost,
     flexible_limits,
@@ -69,6 +70,7 @@ class Setting:
     stores: tuple[Store, ...]
     flexible: tuple[Flexible, ...]
     ramps: float | Floats | None
+    availability: Floats | None  # shape (generators, hours)
     outages: Ints  # positions of branches
     emergency: float
     change: Adjacency
@@ -223,7 +225,7 @@ class PowerFlow:
         Parameters
         ----------
         case : Case, optional
-            With other limits; outages, ramps and the objective are then left out.
+            With other limits; outages, ramps, availability and the objective are then left out.
         """
         setting = replace(
             self.setting, private=None, balance="exact", zones=read_zones(1, self.case)
@@ -231,11 +233,12 @@ class PowerFlow:
         if case is not None:
             nothing = np.zeros(0, dtype=np.int64)
             setting = replace(setting, case=case, outages=nothing, ramps=None, objective="cost")
+            setting = replace(setting, availability=None)
         return _assembled(setting)
 
 
 def power_flow(
-    case: Source,
+    case: Source | Case,
     *,
     model: Kind = "soc",
     zones: Mapping[int, Hashable] | str | Path | int | None = None,
@@ -246,6 +249,7 @@ def power_flow(
     profiles: Floats | str | Path | None = None,
     storage: Sequence[Store] = (),
     ramps: float | Floats | None = None,
+    availability: Floats | None = None,
     flexible: Sequence[Flexible] = (),
     contingencies: Sequence[int] | Literal["all"] = (),
     emergency: float = 1.0,
@@ -287,6 +291,8 @@ def power_flow(
     storage : sequence of Store
     ramps : float or ndarray, optional
         See `hours.ramp_limits`.
+    availability : ndarray, shape (generators, hours), optional
+        Share of its largest power that a generator may use in each hour, such as that of wind.
     flexible : sequence of Flexible
         Loads that can be moved or cut.
     contingencies : sequence of int or "all"
@@ -326,7 +332,7 @@ def power_flow(
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
     network.scaled_load(load_scale)  # refuses factors that are none
-    _check_network(network, horizon, ramps)
+    _check_network(network, horizon, ramps, availability)
     check_places(network, storage, "storage")
     check_places(network, flexible, "flexible")
     factors = read_profiles(profiles, network, horizon)
@@ -358,6 +364,7 @@ def power_flow(
             tuple(storage),
             tuple(flexible),
             ramps,
+            availability,
             read_outages(contingencies, network),
             emergency,
             change,
@@ -459,6 +466,8 @@ def _own_terms(
     ]
     if setting.ramps is not None:
         limits += ramp_limits(case, model.power, generators, setting.ramps)
+    if setting.availability is not None:
+        limits += availability_limits(case, model.power, generators, setting.availability)
     if setting.objective == "shed":
         return cp.Constant(0.0), limits
     if setting.private == "bids":
@@ -587,8 +596,19 @@ def _check(
         raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")
 
 
-def _check_network(case: Case, horizon: int, ramps: float | Floats | None) -> None:
-    """Refuse hours and ramps that do not fit a network."""
+def _check_network(
+    case: Case, horizon: int, ramps: float | Floats | None, availability: Floats | None
+) -> None:
+    """Refuse hours, ramps and availability that do not fit a network."""
+    shape = (len(case.gen.pmax), horizon)
+    if availability is not None and (
+        np.shape(availability) != shape or not np.all(np.asarray(availability) >= 0)
+    ):
+        raise dp.ModelError(
+            f"availability= has shape {np.shape(availability)} or numbers that are no share, and "
+            f"{case.name} has {shape[0]} generators and {shape[1]} hours. Write a share of the "
+            "largest power for each generator and hour."
+        )
     if horizon > 1 and np.any(case.gen.kind == "storage"):
         raise CaseError(
             f"{case.name} has storage rows, which hold for one period. Switch them off in the "

@@ -17,6 +17,7 @@ from .case import Case
 from .errors import CaseError
 from .extensions import joined
 from .matpower import COLUMNS, Tables
+from .pandapower_costs import in_service
 from .pandapower_nets import places
 from .solution import State
 from .sources import Source, tables
@@ -106,9 +107,9 @@ def net_with_set_points(
 ) -> Any:
     """Return a copy of a pandapower net with the set points of a point.
 
-    Generators and external grids get the active power and the voltages of the point; static
-    generators, loads and storage that can be controlled get its active and reactive power. In
-    ``pandapower.runpp`` external grids take up what the losses come to.
+    Generators, DC lines and external grids get the active power and the voltages of the point;
+    static generators, loads and storage that can be controlled get its active and reactive power.
+    In ``pandapower.runpp`` external grids take up what the losses come to.
 
     Parameters
     ----------
@@ -132,7 +133,11 @@ def net_with_set_points(
     """
     where, demand = places(net), served_loads(case, state) if load is None else load
     written, base, size = copy.deepcopy(net), case.base_mva, np.sqrt(np.maximum(state.w, 0.0))
-    at = {int(row): position for position, row in enumerate(case.gen.row)}
+    at = {
+        int(row): position
+        for position, row in enumerate(case.gen.row)
+        if case.gen.kind[position] == "gen"
+    }
     if not set(where.gen.values()) <= set(at) or not set(where.bus.values()) <= set(case.bus.id):
         raise CaseError(
             f"{case.name} was read from another net: the elements of this one are not in it. Pass "
@@ -148,6 +153,16 @@ def net_with_set_points(
         elif name != "ext_grid":
             signed = -power if name in _CONSUME else power
             table.loc[element, ["p_mw", "q_mvar", "scaling"]] = [*signed, 1.0]
+    lines = in_service(net, "dcline")
+    for start, end in zip(case.links.start, case.links.end, strict=True):
+        element, line = lines[case.gen.row[start] - 1], written["dcline"]
+        power = -base * float(state.pg[start])
+        sends = float(line.at[element, "p_mw"]) > 0
+        line.loc[element, "p_mw"] = power if sends else -power
+        for side, position in zip(
+            ("from", "to"), (start, end) if sends else (end, start), strict=True
+        ):
+            line.loc[element, f"vm_{side}_pu"] = size[case.gen.bus[position]]
     for name, columns in _FIXED.items():
         if name in written and len(written[name]):
             fixed = [row for row in written[name].index if (name, row) not in where.gen]

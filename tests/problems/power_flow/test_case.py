@@ -351,7 +351,7 @@ def test_limits_on_currents(tmp_path: Path):
 def test_closed_switches_join_buses(tmp_path: Path):
     switch = "mpc.switch = [ 20 30 0 0 {} 1000 {}; 9 10 0 0 1 1000 1 ];"
     text = AWKWARD.replace("    20 30 0    0.2", "    20 40 0    0.2")
-    with pytest.warns(CaseWarning, match="2 closed switches join 2 buses into 1; the ratings"):
+    with pytest.warns(CaseWarning, match="2 closed switches join 2 buses into 1; their ratings"):
         case = read(text + switch.format(1, 1), tmp_path)
     assert case.bus.id.tolist() == [10, 20, 40]
     assert case.isolated == (9,)
@@ -363,6 +363,15 @@ def test_closed_switches_join_buses(tmp_path: Path):
         assert len(read(text + switch.format(state, status), tmp_path).bus.id) == 4
     with pytest.raises(CaseError, match="switch row 1 refers to bus 21"):
         read(text + switch.format(1, 1).replace("20 30", "21 30"), tmp_path)
+
+
+def test_lines_with_next_to_no_impedance_join_buses(tmp_path: Path):
+    with pytest.warns(CaseWarning, match=r"below 1e-07 per unit \(branch 2\) join 2 buses into 1"):
+        line = "20 30 0    0.2  0    0   0 0 0.95"
+        case = read(AWKWARD.replace(line, "20 30 0 1e-9 0 0 0 0 1"), tmp_path)
+    assert case.bus.id.tolist() == [10, 20, 40]
+    assert 2 not in case.branch.row.tolist()
+    assert case.bus.id[case.gen.bus].tolist() == [10, 20]
 
 
 def test_other_statuses_and_types_are_taken_as_matpower_takes_them(tmp_path: Path):

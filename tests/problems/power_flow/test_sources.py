@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from problems.power_flow.ac import newton
 from problems.power_flow.case import read_case
 from problems.power_flow.errors import CaseError, CaseWarning
 from problems.power_flow.matpower import COLUMNS, parse
+from problems.power_flow.measured import together
 from problems.power_flow.recovery import ac_optimum
 from problems.power_flow.solution import central
 from problems.power_flow.sources import BUNDLED, CASES, tables
@@ -264,10 +266,59 @@ class TestPandapower:
         value = central(case, "cost").value
         assert 5 + 0.8 * iron < value < 5 + 1.3 * iron + 0.1
 
+    @pytest.mark.parametrize("power", [10.0, -10.0])
+    def test_dc_lines_send_in_the_direction_of_their_power(self, networks, power):
+        import pandapower as pp
+
+        net = networks.case9()
+        pp.create_dcline(net, 4, 6, 5.0, 0, 0, 1.0, 1.0, in_service=False)
+        pp.create_dcline(net, 3, 5, power, 2.0, 1.0, 1.02, 0.98, max_p_mw=40, max_q_to_mvar=7)
+        case = read_case(net)
+        assert case.gen.kind.tolist()[-2:] == ["dcline", "dcline"]
+        start, end = int(case.links.start[0]), int(case.links.end[0])
+        ids = case.bus.id[case.gen.bus[[start, end]]].tolist()
+        assert ids == ([4, 6] if power > 0 else [6, 4])
+        base = case.base_mva
+        assert case.gen.pmin[start] == pytest.approx(-40 / base)
+        # What arrives is not negative: at least the loss is sent.
+        assert case.gen.pmax[start] == pytest.approx(-1 / 0.98 / base)
+        assert case.links.loss0[0] == pytest.approx(1 / base)
+        assert case.links.loss1[0] == pytest.approx(0.02)
+        assert case.gen.qmax[end if power > 0 else start] == pytest.approx(7 / base)
+        assert np.isinf(case.gen.qmin[start])
+
+    def test_optimum_with_a_dc_line_is_that_of_pandapower(self, networks):
+        """The direct-current approximation, where its optimal power flow takes DC lines."""
+        import pandapower as pp
+
+        net = networks.case9()
+        pp.create_dcline(net, 4, 6, 10, 0, 0, 1.0, 1.0, max_p_mw=40)
+        for bound in ("min_q_from_mvar", "min_q_to_mvar", "max_q_from_mvar", "max_q_to_mvar"):
+            net.dcline[bound] = -10.0 if bound.startswith("min") else 10.0
+        pp.create_poly_cost(net, 0, "dcline", cp1_eur_per_mw=-2.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandapower
+            pp.rundcopp(net)
+        study = power_flow(net, model="dc", zones=1, private=None)
+        assert together(study)[0] == pytest.approx(net.res_cost, rel=1e-6)
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda pp, net: pp.create_dcline(net, 3, 5, 10, 1, 1, 1.0, 1.0), "has DC lines (0)"),
+            (
+                lambda pp, net: (
+                    pp.create_dcline(net, 3, 5, -10, 1, 1, 1.0, 1.0, max_p_mw=20),
+                    pp.create_poly_cost(net, 0, "dcline", cp1_eur_per_mw=1.0),
+                ),
+                "of a DC line without a positive p_mw",
+            ),
+            (
+                lambda pp, net: (
+                    pp.create_dcline(net, 3, 5, 10, 1, 1, 1.0, 1.0, max_p_mw=20),
+                    pp.create_pwl_cost(net, 0, "dcline", [[0, 20, 1]]),
+                ),
+                "is of a DC line. Write pandapower.create_poly_cost",
+            ),
             (lambda pp, net: pp.create_svc(net, 3, 1, -10, 1.0, 90), "var compensators (0)"),
             (
                 lambda pp, net: net.load.__setitem__("const_z_percent", 50.0),

@@ -150,6 +150,24 @@ class TestNets:
         assert written.res_ext_grid.p_mw[0] == pytest.approx(power, abs=1e-6)
         assert written.res_sgen.p_mw[0] == pytest.approx(100 * state.pg[3], abs=1e-6)
 
+    @pytest.mark.parametrize("power", [5.0, -5.0])
+    def test_dc_lines_send_what_the_point_sends(self, net, power):
+        import pandapower as pp
+
+        pp.create_dcline(net, 4, 6, power, 2.0, 1.0, 1.0, 1.0, max_p_mw=15)
+        case = read_case(net)
+        state = central(case, "cost").state
+        written = net_with_set_points(net, case, state)
+        pp.runpp(written, tolerance_mva=1e-10, numba=False)
+        start, end = case.links.start[0], case.links.end[0]
+        ends = written.res_dcline[["p_from_mw", "p_to_mw"]].to_numpy(float)[0]
+        sent, received = -case.base_mva * state.pg[[start, end]]
+        expected = [sent, received] if power > 0 else [received, sent]
+        np.testing.assert_allclose(ends, expected, atol=1e-5)  # to the solver's accuracy
+        voltages = np.sqrt(state.w)[case.gen.bus[[start, end]]]
+        line = written.dcline.loc[0, ["vm_from_pu", "vm_to_pu"]].to_numpy(float)
+        np.testing.assert_allclose(line[:: 1 if power > 0 else -1], voltages)
+
     def test_a_case_of_another_net_is_refused(self, net):
         case = read_case(14)
         state = central(case, "cost").state
