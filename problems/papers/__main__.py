@@ -29,9 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--figure", type=names, help=f"of {', '.join(STUDIES)}")
     parser.add_argument("--keep", type=folder, metavar="DIR", help="run, and store the rows there")
     parser.add_argument("--short", action="store_true", help="fewer rounds and runs")
-    parser.add_argument(
-        "--stored", type=Path, default=Path("docs/papers/stored"), help="where rows are read"
-    )
+    parser.add_argument("--stored", type=Path, default=rows.STORED, help="where rows are read")
     add_plot(parser)
     options = parser.parse_args(arguments)
     if options.figure is None:

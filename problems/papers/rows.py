@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..provenance import commit, versions
 
-__all__ = ["Row", "read", "row", "write"]
+__all__ = ["STORED", "Row", "read", "row", "stored", "write"]
 
 Floats = NDArray[np.float64]
+# Of a checkout.
+STORED = Path(__file__).parents[2] / "docs" / "papers" / "stored"
 # Significant digits that are stored.
 _DIGITS = 4
 
@@ -126,6 +128,11 @@ def read(path: Path) -> tuple[dict[str, object], list[Row]]:
     """Return the first line and the rows of a file."""
     first, *others = path.read_text(encoding="utf-8").splitlines()
     return json.loads(first), [_row(json.loads(line)) for line in others]
+
+
+def stored(figure: str) -> dict[tuple[str, str], Row]:
+    """Return the rows that a checkout stores of a figure, by panel and curve."""
+    return {(own.panel, own.curve): own for own in read(STORED / f"{figure}.jsonl")[1]}
 
 
 def _row(fields: Mapping[str, object]) -> Row:

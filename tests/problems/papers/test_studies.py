@@ -16,11 +16,8 @@ from problems.papers.__main__ import STUDIES, main
 from problems.papers.rows import Row
 from problems.papers.studies import Scope, draw, total
 
-# Those of MNIST's size take half a minute for their records alone.
-QUICK = [name for name in STUDIES if name != "ryu_kim_figure_5"]
 
-
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", STUDIES)
 def test_short_run_has_the_panels_of_the_figure_and_is_drawn(name):
     study = STUDIES[name]
     found = study.run(study.short)
