@@ -77,7 +77,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Terms):
-    """A problem, an algorithm and a mechanism with all their numbers; made by `Problem.plan`.
+    """Problem, method and noise with all their numbers; made by `Problem.plan`.
 
     Attributes
     ----------
@@ -90,17 +90,17 @@ class Plan(Terms):
     program : Program
         The problem as plain arrays.
     agents : tuple of AgentPlan
-        What is fixed for each agent: sensitivity, noise, price, budget; ``plan.agent("north")``
-        is the one of that name.
+        Sensitivity, noise, privacy loss and budget of each agent; ``plan.agent("north")`` returns
+        the one of that name.
     last : LastIterate or None
-        For other observers than everyone, with noise: what the guarantee follows from.
+        Derivation of the guarantee for other observers than everyone, with noise.
     guarantee : Guarantee
-        Of a run without a seed.
+        Guarantee of a run without a seed.
     fingerprint : str
-        Hash of the program, the algorithm, the mechanism and the rounds, with the name of what
-        takes local steps ("numpy" or "numba") where these need it: transcripts carry it.
+        Hash of the program, the method, the noise and the rounds. It names the kernel of local
+        steps ("numpy" or "numba") if they need one. Transcripts contain it.
     choices : tuple of Choice
-        What the plan chose where a choice was left to it, and why.
+        Choices of the plan for arguments that you omitted, with reasons.
     """
 
     problem: Problem = field(repr=False)
@@ -131,7 +131,7 @@ class Plan(Terms):
         Parameters
         ----------
         time_limit : float
-            Processor time, at most. The result is kept until more seconds are given.
+            Largest processor time in seconds. Later calls with no more seconds reuse the result.
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted, or
             else the mean in ``prior=``. They must not be computed from the private data.
@@ -139,8 +139,8 @@ class Plan(Terms):
         Returns
         -------
         Forecast
-            Its text is that of ``print(plan)``. Without a proxy, or for objectives that are not
-            convex, it has no gaps and tells noise beside the data.
+            ``print(plan)`` shows its text. Without a proxy, or for nonconvex objectives, it has no
+            gaps, and compares the noise with the data.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class Plan(Terms):
         executor: Executor | None = None,
         verbose: bool | None = None,
     ) -> Result:
-        """Run the plan on private data, which nothing before has used.
+        """Run the plan on private data; the plan was made without them.
 
         Arrays were checked and copied when ``dp.Private(array)`` was declared; a run warns if the
         array has changed since. Functions that fetch data are called here. The plan keeps the
@@ -183,30 +183,28 @@ class Plan(Terms):
         data : mapping of Private or its name to array_like or callable, optional
             Values for private objects declared by shape, or replacing declared ones.
         seed : int, optional
-            For reproducible studies; the guarantee then says "not for release".
+            Noise seed for reproducible studies; the guarantee then says "not for release".
         tolerance : float, optional
-            Stop once primal and dual residual, both computed from released values, are below it.
+            Stop if primal and dual residual are below it; both follow from released values.
         record : bool
             Keep the transcript of all releases in the result (memory grows with the rounds).
         iterates : bool
             Keep the iterates and residuals of every round in the result (memory grows with the
             rounds). They are functions of released values, covered by the guarantee.
         ledger : Ledger, str or Path, optional
-            Of earlier runs on the same data: their spending counts against the budget. A path
-            names a file that keeps the ledger, created for its owner alone if it does not exist:
-            every charge and every release is written to it before it takes effect, and an
-            interrupted run of this plan goes on where it stopped, without spending anything twice.
-            A run that ends in an error adds what it released to a `Ledger` that was passed: all
-            that was planned, if its agents live in other processes. A `Ledger` shows
-            a run what was in it when the run began, so pass a path if runs may overlap: the second
-            of them raises `LedgerError`.
+            Privacy ledger of earlier runs on the same data; their privacy loss counts against the
+            budget. A path names a ledger file, created for its owner alone if missing. The run
+            writes every charge and release to it before they take effect. If interrupted, the same
+            call resumes the run, and charges nothing twice. After an error, a `Ledger` that you
+            passed has all that was released (all that was planned, if agents live in other
+            processes). Pass a path if runs may overlap: the second one raises `LedgerError`.
         executor : Executor, optional
-            Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
-            in this process, one after the other, and in threads once their turns take longer than
-            a millisecond. Results do not depend on it, bit for bit.
+            Place of the agents: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If
+            omitted, agents run in this process, in threads once their local updates take longer
+            than a millisecond. Results are equal bit for bit.
         verbose : bool, optional
-            True prints banner, progress and result, False nothing. By default a line of progress
-            stands on a terminal while the run goes on.
+            True prints plan, progress and result, False nothing. If omitted, a terminal shows a
+            line of progress during the run.
 
         Returns
         -------
@@ -250,8 +248,8 @@ class Plan(Terms):
         Parameters
         ----------
         transcript : Transcript, str or Path
-            Of a recorded run, or the path of a ledger file, whose last finished run of this plan is
-            meant.
+            Transcript of a recorded run, or the path of a ledger file: its last finished run of
+            this plan is replayed.
 
         Raises
         ------
@@ -310,18 +308,18 @@ class Problem(Declaration):
     start : mapping of cvxpy.Variable to array_like, optional
         Public starting values; zero where omitted.
     groups : sequence of sequences of Agent or its name, optional
-        Agents whose private data may describe the same person or thing, such as hospitals with
-        common patients. One change then touches the data of all agents of a group at once, and
-        the guarantee composes over them. Data of agents in no common group compose in parallel.
+        Agents whose private data may describe the same person, such as hospitals with common
+        patients. One change then affects all agents of a group, and the guarantee composes over
+        them. Data of agents in no common group compose in parallel.
     coupling : sequence of cvxpy constraints, optional
-        Public convex constraints between variables of several agents, such as ``[x + y <= c]``;
-        most methods take affine ones. Slack variables of affine inequalities are held by the agent
-        without private data if there is one, else by an agent called "slack of coupling".
+        Public convex constraints between variables of several agents, such as ``[x + y <= c]``.
+        Most methods take affine ones. An agent without private data holds the slack variables of
+        affine inequalities; if there is none, an agent called "slack of coupling" is added.
 
     Notes
     -----
-    A deep copy has the same variables and public parameters, a status of its own, and private
-    objects without their data: hand these to ``run(data={...})`` by name.
+    A deep copy has the same variables and public parameters, its own status, and private objects
+    without their data: pass these to ``run(data={...})`` by name.
 
     Raises
     ------
@@ -394,46 +392,45 @@ class Problem(Declaration):
         Parameters
         ----------
         algorithm : Algorithm, optional
-            A method such as ``dp.LinearizedADMM()``; chosen if omitted.
+            Method, such as ``dp.LinearizedADMM()``; chosen if omitted.
         mechanism : Gaussian, Laplace, Staircase, "gaussian", "laplace", "staircase", None, or dict
-            Noise; chosen if "auto". None switches it off: the run then has no guarantee. With
-            noise of each agent's own, every agent that has private data needs an entry, by the
-            agent or by its name ("agent 1" for the first one if it has none).
+            Noise; chosen if "auto". None switches noise off, and the run has no guarantee. A dict
+            gives each agent its noise: one entry per agent with private data, by the agent or its
+            name ("agent 1" for the first agent if it has no name).
         rounds : int, optional
-            Communication rounds; chosen if omitted, 100 for a method that is named.
+            Message rounds; chosen if omitted, 100 if you name a method.
         epsilon : float or mapping of agent to float, optional
-            Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
-            need none: next to them it is what the ledger may hold after the run, and the guarantee
-            states what the plan itself costs. Step sizes that follow the budget follow the
-            smallest.
+            Total budget of every agent, or of each. It is optional for mechanisms with a level of
+            their own. It then limits the ledger after the run, and the guarantee states the privacy
+            loss of the plan. Step sizes that depend on the budget follow the smallest one.
         delta : float, optional
-            Where the total is stated, for all agents; needed with `epsilon`. 0 is pure differential
-            privacy; above 0, the probability with which the guarantee may fail.
+            Delta of the total budget, for all agents; required with `epsilon`. 0 is pure
+            differential privacy. Above 0, it bounds the probability that the guarantee fails.
         release : {"each_step", "once"}, optional
-            Noise in every local step, or once on the data: any number of rounds then follows
-            without noise. Chosen if omitted; ``"each_step"`` for a method that is named.
+            Add noise in every local step, or release the data once with noise; all rounds after
+            that are post-processing. Chosen if omitted, ``"each_step"`` if you name a method.
         observer : {"everyone", "last_iterate", "iterates"}
-            Whom the guarantee is about: whoever sees all that agents send, or who learns the
-            result only, while agents and server keep the rest to themselves. The second is smaller
-            where `dp.GradientADMM` amplifies it; nothing else is then kept or shown. The third
-            sees all iterates of secret draws, and not whose turns they were.
+            Observer that the guarantee covers. "everyone" sees all messages. "last_iterate" sees
+            the result only; its epsilon is smaller for `dp.GradientADMM`. Agents and server must
+            then keep all else secret, and the result has nothing else. "iterates" sees all
+            iterates of secret draws, and not whose turns they were.
         violation_probability : float, optional
-            For problems with private data in constraints: the probability, over the noise, with
-            which a decision may break one of them for the true data. Margins follow from it, and
-            ``print(plan)`` shows them. With 0 no decision breaks any: the noise then has a limit,
-            which takes half of `delta`, and the run has to be the first one in its ledger.
+            Chance constraints: probability over the noise that the decision violates constraints
+            with private data, for the true data. ``print(plan)`` shows the margins. 0 excludes
+            violations by truncated noise, which takes half of `delta`; such a run has to be the
+            first one in its ledger.
         slack_penalty : float, optional
-            What a unit costs by which such a constraint may be missed, so that decisions exist
-            where public constraints admit one.
+            Price per unit of slack in such constraints. A decision then exists if the public
+            constraints admit one.
         prior : mapping of Private or its name to Prior, optional
-            What is publicly expected of data that leave once: what left is then moved
-            towards it. The guarantee does not depend on whether it is right. Without it, released
-            data are moved towards ``dp.Private(proxy=...)`` at the level that fits them, as far as
-            noise explains the distance, unless ``dp.OneShot(shrink=False)``.
+            Public expectation of data that are released once. Released data are moved towards it;
+            the guarantee holds even if it is wrong. If omitted, they are moved towards
+            ``dp.Private(proxy=...)``, as far as noise explains the distance, unless
+            ``dp.OneShot(shrink=False)``.
         constraints : {"true", "released"}
-            For which data these constraints hold; true ones need `violation_probability`.
+            Data for which these constraints hold; "true" requires `violation_probability`.
         scale : LearnScale or "declared", optional
-            See `dp.LearnScale`.
+            Whether the plan learns the scale of records first; see `dp.LearnScale`.
 
         Returns
         -------
@@ -494,9 +491,9 @@ class Problem(Declaration):
         ----------
         algorithm, mechanism, rounds, epsilon, delta, release, observer
         violation_probability, slack_penalty, prior, constraints, scale
-            Fix the plan; see `plan`.
+            Arguments of the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
-            Of this run; see `Plan.run`.
+            Arguments of the run; see `Plan.run`.
 
         Returns
         -------
@@ -550,13 +547,12 @@ class Problem(Declaration):
         sharing: SecretSharing | None = None,
         max_colluders: int = 1,
     ) -> Tuned[Plan]:
-        """Search for the settings that give the best answer for a total budget.
+        """Search for the settings with the best solution for a total budget.
 
-        Methods, release, noise, steps, penalty, rounds, decay, reported iterate and clipping of
-        records are tried on public proxy data, by successive halving over noise seeds; steps along
-        sums of gradients by thousands of runs that are simulated at once. Nothing private is read,
-        so tuning costs no privacy; the settings are as good on the data as these resemble the
-        proxy.
+        The search tries methods, release, noise, steps, penalty, rounds, decay, returned iterate
+        and clipping of records on public proxy data, by successive halving over noise seeds. It
+        simulates thousands of runs at once for steps along sums of gradients. No private data are
+        read, so tuning costs no privacy. The settings suit the data if the proxy resembles them.
 
         Parameters
         ----------
@@ -566,32 +562,32 @@ class Problem(Declaration):
             Public values in place of private ones; ``dp.Private(..., proxy=...)`` where omitted.
             They must not be computed from the private data.
         time_limit : float
-            Processor seconds, at most.
+            Largest processor time in seconds.
         seed : int
-            Of the noise; the same for all settings. What is found may still differ from one time to
-            the next, as much as can be tried in so many seconds does.
+            Noise seed, the same for all settings. Results may still differ between calls, because
+            the time limit decides how much is tried.
         verbose : bool, optional
             Show a line of progress; by default on a terminal or in a notebook.
         recourse : bool
-            Judge answers once every agent has decided for itself, as by ``result.recourse``.
-            Private data in ``recourse=`` need proxies then, too.
+            Score solutions after recourse of every agent (``result.recourse``). Private data in
+            ``recourse=`` then need proxies, too.
         prior : mapping of Private or its name to Prior, optional
-            For plans that release the data once; see `plan`. Proxies have to differ from it as
-            the data may.
+            Prior of plans that release the data once; see `plan`. Proxies have to differ from it as
+            much as the data may.
         violation_probability, slack_penalty : float, optional
-            Of all plans, where constraints contain private data; see `plan`. Violations on the
-            proxy are counted next to what is promised.
+            Chance constraints of all plans; see `plan`. The table counts violations on the proxy
+            beside the promised probability.
         sharing : SecretSharing, optional
-            Also try methods whose noise is split over agents under secret sums. They meet the
-            budget against `max_colluders` agents with the server, and rest on all others.
+            Also try methods with distributed noise under secure aggregation. They meet the budget
+            against `max_colluders` agents with the server, and rely on all other agents.
         max_colluders : int
-            With ``sharing=``: how many agents may pool what they see with the server.
+            Collusion threshold with ``sharing=``: agents that may collude with the server.
 
         Returns
         -------
         Tuned
-            Prints as a table; ``tuned.plan()`` is a plan with all settings. That is the default
-            plan, unless another one did better; the table says whether that may be by chance.
+            Prints as a table. ``tuned.plan()`` returns a plan with the best settings, which are
+            the defaults if none did better; the table says whether that may be chance.
 
         Raises
         ------
@@ -632,11 +628,11 @@ class Problem(Declaration):
             Total budgets.
         delta : float
         runs : int
-            Runs at each epsilon, if there is time.
+            Largest number of runs at each epsilon.
         proxy, time_limit, seed, verbose, recourse, prior, violation_probability, slack_penalty
             As for `tune`.
         algorithm : Algorithm, optional
-            Of all plans, such as ``dp.OneShot(sharing=...)``; what each plan chooses if omitted.
+            Method of all plans, such as ``dp.OneShot(sharing=...)``; chosen if omitted.
 
         Returns
         -------
@@ -676,16 +672,16 @@ class Problem(Declaration):
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
-        Nothing private is read, so the comparison costs no privacy; which mechanism is best on the
-        data themselves may differ, the more the less the proxy resembles them.
+        No private data are read, so the comparison costs no privacy. Another mechanism may be
+        best on the data themselves if they differ from the proxy.
 
         Parameters
         ----------
         epsilon, delta, proxy, time_limit, seed, verbose
-            Budget of every candidate, proxies and search; as for `tune`.
+            Budget of every candidate, proxies and search; see `tune`.
         runs : int
-            Runs of every candidate that it is judged by, if there is time; of the default and the
-            best, up to four times as many, until one is clearly better.
+            Largest number of runs that score a candidate. The default and the best get up to four
+            times as many, until one is clearly better.
         recourse, prior, violation_probability, slack_penalty, sharing, max_colluders
             As for `tune`.
 
