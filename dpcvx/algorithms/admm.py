@@ -90,16 +90,17 @@ class ADMM(ConsensusMethod[ADMMState]):
     Parameters
     ----------
     penalty : float, penalty rule or None
-        The paper's rho, the weight of disagreement: a number or a rule of `dp.penalties`. None
-        takes the geometric mean of a typical and the largest curvature of the objectives, as far as
-        these are public. Unless steps are noisy, `dp.penalties.Spectral` adapts it from there.
+        Penalty rho of the consensus residual: a number or a rule of `dp.penalties`. None takes the
+        geometric mean of a typical and the largest curvature of the objectives, as far as these are
+        public. Unless steps are noisy, `dp.penalties.Spectral` adapts it from there.
     relaxation : float or None
-        alpha, between 0 and 2; 1 is ADMM as printed above. None takes 1.6, or 1 if steps are noisy.
+        Over-relaxation alpha, between 0 and 2; 1 is ADMM as printed above. None takes 1.6, or 1 if
+        steps are noisy.
     acceleration : int or None
-        The largest number of earlier rounds that Anderson acceleration combines; 0 for none. None
-        takes 5, or 0 if steps are noisy: extrapolation amplifies noise.
+        Largest number of earlier rounds that Anderson acceleration combines; 0 switches it off.
+        None takes 5, or 0 if steps are noisy: extrapolation amplifies noise.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -326,12 +326,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
     Attributes
     ----------
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; tail is the average of the last half of the rounds,
-        and in the weighted average later rounds count more, by eighths of the run. None takes the
-        one with the smallest predicted error where the plan chooses the step size; else the
-        average under noise, the last iterate without. A result has all four.
+        Returned iterate. "tail" averages the last half of the rounds, and "weighted" weights later
+        rounds more, by eighths of the run. None takes the iterate with the smallest predicted error
+        if the plan chooses the step size, else the average with noise and the last iterate without.
+        A result has all four.
     fixed_rounds : int or None
-        How many rounds a run takes; None where that is the plan's choice.
+        Number of rounds of a run; None if the plan chooses it.
     """
 
     exchanges: ClassVar[int] = 1

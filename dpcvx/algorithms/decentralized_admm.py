@@ -89,7 +89,7 @@ class DecentralizedADMM(NeighborMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dp.networks.build`.
+        Communication network; see `dp.networks.build`.
     step : float, optional
         1/D with the paper's D; if omitted, D is at least four times the largest smoothness
         constant, and larger under noise, see `dpcvx.defaults.predicted`.
@@ -106,7 +106,7 @@ class DecentralizedADMM(NeighborMethod):
         Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -55,7 +55,7 @@ class DecentralizedGradient(NeighborMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone. A single agent
+        Communication network. ``mean`` and ``pair`` need everyone to hear everyone. A single agent
         steps from its own point, by ``"complete"`` only.
     step : float or step rule
         The paper's eta_t; chosen from what is public if omitted, see
@@ -68,7 +68,7 @@ class DecentralizedGradient(NeighborMethod):
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

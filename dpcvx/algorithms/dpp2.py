@@ -84,7 +84,7 @@ class DPP2(SecretPointMethod[Memory]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dp.networks.build`.
+        Communication network; see `dp.networks.build`.
     step : float, optional
         The paper's alpha, the step size; three tenths of 1 / smoothness if omitted.
     neighbor_step : float, optional
@@ -106,7 +106,7 @@ class DPP2(SecretPointMethod[Memory]):
     weights : str
         W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`. Both are of points with their
+        Returned iterate; see `Algorithm`. Both are of points with their
         noise.
 
     Raises

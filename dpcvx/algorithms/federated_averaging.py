@@ -41,9 +41,9 @@ class FederatedAveraging(SummedMethod):
         `dpcvx.defaults.predicted`. The paper takes 1 / smoothness, which is
         ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
-        Form the sums without showing their terms to anybody.
+        Form the sums by secure aggregation, which hides the summands.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -133,7 +133,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
         knows its own noise. An agent that adds no noise counts among them.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
     scale : LearnScale, optional
         Spend a part of the budget to learn how far records move gradients, and how much their
         losses bend; clip and steps follow from that. It takes the place of ``step=``, and takes no

@@ -121,7 +121,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     x_first : bool
         Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dp.networks.build`.
+        Communication network; see `dp.networks.build`.
     step : float, optional
         The paper's alpha, the step size; a tenth of 1 / smoothness if omitted.
     ratio : float
@@ -71,7 +71,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     weights : str
         W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`. Both are of points with their
+        Returned iterate; see `Algorithm`. Both are of points with their
         noise.
 
     Raises

@@ -61,23 +61,24 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     Parameters
     ----------
     penalty : float, penalty rule or None
-        The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
+        Penalty rho of the consensus residual: a number, `dp.penalties.Growing` or
         `dp.penalties.ResidualBalancing`. None takes 1 over the first step size.
     step : float, step rule or None
-        The paper's eta_t: a number or a rule of `dp.steps`. None has it chosen from what is public:
-        see `dpcvx.defaults.predicted`.
+        Step size eta_t: a number or a rule of `dp.steps`. With None, the plan chooses it from
+        public facts; see `dpcvx.defaults.predicted`.
     local_updates : int
-        E, noisy gradients (and releases) per agent and round.
+        Number E of noisy gradients (and releases) per agent and round.
     perturb : {"objective", "output", "projected_output"}
-        Where the noise goes: into the gradient (the paper's method), or onto the result of the
-        local step (its baseline, equation 12), which is then outside the set, or projected back.
-        Constraints with exponential or power cones need ``"objective"``.
+        Place of the noise. "objective" adds it to the gradient (the paper's method). "output" adds
+        it to the result of the local step (the paper's baseline, equation 12), which may then leave
+        the set; "projected_output" projects that back. Constraints with exponential or power cones
+        need ``"objective"``.
     output_sensitivity : float, optional
-        With noise on the output: a sensitivity of the local step's result that is asserted instead
-        of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
-        guarantee is then marked as asserted, and with local components it need not hold.
+        User-supplied sensitivity of the local step's result, for noise on the output. All
+        components then have noise of one scale. Ryu and Kim use their beta. The guarantee is marked
+        as asserted, and with local variables it need not hold.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`. The convergence theorems are about
+        Returned iterate; see `Algorithm`. The convergence theorems are about
         the average.
 
     Raises

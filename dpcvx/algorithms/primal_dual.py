@@ -39,7 +39,7 @@ class PrimalDual(NeighborMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dp.networks.build`.
+        Communication network; see `dp.networks.build`.
     step : float, optional
         The paper's eta, the step size; chosen from what is public if omitted, with 0.3 / smoothness
         at most, see `dpcvx.defaults.predicted`.
@@ -49,7 +49,7 @@ class PrimalDual(NeighborMethod):
     weights : str
         W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -68,9 +68,9 @@ class ResourceADMM(SummedMethod):
         Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
         constant.
     sharing : SecretSharing, optional
-        Form the sums without showing their terms to anybody.
+        Form the sums by secure aggregation, which hides the summands.
     returned : {"average", "last", "tail", "weighted", None}
-        Which iterate the result reports first; see `Algorithm`.
+        Returned iterate; see `Algorithm`.
 
     Raises
     ------

@@ -52,13 +52,13 @@ class SecretSharing:
     Parameters
     ----------
     limit : float
-        Largest magnitude of an entry of what an agent sends. Values beyond it end the run. Where
-        noise is split over the agents, nobody looks at single values, which would tell of private
-        data: sums beyond what values up to the limit add up to end the run, and far larger values
-        may wrap around to a wrong sum without notice.
+        Largest magnitude of an entry of an agent's message. Larger values end the run. With
+        distributed noise nobody checks single values, which would reveal private data. Then sums
+        that are too large end the run, and far larger values may wrap around to a wrong sum without
+        notice.
     resolution : float, optional
-        A power of two; each entry is rounded to a multiple of it. 2**-20 if omitted, or fine next
-        to the noise, where that is split over the agents.
+        Power of two; each entry is rounded to a multiple of it. If omitted, 2**-20, or a value far
+        below distributed noise.
     """
 
     limit: float

@@ -66,15 +66,15 @@ def _store_norm(declared: Within | Rows) -> None:
 @frameless
 @dataclass(frozen=True)
 class Within:
-    """Neighboring data: the difference lies in a ball of radius `radius`.
+    """Neighboring data whose difference lies in a ball.
 
     Parameters
     ----------
     radius : float
-        Positive, in the unit of the data.
+        Radius of the ball, positive, in the unit of the data.
     norm : {"entry", 1, 2, "inf"}
-        ``"entry"`` (default): one entry changes by at most `radius`, the others not at all.
-        1, 2 or ``"inf"``, as in cvxpy: the whole difference has that norm at most `radius`.
+        With ``"entry"`` (default), one entry changes by at most `radius`, and the others do not
+        change. With 1, 2 or ``"inf"``, the whole difference has that norm of at most `radius`.
         ``numpy.inf`` is ``"inf"``.
 
     Raises
@@ -157,25 +157,25 @@ class Rows:
     Parameters
     ----------
     max_norm : float
-        Largest norm of a row, enforced when the data are read. Of a vector, each entry is a row.
+        Largest norm of a row, enforced when the data are read. Each entry of a vector is a row.
     norm : {2, 1, "inf"}
         Norm of the rows; ``numpy.inf`` is ``"inf"``.
     relation : {"replace_one", "add_or_remove_one"}
-        A row is replaced by any other admissible one, or it is added or removed, an absent row
-        counting as zeros; the number of rows is public either way.
+        Neighboring data replace a row by any other admissible one, or they add or remove one; an
+        absent row counts as zeros. The number of rows is public in both cases.
     clip_rows : bool
         Scale rows that are too long down to the bound instead of refusing the data.
     records : str, optional
-        Label of what one row stands for; "record" if omitted, without saying anything about other
-        agents.
+        Label of a row's unit, such as "patient"; "record" if omitted, which implies nothing for
+        other agents.
     max_rows_per_person : int or "all", optional
-        One person may have several rows: of each, the first so many are used, in the order of the
-        data, and all others are set to zero. Data then need identifiers, see `ByPerson`. Neighbors
-        have rows in the same places with the same identifiers, but for one person: its rows are
-        replaced by any admissible ones, or all of them are added or removed. If omitted, each row
-        is a person of its own. With "all", all rows of the agent are one person's, as those of a
-        client in federated learning. No identifiers are needed then, and all private objects of
-        the agent are parts of these rows.
+        Largest number of rows of a person. The first ones in the order of the data are used, and
+        all others are set to zero. Data then need identifiers, see `ByPerson`. Neighboring data
+        have the same identifiers in the same places, except for one person. Its rows are replaced
+        by any admissible ones, or all of them are added or removed. If omitted, each row is a
+        person of its own. With "all", all rows of the agent belong to one person, such as a client
+        in federated learning. Then no identifiers are needed, and all private objects of the agent
+        are parts of these rows.
 
     Raises
     ------

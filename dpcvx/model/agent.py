@@ -48,35 +48,37 @@ _REFUSED = {
 @frameless
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """One party: its objective, its constraint set, its private data.
+    """A party with its objective, its constraints and its private data.
 
     Parameters
     ----------
     objective : cvxpy.Minimize or cvxpy.Maximize
-        May use variables of several agents, private and public parameters.
+        Objective of the agent. It may use variables of other agents, and private and public
+        parameters.
     constraints : sequence of cvxpy constraints
-        Inequalities may use private parameters, alone or times variables: ``plan(...,
-        violation_probability=0.01)`` keeps them for the true data up to that probability.
+        Constraints of the agent. Inequalities may use private parameters, alone or times variables:
+        ``plan(..., violation_probability=0.01)`` makes them chance constraints for the true data.
     name : str, optional
-        Used in banners and errors; ``agent 1``, ... by position if omitted.
+        Name in messages and errors; ``agent 1``, ... by position if omitted.
     clip_norm : float, optional
-        Scale the contribution of each record to the gradient down to this l2 norm. For losses of
-        records (`Rows`) whose contributions the model does not bound, or bounds too generously;
-        a biased gradient is the price. If omitted, a plan without ``algorithm=`` chooses it where
-        noise would hide more than the bias does, and says so; ``math.inf`` for none.
+        Largest l2 norm of a record's contribution to the gradient; longer ones are scaled down. Use
+        it for losses of records (`Rows`) whose contributions are unbounded or rarely near their
+        bound. Clipping biases the gradient. If omitted, a plan without ``algorithm=`` may choose a
+        clip, and prints it; ``math.inf`` switches clipping off.
     sensitivity : Asserted, optional
-        A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
+        User-supplied bound of the gradient's sensitivity, used without proof. The guarantee is then
+        marked as asserted.
     recourse : sequence of cvxpy constraints, optional
-        On variables that no other agent uses, convex; private parameters may be in them. A run
-        knows nothing of them, so they cost no privacy: ``result.recourse(name)`` keeps them,
-        exactly, with shared variables and the agent's share of every ``coupling=`` as agreed.
+        Convex constraints on local variables, with private parameters or without. A run does not
+        read them, so they cost no privacy. ``result.recourse(name)`` satisfies them exactly, for
+        the agreed shared variables and the agent's share of every ``coupling=``.
 
     Attributes
     ----------
     private : tuple of Private
-        Those in the objective and the constraints.
+        Private objects in the objective and the constraints.
     kept : tuple of Private
-        Those in ``recourse=`` alone: nothing that follows from them ever leaves.
+        Private objects in ``recourse=`` alone. No released value depends on them.
 
     Raises
     ------

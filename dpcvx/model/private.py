@@ -105,46 +105,47 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     Parameters
     ----------
     data : array_like, sparse matrix, ByPerson or callable, optional
-        The values, in `ByPerson` where rows are counted by person, or a function without arguments
-        that returns them; the function is called once per run, where the agent lives. Leave it out
-        to declare a shape only and hand the data to ``plan.run(data={...})``. Values are checked
-        and copied now: a run warns if the array has changed since, and uses the copy.
+        Values, or a function without arguments that returns them; wrap values in `ByPerson` to
+        count rows by person. A run calls the function once, where the agent lives. Omit data to
+        declare a shape only, and pass them to ``plan.run(data={...})``. Values are checked and
+        copied now. A run warns if the array has changed since, and uses the copy.
     adjacency : Within or Rows
-        What "one change" of the data means: the unit of the privacy guarantee.
+        Meaning of one change of the data: the privacy unit.
     name : str, optional
-        Used in banners, errors and ledgers.
+        Name in messages, errors and ledgers.
     shape : int or tuple of int, optional
-        Needed without `data` and with a callable, unless `proxy` is given.
+        Shape of the data; required without `data` and with a function, unless `proxy` is given.
     nonneg, nonpos : bool
         Sign of the data, for cvxpy's convexity rules; checked when the data are read.
     symmetric, PSD : bool
-        The data are a symmetric matrix, or a positive semidefinite one, such as the covariance P in
-        ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
-        one entry of the adjacency.
+        Declare a symmetric matrix, or a positive semidefinite one, such as the covariance P in
+        ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image are
+        then one entry of the adjacency.
     bounds : (float, float), optional
-        Numbers that no entry lies outside, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
-        math.inf)`` for positive data. Checked when the data are read; data that were released once
-        are brought back into them.
+        Smallest and largest value of an entry, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
+        math.inf)`` for positive data. Checked when the data are read. Released data are projected
+        onto them.
     boolean : bool
-        All entries are 0 or 1, as in a mask; likewise.
+        Declare that all entries are 0 or 1, as in a mask; checked and projected in the same way.
     simplex : bool
-        Each row, or the whole vector, is nonnegative and sums to 1; likewise.
+        Declare that each row, or the whole vector, is nonnegative and sums to 1; checked and
+        projected in the same way.
     columns : sequence of str, optional
-        Public names of the columns, in their order: owners on machines of their own compare them
-        with those in ``owner.toml``, so that swapped columns are refused.
+        Public names of the columns, in their order. Owners on other machines compare them with
+        ``owner.toml``, so that swapped columns are refused.
     proxy : array_like or sparse matrix, optional
-        Public values of the same kind and shape, such as nominal loads or last year's published
-        figures: what ``problem.tune`` and its like try settings on. They must not be computed from
-        the private data, since whatever is chosen with them is not charged.
+        Public proxy data of the same shape, such as nominal loads or last year's published figures.
+        ``problem.tune`` and similar methods try settings on them. They must not be computed from
+        the private data, since choices made with them are not charged.
 
     Notes
     -----
     The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
     drops them; `proxy` stays. In one Python process this is discipline, not isolation.
 
-    A sparse matrix of scipy stays sparse where it is multiplied with variables as it is,
-    ``X @ w``, and gradients are asked for. Which entries are zero is as private as the others: no
-    plan depends on it. Only how long an agent computes does.
+    A sparse matrix of scipy stays sparse in products with variables, ``X @ w``, if the method
+    queries gradients. The pattern of zeros is as private as the values, and no plan depends on it.
+    Only the computing time of the agent does.
 
     Raises
     ------

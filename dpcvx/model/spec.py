@@ -318,14 +318,14 @@ def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
 @frameless
 @dataclass(frozen=True)
 class Asserted:
-    """A gradient sensitivity that the user vouches for; guarantee and ledger say so.
+    """User-supplied bound of a gradient's sensitivity; guarantee and ledger mark it as asserted.
 
     Parameters
     ----------
     l2 : float
         Bound of ``||g - g'||_2`` between neighbors, over all data and points.
     l1 : float, optional
-        The same in l1, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
+        Bound in the l1 norm, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
     """
 
     l2: float

@@ -123,36 +123,35 @@ class AgentGuarantee:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """An (epsilon, delta) statement; ``kind`` is the sort of the statement.
+    """An (epsilon, delta)-differential-privacy guarantee with its assumptions.
 
     Attributes
     ----------
     kind : {"worst-case", "asserted", "none"}
-        ``asserted``: as good as a sensitivity that the user typed in. ``none``: there is no
-        guarantee (noise off), or nothing is private.
+        Kind of the guarantee. "asserted" is as good as a user-supplied bound. "none" is no
+        guarantee: noise is off, or there are no private data.
     epsilon, delta : float
-        For each agent's data, or for one person's data in all agents of a group; data of other
-        agents compose in parallel. With noise of each agent's own, of the one that loses most.
+        Guarantee for the data of each agent, or of one person in all agents of a group. Data of
+        other agents compose in parallel. If agents have noise of their own, the largest epsilon.
     rho : float
-        The same releases in zero-concentrated differential privacy.
+        Parameter of zero-concentrated differential privacy of the same releases.
     mechanism, accountant, observer : str
+        Noise, accounting rule and observer, as text.
     certificate : {"derived", "asserted", "none"}
-        How the sensitivities were obtained; asserted if one of them was.
+        Origin of the sensitivities; "asserted" if the user supplied one of them.
     agents : tuple of AgentGuarantee
     groups : tuple of tuple of str
     assumptions : tuple of str
     claimed_by_paper : Claim or None
         What the paper's theorem says about these releases; a claim, not a bound.
     amplification : Amplification or None
-        Where the observer learns the last iterate only: how that came about, and every user's
-        epsilon.
+        Derivation and epsilon of every user, if the observer sees the last iterate only.
     kept : str
-        What is promised of constraints with private data; empty if there are none.
+        Promise on constraints with private data; empty if there are none.
     max_colluders : int or None
-        How many other agents may pool what they see with the server; None for any number.
+        Collusion threshold: other agents that may collude with the server; None for any number.
     against_all_others : float or None
-        Epsilon at the same delta against all other agents together, of the agent that loses most;
-        None where it is the same.
+        Largest epsilon at the same delta against all other agents together; None if it is equal.
     """
 
     kind: Kind

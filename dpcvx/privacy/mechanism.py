@@ -59,15 +59,15 @@ class Gaussian:
     Parameters
     ----------
     release_epsilon, release_delta : float, optional
-        Privacy level of a single release (give both). Leave out to calibrate to a total budget.
+        Privacy level of a single release (pass both). Omit them to calibrate to a total budget.
     calibration : {"analytic", "classical"}
-        How `release_epsilon` and `release_delta` become a multiplier: exactly (Balle and Wang,
-        2018) or by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
+        Rule from `release_epsilon` and `release_delta` to a multiplier: exact (Balle and Wang,
+        2018), or ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
     noise_multiplier : float, optional
-        Noise standard deviation over l2 sensitivity, instead of the above.
+        Standard deviation of the noise over the l2 sensitivity, in place of a privacy level.
     decay : float
-        Factor, at most one, by which the multiplier falls from round to round; all other arguments
-        are then about the first round.
+        Factor of at most one from the multiplier of a round to that of the next. All other
+        arguments then describe the first round.
     """
 
     release_epsilon: float | None = None
@@ -142,12 +142,12 @@ class Laplace:
     Parameters
     ----------
     release_epsilon : float, optional
-        Pure epsilon of a single release. Leave out to calibrate to a total budget.
+        Pure epsilon of a single release. Omit it to calibrate to a total budget.
     noise_multiplier : float, optional
-        Noise scale over l1 sensitivity, instead.
+        Scale of the noise over the l1 sensitivity, in place of `release_epsilon`.
     decay : float
-        Factor, at most one, by which the multiplier falls from round to round; all other arguments
-        are then about the first round.
+        Factor of at most one from the multiplier of a round to that of the next. All other
+        arguments then describe the first round.
     """
 
     release_epsilon: float | None = None

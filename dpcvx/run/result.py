@@ -143,51 +143,51 @@ class Result:
     rounds : int
         Rounds that were run.
     seconds : float or None
-        None for plans with noise: how long private computations take may tell of the data.
+        Duration of the run; None with noise, because computing times may depend on the data.
     guarantee : Guarantee
-        The planned one, which holds however early the run stopped. Where outputs chose the moment,
-        the ledger's smaller figure is no guarantee and may not be quoted in its place.
+        Guarantee of the plan, which holds however early the run stopped. If outputs chose the end,
+        do not quote the smaller figure of the ledger in its place.
     ledger : Ledger
-        What was spent, release by release.
+        Privacy losses, release by release.
     history : History
+        Residuals and figures of the rounds.
     average, last, tail, weighted : Solution
-        Averaged and last iterates, the average of the last half of the rounds, and one in which
-        later rounds count more, as these left them.
+        Average of all iterates, last iterate, average of the last half of the rounds, and an
+        average that weights later rounds more.
     reported : {"average", "last", "tail", "weighted"}
-        Which of them `solution` follows from.
+        Name of the iterate that `solution` follows from.
     solution : Solution
-        What is returned, and ``variable.value`` was set from: the point closest to the reported
-        iterates at which all agents agree and every constraint and ``coupling=`` hold: shared
-        variables move first, as little as they can, the agents' own ones after them. Where no such
-        point was found, the reported iterates themselves. Between owners, own variables are nan.
+        Returned solution, which also sets ``variable.value``: the point closest to that iterate
+        where all agents agree and every constraint and ``coupling=`` hold. Shared variables move
+        first, as little as possible, and local ones after them. If no such point was found, the
+        iterate itself. Between owners, local variables are nan.
     feasible : bool
-        Whether such a point was found, and keeps every public constraint as it is written in
-        cvxpy, to 1e-5 of the size of what it compares. Between owners, where nobody has all
-        variables: whether own variables that keep all constraints exist for the shared values.
+        Whether such a point was found and satisfies every public constraint as written in cvxpy,
+        to 1e-5 relative. Between owners, nobody has all variables: whether local variables that
+        satisfy all constraints exist for the shared values.
     max_violation : float
-        Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
-        returned; nan if unknown.
+        Largest violation of a constraint of an agent or of ``coupling=`` by the returned values;
+        nan if unknown.
     owners : bool
-        Whether agents are owners that keep their own variables.
+        Whether agents are owners that keep their local variables.
     violation : dict
-        Per agent, the largest component by which its last iterate leaves its own set.
+        Largest distance per component of each agent's last iterate from the agent's set.
     transcript : Transcript or None
-        Only if the run was recorded.
+        Transcript of all releases, if the run was recorded.
     iterates : tuple of Iterate
-        One per round, if the run was asked to keep them. Functions of released values.
+        Iterates of all rounds, if you asked the run to keep them. They follow from released values.
     constraint_slack : dict of str to ndarray
-        With ``slack_penalty=``, by how much the decision pays to miss constraints with private
-        data, by what they are called, such as "Constraint 0 of agent 'grid'": one number per row,
-        or per cone, in which data occur. What is promised is kept for constraints loosened by that
-        much.
+        Slack that the decision pays for with ``slack_penalty=``, by constraint, such as
+        "Constraint 0 of agent 'grid'": one number per row or cone with private data. The promise
+        holds for constraints loosened by this slack.
     released : dict of str to ndarray
-        Where the data left once and the model was solved as it is written: the released data by the
-        name of the private object, of the declared kind. They are public: solve other models with
-        them, draw them, change public parameters, at no privacy cost. Empty elsewhere.
+        Released data by name of the private object, if the data were released once and the model
+        was solved as written; else empty. They are public: solve other models with them, draw
+        them, or change public parameters, at no privacy cost.
     notes : tuple of str
-        How the run continued its ledger, where it did, and what the method says of its answer.
+        Notes on a resumed ledger, and of the method on its solution.
     problem : Problem or None
-        What was run. Copies and pickles of results have none.
+        Problem of the run. Copies and pickles of results have none.
     """
 
     status: Status

@@ -70,21 +70,21 @@ class Audit:
     Attributes
     ----------
     claimed : float
-        Epsilon by the ledger, at `delta`.
+        Epsilon of the ledger at `delta`.
     lower : float
         Clopper-Pearson lower bound of epsilon at `delta`.
     lower_gaussian : float
-        The same from a bound of the Gaussian trade-off parameter, which assumes that the releases
-        together are a Gaussian mechanism; nan if there is noise of another kind.
+        Lower bound of epsilon from the Gaussian trade-off parameter. It assumes that the releases
+        together are a Gaussian mechanism; nan with other noise.
     delta : float
     confidence : float
-        Of each bound, over the choice of score as well.
+        Probability that a bound holds, including the choice of the score.
     runs : int
-        On each of the two data.
+        Number of runs on each of the two data sets.
     score : str
-        The score that gave `lower`.
+        Score with the largest lower bound.
     moved : bool
-        Whether anything that leaves depends on which data were used. If not, nothing was tested.
+        Whether released values depend on which data set was used. If not, nothing was tested.
     """
 
     claimed: float
