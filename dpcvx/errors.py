@@ -85,24 +85,24 @@ class BudgetError(PrivacyError):
     agent : str
         Agent whose budget is exhausted.
     spent, requested, allowed : float
-        Epsilon so far, epsilon after the refused release, epsilon of the budget, all at `delta`.
+        Epsilon so far, epsilon after the refused release, and epsilon of the budget, at `delta`.
     delta : float
         Delta at which the three are stated.
     affordable : int
-        How many further releases of the same kind the budget still covers.
+        Number of further releases of the same kind that the budget covers.
     accountant : str
-        The rule that gave what is spent.
+        Accounting rule of `spent`.
     instead : str
-        Arguments of a plan with the same noise whose total has room for it, where known.
+        Arguments of a plan with the same noise and a budget that is large enough, if known.
     whole : float or None
-        Epsilon after the whole planned run, at `delta`, where a run was refused at its start.
+        Epsilon after the whole planned run, at `delta`, if the run was refused at its start.
     rounds : tuple of int or None
-        Rounds that the budget still covers, and planned ones, where it covers a small part.
+        Rounds that the budget covers, and planned rounds, if it covers a small part.
     left : str
-        Arguments of a plan with the same noise for the rounds that are covered, where known.
+        Arguments of a plan with the same noise for the covered rounds, if known.
     idle : bool
-        Whether nothing more was asked of this agent: another one of its group was to release, and
-        what this one spent before is too much for the group already. `requested` is then `spent`.
+        Whether another agent of the group was to release, while this agent has spent too much for
+        the group. `requested` is then `spent`.
     """
 
     def __init__(

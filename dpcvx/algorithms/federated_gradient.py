@@ -114,29 +114,29 @@ class GradientMember(Iterates):
 @frameless
 @dataclass(frozen=True)
 class FederatedGradient(Algorithm[GradientServer, GradientMember]):
-    """Gradient descent along sums of gradients, which may be formed in secret.
+    """Gradient descent along sums of gradients, on request with secure aggregation.
 
-    With ``sharing=`` nobody sees the gradient of an agent, and noise is split: each agent adds a
-    part of what the sum needs. The guarantee is then a pair, against a coalition of `max_colluders`
-    agents with the server, and against all others together. It needs sums that the server cannot
-    take apart: owners have them (`dp.RemoteOwners`, `dp.LoopbackOwners`), and agents in one process
-    do not. An agent that leaves ends the run.
+    With ``sharing=`` nobody sees the gradient of an agent, and noise is distributed: each agent
+    adds a part of the noise of the sum. The guarantee is then a pair: against `max_colluders`
+    agents that collude with the server, and against all others together. The server must not be
+    able to take sums apart. Owners ensure this (`dp.RemoteOwners`, `dp.LoopbackOwners`), and agents
+    in one process do not. If an agent leaves, the run ends.
 
     Parameters
     ----------
     step : float or step rule
-        What the sum is multiplied by; chosen from what is public if omitted, see
+        Step size, the factor of the sum; chosen from public facts if omitted, see
         `dpcvx.defaults.predicted`.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody, and split the noise.
     max_colluders : int
-        With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
-        knows its own noise. An agent that adds no noise counts among them.
+        Collusion threshold with ``sharing=``, at least 1: agents that may collude with the server.
+        Each knows its own noise. An agent that adds no noise counts among them.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
     scale : LearnScale, optional
-        Spend a part of the budget to learn how far records move gradients, and how much their
-        losses bend; clip and steps follow from that. It takes the place of ``step=``, and takes no
+        Spend a part of the budget to learn the sizes of records' gradients and the curvature of
+        their losses; clip and steps follow from these. It replaces ``step=``, and excludes
         ``sharing=``.
 
     Raises

@@ -77,21 +77,21 @@ _SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
 class LearnScale:
     """Learn the scale of records before the steps of `dpcvx.FederatedGradient`.
 
-    A part of the budget buys how far records move gradients, and how much their losses bend. The
-    plan's guarantee covers these releases; a plan counts them as its first 13 rounds.
+    A part of the budget buys the sizes of records' gradients and the curvature of their losses. The
+    guarantee covers these releases, which are the first 13 rounds of the plan.
 
     Parameters
     ----------
     share : float
-        Part of the budget that is spent on it, as a part of the squared inverse noise multipliers.
+        Share of the budget for learning, as a share of the squared inverse noise multipliers.
     noise : float, optional
-        Noise of one release over the largest sum that records can have; from the plan if omitted.
+        Noise of one release over the largest sum that records can have; chosen if omitted.
     most : float, optional
-        Largest clip, as a multiple of the agents' clips; any if omitted.
+        Largest clip, as a multiple of the agents' clips; unlimited if omitted.
     least : float
-        Smallest clip, as the same multiple.
+        Smallest clip, as a multiple of the agents' clips.
     steps : int, optional
-        How many rounds step; from the plan if omitted.
+        Number of rounds that take steps; chosen if omitted.
 
     Raises
     ------

@@ -161,7 +161,7 @@ class Found:
 @frameless
 @dataclass(frozen=True)
 class OneShot(Algorithm[OneShotServer, OneShotMember]):
-    """The whole problem solved at once by the server, from one release per agent.
+    """Solution of the whole problem by the server, from one release per agent.
 
     If gradients are affine in the private data, and for squares of records, agents release these
     terms of the objective. For every other convex model they release their data, or the weighted
@@ -172,30 +172,29 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     Parameters
     ----------
     sharing : SecretSharing, optional
-        The server needs the sum of what the data add to the slopes, and nothing else. Form it
-        without showing its terms to anybody, and split the noise over the agents, as
-        `FederatedGradient` does; with gradients affine in the data, and without ``release="once"``.
+        Secure aggregation with distributed noise, as in `FederatedGradient`: the server sees only
+        the sum of the agents' linear coefficients. Gradients have to be affine in the data. Omit
+        ``release="once"``.
     max_colluders : int
-        With ``sharing=``, so many agents may pool what they see with the server, at least 1.
+        Collusion threshold with ``sharing=``, at least 1: agents that may collude with the server.
     sums : {"slopes", "moments"}
-        With ``sharing=``, what is summed: slopes, or second moments of records where all agents
-        have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
-        counted in the largest bounds of all agents, so that no entry exceeds the number of records.
+        Summand with ``sharing=``: linear coefficients, or second moments of records. Moments need
+        the same ``cp.sum_squares(X @ w - y)`` of all agents, up to a factor. Rows are scaled by
+        the largest bounds of all agents, so that no entry exceeds the number of records.
     shrink : bool
-        Whether released data are moved towards their public proxy ``dp.Private(proxy=...)``, at the
-        level that fits them, as far as noise explains the distance (James and Stein). With
-        gradients that are affine in the data, or a model that is solved as it is written. Without a
-        proxy, and where objectives bend in every direction that the noise acts in, the solution
-        stays near the initial point if noise explains more than half of the release; see
-        `dpcvx.algorithms.toward_start`. The result says when it does. Not with ``prior=`` or
-        constraints with private data.
+        Move released data towards their public proxy ``dp.Private(proxy=...)``, as far as noise
+        explains the distance (James and Stein). This applies if gradients are affine in the data,
+        or the model is solved as written. Without a proxy, the solution stays near the initial
+        point if noise explains more than half of the release and objectives have curvature in every
+        direction of the noise; see `dpcvx.algorithms.toward_start`. The result says when it does.
+        It does not apply with ``prior=``, or with private data in constraints.
     as_written : bool, optional
-        Whether the model is solved as it is written. If omitted, only where agents cannot release
-        what their data add to the objective.
+        Solve the model as written. If omitted, only if agents cannot release their terms of the
+        objective.
     scenarios : int
-        With ``as_written``: the cost is averaged over so many public draws of data that the release
-        is consistent with, where it is not affine in the data; 0 for the released data alone. Less
-        for large problems.
+        With ``as_written``, number of public draws of data consistent with the release. The cost is
+        averaged over them if it is not affine in the data. 0 takes the released data alone; large
+        problems take fewer.
     solver : str, optional
         Solver that cvxpy is to use for the model as written, such as ``cp.SCS``. If omitted,
         Clarabel, and cvxpy's choice for mixed-integer problems. It is tried on made-up data first.

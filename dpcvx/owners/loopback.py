@@ -59,12 +59,12 @@ class _Direct:
 
 @frameless
 class LoopbackOwners(Remote):
-    """Owners of all agents in this process, for tests and first contact.
+    """Owners of all agents in this process, for tests and first trials.
 
-    Everything is as between machines: offers are bytes, each owner checks its own and prices it
-    against a ledger of its own, and errors cross as codes.
-    ``plan.run(executor=dp.LoopbackOwners(plan))`` gives what ``plan.run()`` does in shared entries;
-    the entries that an agent keeps to itself are nan.
+    All works as between machines. Requests are bytes, each owner checks and prices its request
+    against its own ledger, and errors cross as codes. The shared entries of
+    ``plan.run(executor=dp.LoopbackOwners(plan))`` equal those of ``plan.run()``. Local entries stay
+    with their owners, and are nan.
 
     Parameters
     ----------

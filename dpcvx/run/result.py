@@ -108,14 +108,14 @@ class Transcript:
     Attributes
     ----------
     fingerprint : str
-        Of the plan.
+        Fingerprint of the plan.
     rounds : int
         Rounds that were run.
     releases : tuple of Release
     status : Status
     guarantee : Guarantee
     ledger : Ledger
-        As the run left it.
+        Ledger after the run.
     """
 
     fingerprint: str

@@ -34,11 +34,11 @@ class Solution:
     ----------
     program : Program
     vectors : tuple of ndarray
-        One per agent.
+        Vectors of the agents.
     start : mapping
-        Whole variables (by cvxpy id) at the public start, for entries that nobody holds.
+        Whole variables (by cvxpy id) at the initial point, for entries that no agent has.
     decision : Decision or None
-        Where one problem was solved for released data: its dual values.
+        Solution of the problem for released data, with its dual values, if one was solved.
     """
 
     program: Program = field(repr=False)

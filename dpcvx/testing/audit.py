@@ -151,17 +151,18 @@ def audit(
         A whole method, or a mechanism with a level of its own, which is tried on two vectors at
         the distance of its sensitivity.
     neighbors, data : mapping, optional
-        As in `check`.
+        Neighbors and data, as in `check_sensitivity`.
     agent : str, optional
-        Whose data change; the first agent with private data if omitted.
+        Agent whose data change; the first agent with private data if omitted.
     runs : int
-        On each of the two data, half of them to choose thresholds, half to test them. 500 runs
-        find noise that is too small by half, 2000 by a third.
+        Number of runs on each of the two data sets. One half chooses thresholds, and the other half
+        tests them. 500 runs detect noise that is too small by half, 2000 by a third.
     delta : float, optional
-        Where epsilon is compared; the plan's if omitted, 1e-5 for a mechanism.
+        Delta of the compared epsilons; the plan's if omitted, 1e-5 for a mechanism.
     confidence : float
         Probability that a bound is right.
     seed : int
+        Seed of the noise.
 
     Raises
     ------

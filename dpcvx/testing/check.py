@@ -233,7 +233,7 @@ class SensitivityCheck:
     agents : tuple of AgentCheck
         The agents with private data.
     faults : tuple of str
-        What was wrong; empty if nothing was.
+        Detected faults; empty if the check passed.
     """
 
     agents: tuple[AgentCheck, ...]
@@ -293,12 +293,12 @@ def check_sensitivity(
     ----------
     plan : Terms
     neighbors : mapping of Private or its name to array_like or callable, optional
-        The neighbor's data, one object per agent changed. For agents without an entry, the
+        Data of the neighbor, with one changed object per agent. Agents without an entry get a
         neighbor that moves the gradient far.
     data : mapping, optional
         As in `Plan.run`.
     seed : int
-        Of the first run's noise.
+        Noise seed of the first run.
 
     Returns
     -------

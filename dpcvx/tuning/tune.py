@@ -125,33 +125,34 @@ class Tradeoff:
     epsilons : tuple of float
         Total budgets, increasing.
     gaps : tuple of tuple of float
-        At each of them, one per run: the objective at the point that the run gives to everybody,
-        moved into all sets, minus the optimum; infinite where a run diverges or finds no decision.
-        What a decision pays for what it misses counts.
+        Gaps of the runs at each budget: objective of the returned solution, moved into all sets,
+        minus the optimum. The price of constraint slack counts. Infinite if a run diverges or finds
+        no decision.
     start : float
-        Median gap of the public start: no data at all. Infinite if it breaks a constraint with
-        private data.
+        Median gap of the public initial point, without any data. Infinite if it violates a
+        constraint with private data.
     proxy : float
-        Median gap of the optimum for the proxy data; infinite likewise, and where that optimum is
-        not known.
+        Median gap of the optimum for the proxy data. Infinite if that violates a constraint with
+        private data, or is not known.
     error : str
-        The assumed error of the proxy, which copies have.
+        Assumed error of the proxy, which its copies have.
     crossing : Crossing or None
-        At which multiple of it the plan of the largest budget and the optimum for the proxy change
-        places; None if that was not simulated.
+        Multiple of that error where the plan of the largest budget and the optimum for the proxy
+        have equal gaps; None if that was not simulated.
     noiseless : float
-        Gap of the rounds of the last plan without noise; nan if not known.
+        Gap of the last plan without noise; nan if not known.
     optimum : float
-        For the proxy data; the lowest value found where objectives are not known to be convex.
+        Optimum for the proxy data; for nonconvex objectives, the lowest value of all runs.
     delta : float
     recourse : bool
-        Whether answers are judged once every agent has decided for itself.
+        Whether solutions are scored after recourse of every agent.
     method : str
-        The method that was asked for; empty where plans chose theirs.
+        Name of the requested method; empty if plans chose their methods.
     violation : float or None
-        With which probability constraints with private data may be broken; None without any.
+        Promised violation probability of constraints with private data; None without any.
     broken : tuple of int
-        At each budget, in how many runs the proxy breaks one, beyond what is paid for.
+        Number of runs at each budget that violate such a constraint for the proxy data, beyond the
+        slack that they pay for.
     """
 
     epsilons: tuple[float, ...]

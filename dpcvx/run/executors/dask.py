@@ -27,20 +27,20 @@ _GLANCE = 0.25
 class Dask:
     """Agents on the workers of a Dask cluster that the user started.
 
-    Every worker has one actor with its share of the agents, and is called once per exchange.
-    Results are those of `Serial`, bit for bit, on machines that round alike. Nothing is ever
-    repeated: where a worker is lost, the run ends with `WorkerLostError`, and the same call with
-    the same ``ledger=`` goes on.
+    Every worker has one actor with its share of the agents, called once per message round.
+    Results equal those of `Serial` bit for bit, on machines that round equally. No step is
+    repeated. If a worker is lost, the run ends with `WorkerLostError`, and the same call with the
+    same ``ledger=`` resumes it.
 
-    Data that were given as arrays travel to the workers over the cluster's connections, and the
-    agents' steps go through them: use TLS between machines. Data that a function fetches are read
-    at the worker, and must exist there.
+    Data in arrays travel to the workers over the cluster's connections, and so do the agents'
+    steps: use TLS between machines. A worker calls functions that fetch data, so the data must
+    exist there.
 
     Parameters
     ----------
     client : distributed.Client
     timeout : float
-        Seconds that an exchange may take, before a worker that does not answer counts as lost.
+        Seconds after which a worker that does not answer counts as lost.
 
     Raises
     ------
