@@ -64,8 +64,8 @@ def event(name: str, facts: Mapping[str, str | int]) -> None:
     name : str
         One of `EVENTS`.
     facts : mapping of str to str or int
-        What its sentence names. The record has them as its attribute ``facts``, and the name as
-        ``event``.
+        Public names and numbers of the event's sentence. The record has them as its attribute
+        ``facts``, and the name as ``event``.
     """
     which, level, sentence = EVENTS[name]
     logger = logging.getLogger(f"dpcvx.{which}")

@@ -102,7 +102,7 @@ def named(text: str, names: Sequence[Sequence[Named]]) -> str:
     ----------
     text : str
     names : sequence of sequence of Named
-        Of each.
+        Names of each kind.
     """
     for k, others in enumerate(zip(*names, strict=True)):
         one, every = others[0], list(dict.fromkeys(other.name for other in others))

@@ -39,7 +39,7 @@ def package_fault(fact: str) -> DataError:
     Parameters
     ----------
     fact : str
-        What does not hold, as a sentence about public things.
+        Violated condition, as a sentence about public facts.
     """
     return DataError(
         f"{fact} This is a fault of the package, not of the model: please report it with the model."
@@ -63,7 +63,7 @@ class WorkerLostError(PrivacyError):
     Attributes
     ----------
     workers : tuple of str
-        As the engine calls them.
+        Names of the workers in the engine.
     agents : tuple of int
         Positions of the agents that lived there.
     """

@@ -89,7 +89,7 @@ def fetched(source: Callable[[], T], what: str) -> T:
     ----------
     source : callable
     what : str
-        What it does, for messages: the subject of a sentence.
+        Action of the function, for messages: the subject of a sentence.
 
     Raises
     ------
@@ -335,7 +335,7 @@ def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> Att
     thing : object
     name : str
     hints : mapping of str to str
-        By name: code that does what the name stands for elsewhere.
+        Code that does what a name stands for elsewhere, by name.
     """
     kind = type(thing).__name__
     fix = f" Write {hints[name]}." if name in hints else ""

@@ -83,7 +83,7 @@ class Plan(Terms):
     ----------
     problem : Problem
     algorithm : Algorithm
-        With every default replaced by a number.
+        Method with every default replaced by a number.
     rounds : int
     release : {"each_step", "once"}
     observer : {"everyone", "last_iterate", "iterates"}
@@ -630,7 +630,7 @@ class Problem(Declaration):
         runs : int
             Largest number of runs at each epsilon.
         proxy, time_limit, seed, verbose, recourse, prior, violation_probability, slack_penalty
-            As for `tune`.
+            Arguments of `tune`.
         algorithm : Algorithm, optional
             Method of all plans, such as ``dp.OneShot(sharing=...)``; chosen if omitted.
 
@@ -683,7 +683,7 @@ class Problem(Declaration):
             Largest number of runs that score a candidate. The default and the best get up to four
             times as many, until one is clearly better.
         recourse, prior, violation_probability, slack_penalty, sharing, max_colluders
-            As for `tune`.
+            Arguments of `tune`.
 
         Returns
         -------

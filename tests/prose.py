@@ -37,8 +37,16 @@ RULES = {
     "spelling": re.compile(rf".*\b({BRITISH})\b", re.IGNORECASE),
     "history": re.compile(r".*\b(no longer|formerly|used to be|until now)\b", re.IGNORECASE),
 }
+# Descriptions of parameters and attributes begin with a noun or a verb.
+FRAGMENT = re.compile(
+    r"(Of|As|Where|What|Whom|Whose|Which|How|By|In|On|At|For|From|To|The same|Likewise)\b"
+)
 # What stands for code and formulas; it begins sentences, and is one word.
 CODE = "X"
+DESCRIBED = re.compile(
+    r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.DOTALL | re.MULTILINE
+)
+DESCRIPTION = re.compile(r"^\S[^\n]*\n((?:    [^\n]*\n|\n)+)", re.MULTILINE)
 SECTION = re.compile(
     r"^(Parameters|Returns|Raises|Attributes|Yields|Examples)\n-+\n.*\Z", re.DOTALL | re.MULTILINE
 )
@@ -108,6 +116,42 @@ def of_module(text):
     return found
 
 
+def descriptions_of(text):
+    """Descriptions of parameters and attributes in the docstrings of a module.
+
+    Parameters
+    ----------
+    text : str
+        Source of the module.
+    """
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    sections = [s for n in nodes for s in DESCRIBED.findall(ast.get_docstring(n) or "")]
+    parts = (part for section in sections for part in DESCRIPTION.findall(f"{section}\n"))
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def descriptions():
+    """Descriptions of parameters and attributes in the package, each with its file."""
+    modules = sorted(PACKAGE.rglob("*.py"))
+    return [(path, part) for path in modules for part in descriptions_of(path.read_text("utf-8"))]
+
+
+def rates_of(found, described):
+    """Rates by kind of text.
+
+    Parameters
+    ----------
+    found : mapping of str to sequence of (Path, str)
+        Sentences by kind, as `texts` returns them.
+    described : sequence of (Path, str)
+        Descriptions of parameters and attributes.
+    """
+    broken = sum(FRAGMENT.match(part) is not None for _, part in described)
+    share = round(1000 * broken / max(1, len(described)), 1)
+    return {kind: rates(own) for kind, own in found.items()} | {"descriptions": {"fragment": share}}
+
+
 def texts():
     """Sentences by kind of text, each with the file that it stands in."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -153,15 +197,21 @@ def higher(now, last):
 def main(arguments=None):
     """Print rates, and list marks of some rules."""
     parser = argparse.ArgumentParser(prog="python -m tests.prose")
-    parser.add_argument("--list", nargs="*", choices=[*RULES, "long"], default=[], metavar="RULE")
+    parser.add_argument(
+        "--list", nargs="*", choices=[*RULES, "long", "fragment"], default=[], metavar="RULE"
+    )
     parser.add_argument("--check", action="store_true", help="refuse rates above the last ones")
     parser.add_argument("--write", action="store_true", help="keep the rates of this tree")
     asked = parser.parse_args(arguments)
     found = texts()
-    now = {kind: rates(own) for kind, own in found.items()}
+    described = descriptions()
+    now = rates_of(found, described)
     for kind, table in now.items():
-        print(f"{kind}: {len(found[kind])} sentences; of 1000,", end=" ")
+        print(f"{kind}: {len(found.get(kind, described))}; of 1000,", end=" ")
         print(", ".join(f"{value} {name}" for name, value in table.items()))
+    for path, part in described:
+        if "fragment" in asked.list and FRAGMENT.match(part):
+            print(f"{path.relative_to(ROOT)}: fragment: {part}")
     for kind in found.values():
         for path, one in kind:
             broken = [*marks(one), *(["long"] if len(one.split()) > LONGEST else [])]

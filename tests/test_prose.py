@@ -4,7 +4,18 @@ import json
 
 import pytest
 
-from tests.prose import LAST_RATES, higher, marks, of_module, of_page, rates, texts
+from tests.prose import (
+    LAST_RATES,
+    descriptions,
+    descriptions_of,
+    higher,
+    marks,
+    of_module,
+    of_page,
+    rates,
+    rates_of,
+    texts,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +83,30 @@ def f(x: int) -> int:
     ]
 
 
+def test_descriptions_that_begin_with_a_preposition_are_fragments():
+    module = '''
+def size(x, y):
+    """Return a size.
+
+    Parameters
+    ----------
+    x : int
+        Of the
+        first thing.
+    y : int
+        Number of things.
+
+    Returns
+    -------
+    int
+        Of both.
+    """
+'''
+    assert descriptions_of(module) == ["Of the first thing.", "Number of things."]
+    described = [(None, part) for part in descriptions_of(module)]
+    assert rates_of({}, described) == {"descriptions": {"fragment": 500.0}}
+
+
 def test_rates_are_of_1000_sentences_and_may_not_rise():
     found = [(None, "What leaves is noisy."), *[(None, "A plan is public.")] * 3]
     now = {"docs": rates(found)}
@@ -83,5 +118,5 @@ def test_rates_are_of_1000_sentences_and_may_not_rise():
 
 
 def test_texts_of_this_tree_are_not_worse_than_the_last_ones():
-    now = {kind: rates(found) for kind, found in texts().items()}
+    now = rates_of(texts(), descriptions())
     assert higher(now, json.loads(LAST_RATES.read_text("utf-8"))) == []

@@ -143,7 +143,7 @@ class Iterates:
         The point, and the mean over the turns so far.
     turns : int
     outcome : Outcome
-        Of the last public solve.
+        Outcome of the last public solve.
     """
 
     x: Array
@@ -219,9 +219,9 @@ class Requirements:
     queries : tuple of type
         The types of `Query` that agents are asked; no others are answered.
     weights : tuple of float
-        Of the noise in the releases of a round, one after the other.
+        Factors of the noise in the releases of a round, in their order.
     free : int
-        How many of the first round tell nothing.
+        Number of releases of the first round without privacy loss.
     first : tuple of float
         Parts of the budget that the releases of the first rounds have, round by round, as parts of
         the sum of squared inverse multipliers; the other rounds share the rest evenly.
@@ -246,8 +246,7 @@ class Requirements:
     rules : {"dcp", "dgp", "dqcp"}
         That the model has to follow then: of convex, geometric or quasiconvex programs.
     secret : SecretSums or None
-        Where agents send nothing but terms of sums that are formed in secret, so that noise may be
-        split over them.
+        Secure sums, if agents send nothing but their summands, so that noise may be distributed.
     perturbed : float or None
         Agents minimize their objectives with a random linear term, and with a quadratic of this
         weight; see `dpcvx.privacy.linear_term`. None for other methods; not a number where it is
@@ -344,7 +343,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         Parameters
         ----------
         **kinds : Kind
-            What a parameter may be, by its name.
+            Kind of each parameter, by name.
 
         Raises
         ------
@@ -454,7 +453,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         ----------
         program : Program
         noise : sequence of float
-            By agent, standard deviation of the noise in one entry of a gradient.
+            Standard deviation of the noise in one entry of a gradient, by agent.
         t : int
             The round.
         penalty : float
@@ -533,7 +532,7 @@ class HiddenIterates(Algorithm[S, A]):
         ----------
         program : Program
         sensitivities : sequence of float
-            Of the agents' gradients in l2.
+            Sensitivities of the agents' gradients in l2.
         clipped : bool
             Whether gradients are clipped in a way that may leave those of convex functions.
         rounds : int

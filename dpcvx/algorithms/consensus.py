@@ -189,7 +189,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         ----------
         program : Program
         noise : sequence of float
-            By agent, standard deviation in one entry.
+            Standard deviation in one entry, by agent.
         t : int
             Rounds so far.
         curvature : float

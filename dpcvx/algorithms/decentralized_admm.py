@@ -185,7 +185,7 @@ class DecentralizedADMM(NeighborMethod):
         Parameters
         ----------
         program : Program
-            Of a plan of the resolved algorithm.
+            Program of a plan of the resolved algorithm.
         """
         assert self.step is not None and self.penalty is not None
         bounds, graph = curvatures(program), self.network_of(program)

@@ -61,9 +61,9 @@ class DecentralizedGradient(NeighborMethod):
         The paper's eta_t; chosen from what is public if omitted, see
         `dpcvx.defaults.predicted`. The paper's experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
-        How neighbors' points enter; see the module.
+        Rule that combines the neighbors' points; see the module.
     weights : str
-        Of ``mixing``; see `dp.networks.build`.
+        Rule of the weights of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.

@@ -101,8 +101,8 @@ class DPP2(SecretPointMethod[Memory]):
         Scale of w over that of e; 1 as in the paper. step charges both releases alike, and leaves
         less of the gap under small totals.
     smoothness : float, optional
-        Of agents' objectives for which none can be derived, for all admissible data; the guarantee
-        then says that it is asserted.
+        User-supplied smoothness of objectives without a derived one, for all admissible data. The
+        guarantee then marks it as asserted.
     weights : str
         W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}

@@ -21,15 +21,16 @@ class Conditions:
     ----------
     rounds : int
     noise : tuple of float
-        By agent, standard deviation of the noise in one entry of a gradient that leaves in the
-        first round; 0 where steps are not noisy, or where their noise follows from the steps.
+        Standard deviation of the noise in one entry of a gradient that is released in the first
+        round, by agent; 0 where steps are not noisy, or where their noise follows from the steps.
     slope : tuple of float
-        By agent, about how far all its data move a gradient in l2, as far as that is public: half
-        of what records can move it, or thirty changes of every entry; 0 where no change is derived.
+        Approximate l2 distance that all data of an agent move a gradient, from public facts, by
+        agent: half of what records can move it, or thirty changes of every entry; 0 where no change
+        is derived.
     release_epsilon : float
         Budget per release that the papers' rules refer to; infinite without noise.
     split : SplitNoise or None
-        Where all agents add a part of the noise to all entries of a sum.
+        Distributed noise, if all agents add a part of it to all entries of a sum.
     whole : tuple of float
         The slopes that records would have if they were not clipped; empty where none are.
     """
@@ -104,7 +105,7 @@ class PublicFacts(Protocol):
         Parameters
         ----------
         pull : float
-            What of a step arrives in variables that agents share.
+            Share of a step that reaches variables which agents share.
         updates : int
             Steps per round.
         exact : bool

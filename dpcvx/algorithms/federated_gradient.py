@@ -71,13 +71,13 @@ class GradientServer:
         Per agent, where its components are in x; one array for those with the same.
     x : ndarray, shape (n,)
     pool : Pool or None
-        Of this round's sum; None if the server side adds up.
+        Pool of this round's secret sum; None if the server side adds up.
     scale : Scale or None
-        What is learned of the records; None where steps are declared.
+        Learned scale of the records; None if steps are declared.
     moved : float
-        How far x has moved in the last round.
+        Distance that x moved in the last round.
     outcome : Outcome
-        Of the last projection.
+        Outcome of the last projection.
     """
 
     names: tuple[str, ...]

@@ -109,15 +109,15 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         Smallest modulus of strong convexity of a user's objective, for all admissible data; that
         of the quadratic terms if omitted.
     order : {"fixed", "permutation", "stopping", "sampling"}
-        How users take turns: in the order of the agents; in a random order that is kept for all
-        passes; in order, with a random last round in the second half of the only pass; or drawn
-        anew each round. Random orders are for ``plan(..., observer="last_iterate")``, where every
-        user has the same guarantee with them.
+        Order of the users' turns: the order of the agents; a random order for all passes; the order
+        of the agents with a random last round in the second half of the only pass; or drawn anew
+        each round. Random orders are for ``plan(..., observer="last_iterate")``, where every user
+        has the same guarantee with them.
     draws : {"known", "secret"}
-        With ``order="sampling"``: whether whose turn it was may become known after the run, or
-        stays secret for ever. Secret draws need much less noise if every user has one record or
-        few, and nobody may log, bill or tell turns. Iterates may then be seen without their users,
-        with ``plan(..., observer="iterates")``.
+        With ``order="sampling"``, "known" draws may become known after the run, and "secret" ones
+        stay secret forever. Secret draws need much less noise if every user has one record or few,
+        and nobody may log, bill or tell turns. Iterates may then be seen without their users, with
+        ``plan(..., observer="iterates")``.
     x_first : bool
         Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
     returned : {"average", "last", "tail", "weighted", None}

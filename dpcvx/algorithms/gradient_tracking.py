@@ -45,7 +45,7 @@ class Tracker(Iterates):
     s : ndarray, shape (n,)
         The direction, with its noise.
     mean : ndarray, shape (n,)
-        Of the neighbors' points and its own, with the network's weights.
+        Mean of the points of the neighbors and its own, with the network's weights.
     """
 
     s: Array
@@ -66,8 +66,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
     ratio : float
         Scale of the points' noise over that of the directions'.
     smoothness : float, optional
-        Of agents' objectives for which none can be derived, for all admissible data; the guarantee
-        then says that it is asserted.
+        User-supplied smoothness of objectives without a derived one, for all admissible data. The
+        guarantee then marks it as asserted.
     weights : str
         W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}

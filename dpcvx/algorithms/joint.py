@@ -25,7 +25,8 @@ class Joint:
     Attributes
     ----------
     data : ConeData
-        Of the vector ``(w, local components of agent 1, of agent 2, ...)``, of length n.
+        Cone program of the vector ``(w, local components of agent 1, of agent 2, ...)``, of length
+        n.
     places : tuple of ndarray of int
         Per agent, where its components are in that vector.
     start : ndarray, shape (n,)
@@ -47,7 +48,7 @@ class Joint:
         Parameters
         ----------
         slope : ndarray, shape (n,)
-            Of all agents together.
+            Linear coefficient of all agents together.
         curvatures : sequence of csr_array, each of shape (n of its agent, n of its agent)
         """
         q = self.data.q.copy()
@@ -135,7 +136,7 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
     data : ConeData
     program : Program
     values : sequence of (ndarray or None)
-        By agent: its data, one object after the other; None where no constraint contains them.
+        Data of each agent, one object after the other; None if no constraint contains them.
     """
     found: list[tuple[Kept, ConeData]] = []
     for kept in program.kept:
@@ -152,7 +153,7 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     ----------
     program : Program
     auxiliary : ndarray
-        What `with_kept` added to the columns of the joint program.
+        Entries of the columns that `with_kept` added to the joint program.
 
     Returns
     -------

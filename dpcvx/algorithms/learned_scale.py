@@ -146,9 +146,9 @@ class LearnScale:
         Parameters
         ----------
         conditions : Conditions
-            Of steps with noise.
+            Conditions of steps with noise.
         program : Program
-            With clips of all agents with records.
+            Program with clips of all agents with records.
         """
         steps, noise = conditions.rounds - ROUNDS, self.noise
         if noise is None:
@@ -178,9 +178,10 @@ class ScaleQuestion(AtPoint):
     what : {"bends", "curvature", "reaches", "gradient"}
         A count of records by curvature, sums of curvatures, a count by contribution, or a gradient.
     limit : float
-        Of the trace of a record's curvature, or of its contribution as a multiple of the clip.
+        Limit of the trace of a record's curvature, or of its contribution as a multiple of the
+        clip.
     unit : float
-        Of sums of curvatures; what a record in the count beside a gradient weighs.
+        Unit of sums of curvatures; weight of a record in the count beside a gradient.
     """
 
     what: str
@@ -200,21 +201,21 @@ class Scale:
     Attributes
     ----------
     rule : LearnScale
-        With its numbers.
+        Rule with all its numbers.
     n : int
         Entries of the common point.
     records : int
-        Of all agents.
+        Number of records of all agents.
     bends : tuple of float
-        By agent, a public number that the curvature of its records hardly exceeds.
+        Public number that the curvature of an agent's records hardly exceeds, by agent.
     weight : float
-        Of a record in the count beside a gradient.
+        Weight of a record in the count beside a gradient.
     public : (float, float)
         Mean and largest curvature of public terms.
     odds : ndarray, shape (63,)
-        By half octave below the declared bounds, how likely the limit that is looked for is there.
+        Probability that the limit is there, by half octave below the declared bounds.
     limit : float
-        Of curvatures, as a multiple of `bends`.
+        Limit of curvatures, as a multiple of `bends`.
     mean, largest : float
         Curvatures of the sum of all losses.
     first, multiple : float
@@ -224,7 +225,7 @@ class Scale:
     whole : float
         The largest sum of the records' contributions, each at its agent's clip.
     brake : float
-        By which steps are shorter than they were planned.
+        Factor by which steps are shorter than planned.
     last : ndarray or None
         The sum of gradients of the round before.
     """

@@ -82,7 +82,7 @@ def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) ->
     weights : array_like, shape (N, N)
     neighbors : tuple of tuple of int
     names : tuple of str
-        Of the agents, for messages.
+        Names of the agents, for messages.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
     ----------
     neighbors : tuple of tuple of int
     rows : sequence of ndarray
-        For each agent the entries of its neighbors, in their order, and then its own.
+        Entries of each agent's neighbors, in their order, and then its own.
     """
     columns = np.concatenate([[*around, i] for i, around in enumerate(neighbors)])
     ends = np.cumsum([0, *(len(row) for row in rows)])
@@ -208,7 +208,7 @@ def lowest_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
     Parameters
     ----------
     neighbors, rows
-        As of `matrix_on`.
+        Arguments of `matrix_on`.
     """
     W = matrix_on(neighbors, rows)
     return _lowest(W) if _large(neighbors) else float(np.linalg.eigvalsh(W.toarray())[0])
@@ -220,7 +220,7 @@ def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
     Parameters
     ----------
     neighbors, rows
-        As of `matrix_on`.
+        Arguments of `matrix_on`.
     """
     W, n = matrix_on(neighbors, rows), len(neighbors)
     if not _large(neighbors):

@@ -89,10 +89,9 @@ class Network:
     neighbors : tuple of tuple of int
         Positions of each agent's neighbors, increasing, without its own.
     rows : tuple of ndarray
-        For each agent the weights of its neighbors, in their order, and then its own; not
-        writeable.
+        Weights of each agent's neighbors, in their order, and then its own; not writeable.
     rule : str
-        How the weights were chosen.
+        Rule that chose the weights.
 
     Raises
     ------
@@ -289,11 +288,11 @@ def random(
     agents : sequence of str
         N different names.
     edges : int
-        From N - 1 (a tree) to N (N - 1) / 2 (everyone with everyone).
+        Number of edges, from N - 1 (a tree) to N (N - 1) / 2 (everyone with everyone).
     seed : int
-        At least 0.
+        Seed, at least 0.
     weights : str or ndarray (N, N)
-        As in `build`.
+        Weights, as in `build`.
 
     Returns
     -------

@@ -96,7 +96,7 @@ class Inboxes:
     Attributes
     ----------
     network : Network
-        Of two agents or more.
+        Network of two agents or more.
     sent : ndarray, shape (N, m)
         Everyone's last values of the shared variables.
     """
@@ -160,9 +160,9 @@ class NetworkState:
     ----------
     network : Network
     sent, first : ndarray, shape (N, m)
-        In the last exchange, and in the first one of the last round.
+        Values of the last message round, and of the first one of the last round.
     points : ndarray, shape (N, m)
-        What agents agree on in the end.
+        Points that agents agree on in the end.
     primal, dual, mismatch : float
     """
 

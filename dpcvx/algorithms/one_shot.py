@@ -79,13 +79,13 @@ class OneShotServer:
         The optimum of the joint problem; None before it is solved, and where that fails.
     outcome : Outcome
     pool : Pool or None
-        Of the secret sum of slopes; None if the server side adds up.
+        Pool of the secret sum of linear coefficients; None if the server side adds up.
     curvatures : tuple of csr_array
-        What the data add to second derivatives, by agent, next to a secret sum.
+        Second derivatives that the data add, by agent, beside a secret sum.
     moments : MomentSum or None
-        What is summed in secret, if second moments are.
+        Moments in the secret sum, if second moments are summed.
     missed : dict of str to ndarray
-        By how much x misses constraints with private data, where that has a price.
+        Slack of constraints with private data, if it has a price.
     explained : float
         The part of what was released that noise alone explains, where answers may stay near the
         start for it.
@@ -199,7 +199,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         Solver that cvxpy is to use for the model as written, such as ``cp.SCS``. If omitted,
         Clarabel, and cvxpy's choice for mixed-integer problems. It is tried on made-up data first.
     solver_options : dict, optional
-        For this solver, such as ``{"max_iter": 500}``, as cvxpy's ``solve`` takes them.
+        Options of this solver, such as ``{"max_iter": 500}``, as cvxpy's ``solve`` takes them.
     gp, qcp : bool
         Solve a geometric program (DGP), or a quasiconvex one (DQCP), as written. Private data in a
         geometric program need ``bounds=(least, largest)`` above 0.

@@ -133,9 +133,9 @@ class ResidualBalancing:
     threshold : float
         Ratio of the residuals that triggers a change.
     factor : float
-        By which rho changes.
+        Factor of a change of rho.
     unit : float
-        Of rho: the dual residual is divided by it before the two are compared. The paper's is 1,
+        Unit of rho, which divides the dual residual before the two are compared. The paper's is 1,
         and then a problem in other units may have another balance.
     """
 

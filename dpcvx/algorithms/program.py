@@ -90,7 +90,7 @@ class LocalProgram:
     limits : tuple of PrivateConstraint
         Its constraints with private data, which are not in W.
     kernel : str
-        What takes the steps of projections onto W in runs, where it matters; see
+        Kernel of the steps of projections onto W in runs, if it matters; see
         `dpcvx.solvers.newton`. Planning is the same with all.
     """
 
@@ -203,10 +203,10 @@ class Program:
     kept : tuple of Kept
         Constraints with private data: without margins until a plan chooses these.
     written : tuple of (bytes or None)
-        By agent, a digest of objective and constraints as the user wrote them, whatever the names
-        in them; None where they hold objects of kinds that are not known.
+        Digest of each agent's objective and constraints as the user wrote them, for any names in
+        them; None where they hold objects of kinds that are not known.
     noise : SlopeNoise or None
-        In the slope of all that leaves once: a plan knows it where nothing but slopes is noisy.
+        Noise in the linear coefficient of all released data, if nothing else has noise.
     """
 
     agents: tuple[LocalProgram, ...]
@@ -229,7 +229,7 @@ class Program:
         Parameters
         ----------
         released : sequence of ndarray
-            By agent: its data, one object after the other, or weighted sums of them.
+            Data of each agent, one object after the other, or weighted sums of them.
         scenarios : int
             Over how many data sets that the release is consistent with costs are averaged.
         solver : SolverChoice
@@ -275,7 +275,7 @@ def compile_problem(
         Whether steps are to minimize convex public terms without a Lipschitz gradient; see
         `parts_of`.
     as_written : AsWritten, optional
-        For a server that solves the model as it is written, without a gradient of it.
+        Settings of a server that solves the model as written, without a gradient of it.
 
     Raises
     ------
@@ -562,7 +562,7 @@ def require_convex(problem: Declaration, method: str, proved: Collection[str] = 
     ----------
     problem : Declaration
     method : str
-        What needs a convex problem, for messages.
+        Name of the method that needs a convex problem, for messages.
     proved : collection of str
         Agents whose objectives are known to be convex by other means.
 

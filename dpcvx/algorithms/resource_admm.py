@@ -153,7 +153,7 @@ class ResourceADMM(SummedMethod):
         Parameters
         ----------
         program : Program
-            Of a plan of the resolved algorithm.
+            Program of a plan of the resolved algorithm.
         """
         assert self.step is not None and self.dual_step is not None and self.penalty is not None
         bounds, N = curvatures(program), len(program.agents)

@@ -326,9 +326,9 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
     oracle : Oracle
         Answers `Summand`.
     question : Question
-        With sums.
+        Question with sums.
     name : str
-        Of the agent.
+        Name of the agent.
     """
     assert question.sums is not None
     asked = Summand(question.at, place=question.place, whole=question.size)

@@ -43,7 +43,7 @@ class SlopeNoise:
         Parameters
         ----------
         slope : ndarray, shape (n,)
-            At the public start, of the objective for what was released.
+            Linear coefficient of the objective for released data, at the initial point.
         """
         released = float(slope @ self.influence @ slope)
         return min(1.0, self.felt / released) if released > 0 else 0.0

@@ -92,7 +92,7 @@ def reads_moments(
     data : sequence of cvxpy parameters
         That stand for private objects in them.
     specs : sequence of PrivateSpec
-        Of these objects.
+        Specifications of these objects.
     """
     kinds = [spec.adjacency for spec in specs]
     records = {

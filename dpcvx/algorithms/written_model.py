@@ -231,7 +231,7 @@ class WrittenModel:
         Parameters
         ----------
         data : sequence of ndarray
-            By agent, as restored.
+            Restored data, by agent.
         count : int
         """
         draws = source_for(_SEED, (1,)).at(0, 0)
@@ -278,7 +278,7 @@ class WrittenModel:
         Parameters
         ----------
         data : sequence of ndarray
-            By agent, its private objects one after the other.
+            Private objects of each agent, one after the other.
         tight : sequence of Tight
             Constraints with margins.
         scenarios : sequence of sequence of ndarray
@@ -518,11 +518,11 @@ def written_model(
     with_limits : bool
         Whether constraints with private data are among those that are solved as they stand.
     penalty : float or None
-        What a unit costs by which one of these may be missed.
+        Price per unit of slack in such a constraint.
     rules : {"dcp", "dgp", "dqcp"}
         That the model has to follow.
     positive : bool
-        As if all private data were positive.
+        Treat all private data as positive.
 
     Raises
     ------

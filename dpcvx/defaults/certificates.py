@@ -63,7 +63,7 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
     ----------
     iteration : Iteration
     rounds : int
-        Of the run.
+        Number of rounds of the run.
     """
     if not 0 < len(iteration.gains) <= MOST_VALUES or rounds < 2:
         return None

@@ -221,7 +221,7 @@ def _with_perturbation(problem: Declaration, study: Study, request: Selection) -
     problem : Declaration
     study : Study
     request : Selection
-        With all choices of the user.
+        Request with all choices of the user.
     """
     # A level of its own would be that of noise in every release.
     pure = request.chooses_noise or one_of(request.mechanism, "laplace")
@@ -494,7 +494,7 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     problem : Declaration
     known : Study
     request : Selection
-        With all else settled.
+        Request with all else settled.
 
     Raises
     ------
@@ -566,7 +566,7 @@ def _stepped(
     Parameters
     ----------
     problem, known, request
-        As of `quieter`.
+        Arguments of `quieter`.
     other : str
         The best of all other noise.
     quiet : tuple of AgentPlan or None

@@ -78,7 +78,7 @@ def with_clips(known: Study, distance: float) -> ClippedProblem | None:
     ----------
     known : Study
     distance : float
-        From the start to the answer, about.
+        Approximate distance from the start to the optimum.
     """
     found = once_per_kind(
         known.program.agents,
@@ -153,9 +153,9 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
     ----------
     known : Study
     lengths : sequence of (float or None)
-        Of clips, by agent.
+        Lengths of clips, by agent.
     distance : float
-        From the start to the answer, about.
+        Approximate distance from the start to the optimum.
     """
     agents = known.program.agents
     bounded = [found for found in known.sensitivities.values() if found is not None]

@@ -49,7 +49,7 @@ def conditions(
     rounds : int
     noisy_steps : bool
     distance : float, optional
-        From the start to the answer, about, where that was found before.
+        Approximate distance from the start to the optimum, if known.
     """
     noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
     quiet = Conditions(

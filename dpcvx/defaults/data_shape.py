@@ -84,7 +84,7 @@ def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
     ----------
     stakes : sequence of Stake
     lengths : ndarray
-        Of each, for the noise.
+        Lengths of each stake, for the noise.
 
     Returns
     -------
@@ -106,13 +106,13 @@ def data_shape(
     Parameters
     ----------
     units : ndarray, shape (D,)
-        What one change of each entry is.
+        Change of each entry in one change of the data.
     stakes : sequence of Stake
-        In constraints with these data.
+        Stakes in constraints with these data.
     influence : ndarray, shape (D, D)
         W of the data: noise of covariance S in them costs tr(W S) / 2 in the objective.
     variance : float
-        Of the noise in one component of a statistic of sensitivity one.
+        Variance of the noise in one component of a statistic of sensitivity one.
     p : {1, 2}
         Norm of the mechanism.
 
@@ -207,7 +207,7 @@ def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) 
     Parameters
     ----------
     changes : ndarray, shape (n, N)
-        What one change of each entry of the data does to the slope.
+        Effect of one change of each entry of the data on the linear coefficient.
     influence : ndarray, shape (n, n)
         W of the slope, positive semidefinite: noise of covariance S in it costs
         :math:`\tfrac12 \operatorname{tr}(W S)`.

@@ -56,7 +56,7 @@ def bent(problem: Declaration, program: Program) -> str:
     ----------
     problem : Declaration
     program : Program
-        The same, compiled.
+        Compiled program of the problem.
     """
     if program.model is not None:  # which cvxpy knows to solve
         return ""
@@ -86,9 +86,9 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
-        By agent, public proxy values of each private object, if there are any.
+        Public proxy values of each private object, by agent, if there are any.
     """
     texts: dict[str, list[str]] = {}
     loud = False
@@ -132,9 +132,9 @@ def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Of a complete plan.
+        Agents of a complete plan.
     stand_ins : mapping of str to sequence of (ndarray or None)
-        As of `of_releases`.
+        Public proxy values, as for `of_releases`.
     """
     noisy = [agent for agent in agents if agent.noise is not None and agent.sensitivity is not None]
     if not noisy:
@@ -208,9 +208,9 @@ def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, Agent
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
-        As of `of_releases`.
+        Public proxy values, as for `of_releases`.
     """
     ratios: list[tuple[float, AgentPlan]] = []
     for agent in agents:

@@ -59,13 +59,13 @@ class Landscape:
     convexity : float
         A modulus of strong convexity of their mean.
     slope : float
-        How large a gradient of an agent may be, about; 0 if nothing is known.
+        Approximate largest size of an agent's gradient; 0 if unknown.
     bend : float
         Largest curvature of an agent's quadratic terms, which has to limit steps if the other
         terms have no smoothness constant; 0 if they have one.
     source : {"set", "labels", "losses"}
-        What tells the distance: bounds of the set, losses of labels that fill their declared
-        bounds, or slopes next to values and curvatures of the losses.
+        Source of the distance: bounds of the set, losses of labels that fill their declared bounds,
+        or slopes next to values and curvatures of the losses.
     """
 
     blocks: tuple[VariableGroup, ...]

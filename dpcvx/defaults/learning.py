@@ -76,7 +76,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     problem : Declaration
     study : Study
     request : Selection
-        With a method and a budget.
+        Request with a method and a budget.
 
     Raises
     ------

@@ -96,7 +96,7 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
     problem : Declaration
     known : Study
     request : Selection
-        With a method of noisy gradient steps, its step left open.
+        Request with a method of noisy gradient steps and an open step size.
     """
     algorithm, rounds, delta = request.algorithm, request.rounds, request.delta
     if not isinstance(algorithm, (LinearizedADMM, FederatedAveraging, FederatedGradient)):
@@ -166,7 +166,7 @@ def calibrated(
     agents : tuple of AgentPlan
     requested : mapping of str to (Declared or None)
     needs : Requirements
-        Of the algorithm.
+        Requirements of the algorithm.
     rounds : int
     steps : int
         Releases of an agent in these rounds.
@@ -211,7 +211,7 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their noise, for one release of the data.
+        Agents with their noise, for one release of the data.
     requested : mapping of str to (Declared or None)
     delta : float
         Positive.
@@ -244,7 +244,7 @@ def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | No
     ----------
     requested : mapping of str to (Declared or None)
     last : LastIterate
-        What the loss depends on besides.
+        Other facts that the loss depends on.
     delta : float or None
     """
 

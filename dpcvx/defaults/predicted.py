@@ -58,16 +58,16 @@ class Prediction:
     Attributes
     ----------
     step : float
-        By which a gradient is multiplied.
+        Factor of a gradient in a step.
     output : {"average", "last", "tail", "weighted"}
         The iterate to report.
     gap : float
-        Of the sum of all agents' objectives, by the end.
+        Predicted gap of the sum of all agents' objectives at the end.
     start : float
-        The same of the start, before anything is done.
+        Gap of the initial point.
     noise : float
-        What noise may leave of a gap, whatever the distance and the curvature: that of a quadratic
-        whose curvature is the worst for these steps, or by the bound for slopes that jump.
+        Gap that noise may leave for any distance and curvature: that of a quadratic whose curvature
+        is the worst for these steps, or by the bound for slopes that jump.
     """
 
     step: float
@@ -95,7 +95,7 @@ def predicted(
     largest : float
         Step size that is not exceeded.
     pull : float
-        What of a step arrives in variables that agents share: methods that pull copies together
+        Share of a step that reaches variables which agents share. Methods that pull copies together
         step less far there, and steps along sums of gradients as many times as far as there are
         holders.
     outputs : sequence of str
@@ -130,7 +130,7 @@ class Chosen:
     output : {"average", "last", "tail", "weighted", None}
         The iterate to report; None for what is usual.
     prediction : Prediction or None
-        What it leads to, with noise.
+        Prediction with noise.
     """
 
     rule: StepRule

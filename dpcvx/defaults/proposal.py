@@ -61,9 +61,9 @@ def planned(
     kind : type
     problem : Declaration
     request : Request
-        As the user wrote it.
+        Request as the user wrote it.
     known : Compiled, optional
-        The same problem, compiled before: for plans that differ in other things.
+        Compiled problem of an earlier plan, for plans that differ in other things.
     """
     given = request.algorithm
     if not one_of(request.constraints, "released"):
@@ -143,9 +143,9 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
     ----------
     problem : Declaration
     request : Request
-        As the user wrote it.
+        Request as the user wrote it.
     known : Compiled, optional
-        The same problem, compiled before.
+        Compiled problem of an earlier plan.
 
     Raises
     ------

@@ -54,14 +54,14 @@ class Response:
     hessian : csr_array, shape (N, N)
         H: second derivatives of all objectives at zero data, as far as they are constant.
     widths : ndarray, shape (N,)
-        How long the set is along each component; infinite where nothing bounds it.
+        Widths of the set along each component; infinite if unbounded.
     equalities : csr_array, shape (m, N)
         Rows that are constant on the set.
     place : ndarray of int, shape (n,)
-        Where the agent's components are.
+        Positions of the agent's components.
     forces : csr_array, shape (k, N), or None
-        What each inequality that binds at the optimum for public proxy data presses with: its
-        normal times its multiplier.
+        Force of each inequality that is active at the optimum for public proxy data: its normal
+        times its multiplier.
     """
 
     hessian: sp.csr_array
@@ -119,7 +119,7 @@ class Response:
         Parameters
         ----------
         covariance : csr_array, shape (n, n)
-            In the agent's slope.
+            Covariance in the agent's linear coefficient.
         """
         if self.widths.size > LARGEST:
             return None
@@ -133,7 +133,7 @@ class Response:
         Parameters
         ----------
         covariance : csr_array, shape (n, n)
-            Of noise in the agent's slope.
+            Covariance of noise in the agent's linear coefficient.
         """
         spread = np.zeros(self.widths.size)
         spread[self.place] = covariance.diagonal()

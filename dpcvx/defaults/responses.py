@@ -104,9 +104,9 @@ def published(
     program : Program
     agents : tuple of AgentPlan
     around : sequence of Response
-        Of each.
+        Response around each agent.
     stakes : mapping of int to sequence of Stake, optional
-        By place of the agent, what its constraints with private data are about.
+        Stakes of an agent's constraints with private data, by position of the agent.
     """
     found: list[AgentPlan] = []
     for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
@@ -142,11 +142,11 @@ def toward_proxy(
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     around : sequence of Response
-        Of each.
+        Response around each agent.
     proxies : mapping of str to sequence of (ndarray or None)
-        By agent, of each private object.
+        Values of each private object, by agent.
     """
     pairs = zip(agents, around, strict=True)
     return tuple(_toward(agent, response, proxies[agent.name]) for agent, response in pairs)
@@ -197,9 +197,9 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
     ----------
     program : Program
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     around : sequence of Response
-        Of each.
+        Response around each agent.
     """
     if program.kept or not _together(around):
         return None

@@ -233,7 +233,7 @@ def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
     Parameters
     ----------
     data : ConeData
-        Of constraints that admit a point.
+        Constraints that admit a point.
     unmoved : csr_array, shape (k, n)
         A direction counts if it is orthogonal to all of them.
     """

@@ -49,9 +49,9 @@ class AtStandIns:
     Attributes
     ----------
     stakes : tuple of tuple of Stake
-        What is at stake in each constraint with private data.
+        Stakes in each constraint with private data.
     forces : csr_array, shape (k, n), or None
-        What each inequality that binds presses with; see `Response.forces`.
+        Force of each active inequality; see `Response.forces`.
     point : ndarray, shape (n,), or None
     """
 
@@ -73,9 +73,9 @@ def at_stand_ins(
     ----------
     problem : Declaration
     program : Program
-        The same, compiled.
+        Compiled program of the problem.
     sensitivities : mapping of str to (Sensitivity or None)
-        By agent.
+        Sensitivities by agent.
     """
     # Forces count in problems that are looked at as a whole.
     wanted = program.kept or size_of(program) <= LARGEST
@@ -227,9 +227,9 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
     ----------
     program : Program
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     stakes : tuple of tuple of Stake
-        By constraint, what margins of its parts cost; empty if that is not known.
+        Costs of the margins of a constraint's parts, by constraint; empty if unknown.
     """
     every = [stake for own in stakes for stake in own]
     spreads = spreads_of(program, agents)
@@ -251,7 +251,7 @@ def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
     ----------
     one, other : Program
     stakes : tuple of tuple of Stake
-        As of `margin_shares`.
+        Stakes, as for `margin_shares`.
     """
     costs = [_cost(program, stakes) for program in (one, other)]
     if min(costs) > 0:

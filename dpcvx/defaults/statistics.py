@@ -95,7 +95,7 @@ def publication(
     response : Response
         Around the agent.
     variance : callable
-        Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
+        Variance of the noise in one component, for a sensitivity; see `Calibrated.variance`.
     expected : sequence of (Expectation or None)
         Publicly, of each private object; empty if nothing is.
     whole : bool
@@ -103,7 +103,7 @@ def publication(
     single : bool
         Whether the noise hides moves of one component only.
     stakes : sequence of Stake
-        What margins of these cost, as far as that is known.
+        Costs of the margins of such constraints, if known.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def for_model(
     Parameters
     ----------
     agent : AgentPlan
-        With what is publicly expected of its data.
+        Agent with the public expectations of its data.
     sensitivity : Sensitivity
     noise : Calibrated
     by_moments : bool
@@ -266,7 +266,7 @@ def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) ->
     sensitivity : Sensitivity
     p : {1, 2}
     influence : ndarray, shape (n, n)
-        Of the slope, for noise of about the size that is to be expected.
+        Influence of the linear coefficient, for noise of about the expected size.
     below : float
         See `best_shape`.
     """
@@ -291,7 +291,7 @@ def _shaped_data(
     Parameters
     ----------
     sensitivity, p, response, variance, stakes
-        As of `publication`.
+        Arguments of `publication`.
     plain : Publication
         The data, each object in units of its own sensitivity.
     """
@@ -342,7 +342,7 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
     Parameters
     ----------
     moved : csr_array, shape (s, total size of the data)
-        What one change of each entry does to the components.
+        Effect of one change of each entry on the components.
     curvature : ndarray, shape (s,)
     """
     rows = np.sqrt(np.asarray(moved.power(2).sum(axis=1)).ravel())
@@ -372,11 +372,11 @@ def informed(
     ----------
     statistic : Publication
     expected : sequence of (Expectation or None)
-        Of each private object.
+        Expectation of each private object.
     influence : ndarray, shape (n, n), or None
         See `Response.influence`.
     variance : float
-        Of the noise in one component of the statistic.
+        Variance of the noise in one component of the statistic.
     p : {1, 2}
         Norm of the mechanism.
     """

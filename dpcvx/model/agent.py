@@ -191,7 +191,7 @@ class Agent:
         Parameters
         ----------
         name : str
-            Of the agent in its problem, for objects without a name of their own.
+            Name of the agent in its problem, for objects without a name of their own.
         """
         named = [*specs_of(self.private, name), *specs_of(self.kept, f"recourse= of {name}")]
         return dict(zip((*self.private, *self.kept), named, strict=True))
@@ -382,7 +382,7 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
     ----------
     parameters : iterable of cvxpy.Parameter
     what, remedy : str
-        Where they stand, and what to write instead.
+        Place of the private data, and the code to write instead.
 
     Raises
     ------
@@ -439,7 +439,7 @@ class Model:
     slot : mapping of int to ndarray of int
         Per variable, by cvxpy id, where its entries are in w; -1 for those that are not shared.
     start : mapping of int to ndarray
-        Of variables, by cvxpy id, as far as they have one.
+        Initial values of variables, by cvxpy id, if given.
     """
 
     name: str

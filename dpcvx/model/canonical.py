@@ -195,7 +195,7 @@ def cone_data_at(
     points : iterable of sequences of ndarray
         Values of the parameters.
     variables, layout
-        As of `cone_data`.
+        Arguments of `cone_data`.
     """
     posed: _Posed | None = None
     for values in points:
@@ -402,7 +402,7 @@ class Narrowed:
     variables : tuple of cvxpy variables
         Those that trees are over.
     layout : Layout
-        What the agent holds of these.
+        Layout of the agent's entries of these variables.
     """
 
     def __init__(self, variables: Sequence[cp.Variable], layout: Layout) -> None:

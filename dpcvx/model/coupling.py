@@ -47,7 +47,7 @@ class Coupling:
         Parameters
         ----------
         values : ndarray, shape (N,)
-            Of the variables, one after the other.
+            Values of the variables, one after the other.
         """
         with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
             gap = (self.matrix - self.slack) @ values - self.right
@@ -173,7 +173,7 @@ def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array
     ----------
     rows, c : ndarray
     B : ndarray
-        What the rows were computed from.
+        Matrix that the rows were computed from.
     largest : float
         Magnitude of all numbers that c was computed from.
     """

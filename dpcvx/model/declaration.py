@@ -45,15 +45,15 @@ class Declaration:
     Attributes
     ----------
     agents : tuple of Agent
-        As given. Slack variables of inequalities in ``coupling=`` are held by the only agent
-        without private data; if there is not one such agent, by another agent at the end.
+        Agents in their order. Slack variables of inequalities in ``coupling=`` are held by the only
+        agent without private data; if there is not one such agent, by another agent at the end.
     equalities : tuple of cvxpy constraints
         The affine ones in ``coupling=``, with a slack variable in every inequality.
     slacks : tuple of cvxpy.Variable
     names : tuple of str
-        Of the agents.
+        Names of the agents.
     group_names : tuple of tuple of str
-        Of the agents of every group.
+        Names of the agents of every group.
     """
 
     agents: Sequence[Agent]
@@ -179,7 +179,7 @@ class Declaration:
         Parameters
         ----------
         written : str
-            What users write, for the message.
+            Code that users write, for the message.
 
         Raises
         ------
@@ -458,7 +458,7 @@ def matching(
     data : mapping
         Values by private object or its name; none are looked at.
     argument : str
-        What users call it, for messages.
+        Name of the argument, for messages.
 
     Raises
     ------

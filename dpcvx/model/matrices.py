@@ -183,7 +183,7 @@ def alike(one: Data, other: Data) -> bool:
     Parameters
     ----------
     one, other : ndarray or csr_array
-        Of one private object.
+        Values of one private object.
     """
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
@@ -196,7 +196,7 @@ def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
     Parameters
     ----------
     one, other : ndarray or csr_array
-        Of one private object; arrays are flat, column-major.
+        Values of one private object; arrays are flat, column-major.
     """
     rows = [
         sp.csr_array(d if sp.issparse(d) else d.reshape(e.shape, order="F"))

@@ -287,7 +287,7 @@ class NormalForm:
         Parameters
         ----------
         sign : float
-            Of the entries, where none is declared: 1 or -1.
+            Sign of the entries without a declared one: 1 or -1.
         """
         data = self.filled(sign, features=0.0)
         return None if data is None else self.bind(data)
@@ -300,7 +300,7 @@ class NormalForm:
         Parameters
         ----------
         labels, features : float
-            Of the magnitudes alone, where a sign is declared.
+            Magnitudes of entries with a declared sign.
         """
         matrices = [u for a in self.atoms if a.rule.product == "matrix" for u in a.args]
         multiplied = {k for u in matrices for k, _ in u.G}
@@ -497,7 +497,7 @@ class Evaluator(BehindTheDoor):
         Parameters
         ----------
         x : ndarray, shape (n,)
-            Of one agent.
+            Point of one agent.
         times : float
             Clips stay as long as they are.
         """
@@ -617,7 +617,7 @@ class AtomStep(BehindTheDoor):
     rule : Fitted
     arguments : sequence of Argument
     clips : dict of (int or None) to Clipped
-        By the argument whose cotangent they scale; None for the atom's own.
+        Clips by the argument whose cotangent they scale; None for the atom's own.
     """
 
     j: int
@@ -675,7 +675,7 @@ def forward(
     steps : sequence of AtomStep
     x : ndarray, shape (..., n), or None for zeros
     values : list of ndarray
-        Of all atoms; those that arguments are made of are known.
+        Values of all atoms; those of the arguments are known.
     read : container of int
     limit : callable or None
         Applied to every intermediate value.
@@ -705,12 +705,12 @@ def backward(
     ----------
     steps : sequence of AtomStep
     inputs : sequence of sequence of ndarray
-        As `forward` returned them.
+        Inputs that `forward` returned.
     values : sequence of ndarray
-        Of all atoms.
+        Values of all atoms.
     out : ndarray, shape (..., n)
     cotangents : list of (ndarray or None)
-        Of all atoms; those of the steps are known.
+        Cotangents of all atoms; those of the steps are known.
     limit : callable or None
     look : callable, optional
         Called with every clip and the flat cotangent that it scales down.
@@ -746,13 +746,13 @@ class Argument(BehindTheDoor):
     ----------
     F : matrix of shape (m, n), or None
     terms : sequence of (atom index, matrix)
-        As in `Combination`, or made `quick`.
+        Terms as in `Combination`, or made `quick`.
     offset : ndarray, csr_array or SparseMatrices
         Flat, or a matrix where data are sparse.
     limit : callable or None
         Applied to the values.
     layout : callable, optional
-        Of a flat array, what the rule takes; the array itself if not given.
+        Function from a flat array to the rule's argument; the identity if omitted.
     """
 
     __slots__ = (

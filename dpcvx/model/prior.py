@@ -31,7 +31,7 @@ class Prior:
     Parameters
     ----------
     mean : array_like, or float for all entries
-        In the shape of the data.
+        Prior mean, in the shape of the data.
     std : array_like or float, optional
         Standard deviation of the data around `mean`, as large as is publicly known; 0 where an
         entry is publicly known. No released value moves by more than twice the standard deviation

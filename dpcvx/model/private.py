@@ -48,7 +48,7 @@ class Use:
     run : tuple
         Equal for the objects of one run, and for a run that was interrupted and resumed.
     loss : Any
-        Of the run as planned, as accounting has it; None without noise.
+        Loss of the planned run, as accounting states it; None without noise.
     releases : int
     handed : bool
         Whether it had the data from ``data=``, which may have been others.
@@ -440,11 +440,11 @@ def source_of(
     ----------
     private : Private
     override : Sealed, array_like or callable, optional
-        In place of its own data.
+        Source in place of its own data.
     name : str, optional
-        What the problem calls it, for messages; see `specs_of`.
+        Name of the object in the problem, for messages; see `specs_of`.
     asked : str
-        Where users pass data, for messages.
+        Place where users pass data, for messages.
 
     Raises
     ------

@@ -112,7 +112,7 @@ def private_constraint(
     private : sequence of Private
         All of its agent's, in order.
     what : str
-        What it is called in messages, such as "Constraint 0 of agent 'north'".
+        Name of the constraint in messages, such as "Constraint 0 of agent 'north'".
     owner : str
         The agent's name.
 
@@ -276,9 +276,9 @@ class Tightened:
     margins : dict of int to float
         Subtracted from the slack, by number of part; for parts that do not bend.
     balls : dict of int to NoiseBall
-        By number of part, for parts that bend.
+        Noise balls by number of the part, for second-order cones.
     price : float or None
-        What a unit costs by which a part may be missed; None if none may.
+        Price per unit of slack in a part; None if no slack is allowed.
     """
 
     constraint: PrivateConstraint

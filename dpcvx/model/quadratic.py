@@ -150,7 +150,7 @@ def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
     form : NormalForm
     x : ndarray, shape (n,)
     scale : ndarray, shape (n,)
-        Of differences: the size of each component.
+        Size of each component, for differences.
 
     Returns
     -------

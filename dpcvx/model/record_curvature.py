@@ -58,9 +58,9 @@ class RecordCurvature(BehindTheDoor):
         ----------
         form : NormalForm
         data : sequence of ndarray or csr_array
-            Of one agent.
+            Data of one agent.
         clip : Clip
-            Where the records meet the variables, by one product that is affine in these.
+            Product of records and variables that is clipped; it is affine in both.
         x : ndarray, shape (n,)
         """
         with np.errstate(all="ignore"):

@@ -37,7 +37,7 @@ class RecordRows:
     count : int
         Number of records.
     modes : mapping of int to {"rows", "sum", "whole"}
-        Of the atoms that terms are evaluated from, by index: whether their values have a row per
+        Kinds of the atoms that terms are evaluated from, by index: their values have a row per
         record, are sums over rows, or read no records.
     """
 
@@ -52,7 +52,7 @@ class RecordRows:
         Parameters
         ----------
         rows : ndarray of int
-            In ascending order.
+            Row numbers in ascending order.
         """
         place = {j: k for k, j in enumerate(sorted(self.modes))}
         atoms: list[Atom] = []
@@ -135,7 +135,7 @@ class RecordRows:
         ----------
         rows : ndarray of int
         size : int
-            Of the array.
+            Size of the array.
         """
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
 
@@ -159,7 +159,7 @@ class RecordRows:
         ----------
         M : matrix
         rows : ndarray of int
-            In ascending order.
+            Row numbers in ascending order.
         """
         if isinstance(M, Identity):
             return Identity(rows.size * (M.size // self.count))
@@ -217,7 +217,7 @@ def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRo
     ----------
     form : NormalForm
     terms : sequence of Term
-        Of the form.
+        Terms of the form.
     count : int
     """
     index = {id(atom): j for j, atom in enumerate(form.atoms)}

@@ -74,7 +74,7 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
     rows : ndarray of int
         Their positions, column-major.
     shape : tuple of int
-        Of what is returned.
+        Shape of the returned expression.
     """
 
     def some(pairs: Sequence[tuple[int, Matrix]]) -> tuple[tuple[int, Matrix], ...]:

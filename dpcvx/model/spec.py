@@ -139,7 +139,7 @@ class PrivateSpec:
         array : ndarray, csr_array or None
             None where the data are no array of real numbers. A sparse one stays what it is.
         what : str
-            What it is, for messages: the subject of a sentence, in the plural.
+            Name of the values, for messages: the subject of a sentence, in the plural.
 
         Raises
         ------
@@ -173,9 +173,9 @@ class PrivateSpec:
         Parameters
         ----------
         data : ndarray or csr_array
-            As `checked` returns them.
+            Data that `checked` returned.
         people : ndarray of int, shape (n,), str or None
-            Whose the rows are, or what is wrong with that; see `dpcvx.model.adjacency`.
+            Persons of the rows, or a text on what is wrong with them; see `dpcvx.model.adjacency`.
 
         Raises
         ------

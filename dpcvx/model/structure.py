@@ -38,8 +38,8 @@ def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
     ----------
     value : cvxpy tree, dataclass, array, number, text, or sequence or mapping of such
     places : mapping of int to str, optional
-        What stands for variables and private objects, by their cvxpy id: neither numbers that
-        cvxpy gives nor names enter.
+        Texts in place of variables and private objects, by cvxpy id, so that neither cvxpy's
+        numbers nor names enter.
 
     Raises
     ------

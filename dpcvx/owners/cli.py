@@ -270,7 +270,7 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
     executor : Remote
         The owners.
     out : Path or None
-        Where shared variables are written.
+        File for the shared variables.
 
     Raises
     ------

@@ -110,7 +110,7 @@ class Hub(Protocol):
         ----------
         frames : mapping of str to bytes
         seconds : float
-            At most, and no longer than owners are waited for otherwise.
+            Largest number of seconds; owners are never waited for longer than otherwise.
         """
         ...
 
@@ -127,7 +127,7 @@ class Remote:
     hub : callable
         Makes the hub for agents of these names, once a run begins.
     log : CoordinatorLog
-        What owners replied; a run that it holds is gone on with.
+        Log of the owners' replies; an interrupted run in it is resumed.
     name : callable
         Makes a name for a run.
     tell : callable, optional

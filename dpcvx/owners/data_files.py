@@ -54,7 +54,7 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
     ----------
     path : Path
     dimensions : int
-        Of the array that is due. A vector is a column or a row.
+        Number of dimensions of the expected array. A vector is a column or a row.
     columns : sequence of str
         Names that the first line must have, in the order in which their columns are due. Without
         any, the first line is one of numbers.

@@ -74,7 +74,7 @@ class Fault:
     Attributes
     ----------
     code : str
-        Of `REASONS`.
+        Code of `REASONS`.
     said : str
         Without a full stop, if it is one sentence.
     lasting : bool
@@ -95,7 +95,7 @@ def file_words(error: OSError, path: Path | str | None, done: str) -> str:
     path : Path, str or None
         The file; that of the error if None.
     done : str
-        What was tried, such as "read" or "written".
+        Action that failed, such as "read" or "written".
     """
     name = path if path is not None else error.filename
     file = f"'{Path(os.fsdecode(name)).name}'" if isinstance(name, (str, bytes, Path)) else "A file"
@@ -110,7 +110,7 @@ def fault_of(error: BaseException, *, server: bool = False) -> Fault:
     Parameters
     ----------
     error : BaseException
-        With the errors that led to it.
+        Error with the errors that led to it.
     server : bool
         Whether this side waits for others to dial in, and the other end is therefore unknown.
     """

@@ -252,11 +252,11 @@ class OwnResult:
     Attributes
     ----------
     last, average : dict of str to ndarray
-        By the names of variables; entries that the agent does not hold are nan.
+        Values by names of variables; entries that the agent does not hold are nan.
     status : str
     rounds : int
     releases : tuple of Release
-        What left, where it was recorded.
+        Released values, if the run was recorded.
     heard : bool
         Whether a coordinator took part. False where nobody answered: this is then how the last run
         in the ledger ended, whatever the next one asks.
@@ -370,7 +370,7 @@ class OwnerFiles:
         Parameters
         ----------
         what : str
-            Of the file, without ``.dpx``.
+            Name of the file, without ``.dpx``.
         content : bytes
         """
         place = self.path(f"{what}.dpx")

@@ -73,9 +73,9 @@ def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list
     Parameters
     ----------
     folder : Path
-        For ``authority``, ``coordinator/keys`` and ``NAME/keys``; is created.
+        Folder for ``authority``, ``coordinator/keys`` and ``NAME/keys``; is created.
     names : sequence of str
-        Of the agents.
+        Names of the agents.
     days : int
         Until the certificates expire.
 
@@ -109,7 +109,7 @@ def revoke(folder: Path, certificate: Path) -> Path:
     Parameters
     ----------
     folder : Path
-        Of the authority.
+        Folder of the authority.
     certificate : Path
 
     Returns
@@ -238,7 +238,7 @@ class PartyIdentity:
         folder : Path
         name : str
         now : datetime, optional
-            With a time zone; this machine's time if omitted.
+            Time with a time zone; this machine's time if omitted.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class PartyIdentity:
         Parameters
         ----------
         now : datetime, optional
-            With a time zone; this machine's time if omitted.
+            Time with a time zone; this machine's time if omitted.
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
         return [
@@ -421,7 +421,7 @@ class PartyIdentity:
         Parameters
         ----------
         name : str
-            Of the other party.
+            Name of the other party.
         certificate : str
             Its own, as text.
         said : bytes

@@ -65,7 +65,7 @@ class SocketHub:
     Parameters
     ----------
     names : sequence of str
-        Of the agents that are waited for.
+        Names of the agents to wait for.
     host, port : str, int
     identity : PartyIdentity
         The coordinator's.

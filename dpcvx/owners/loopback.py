@@ -72,9 +72,9 @@ class LoopbackOwners(Remote):
     data : mapping of Private or its name to array_like or callable, optional
         Values for private objects declared by shape, or replacing declared ones.
     folder : str or Path, optional
-        For ledgers, keys, logs and final answers, which stay there. If omitted, they lie in a
-        temporary folder that is removed when the run ends, however it ends, and the next run does
-        not count what this one spent.
+        Folder for ledgers, keys, logs and final answers, which stay there. If omitted, a temporary
+        folder that is removed when the run ends, however it ends, and the next run does not count
+        what this one spent.
     seed : int, optional
         Noise seed, for studies on synthetic data only: anyone who knows it can subtract the noise.
     record : bool
@@ -185,7 +185,7 @@ class RequestHub:
     Parameters
     ----------
     names : sequence of str
-        Of the agents that are waited for.
+        Names of the agents to wait for.
     ask : callable
         Takes an agent's name and a frame, and gives its answer, or None if there is none in time.
         `GREETING` is answered by the owner's `Hello`.

@@ -41,7 +41,7 @@ def require_agreed(said: Agreed, name: str, rounds: int, keyed: bool) -> None:
     ----------
     said : Agreed
     name : str
-        Of the agent.
+        Name of the agent.
     rounds : int
         Those of the plan.
     keyed : bool
@@ -70,7 +70,7 @@ def require_reply(
         The message that it answers.
     algorithm : Algorithm
     local : LocalProgram
-        Of the agent.
+        Program of the agent.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def require_sense(
     message : object
     algorithm : Algorithm
     local : LocalProgram
-        Of the agent that it is sent to.
+        Program of the agent that receives the message.
     k : int
         The exchange.
     parties : int

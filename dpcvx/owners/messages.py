@@ -63,7 +63,7 @@ class Offer:
     Attributes
     ----------
     run : str
-        Of its own name in every attempt.
+        Name of the run, a new one in every attempt.
     agent : str
     place : int
         The agent's position among all.
@@ -71,7 +71,7 @@ class Offer:
         Fingerprint of the plan.
     algorithm : Algorithm
     revision : int
-        Of what the method's turns mean; see `dpcvx.owners.records`.
+        Revision of the meaning of the method's turns; see `dpcvx.owners.records`.
     noise : Calibrated or None
         None for an agent without private data.
     rounds : int
@@ -87,7 +87,7 @@ class Offer:
     program : LocalProgram
         The agent's.
     once : Once or None
-        What leaves in the first round's place.
+        Release in place of the first round.
     """
 
     run: str
@@ -131,11 +131,11 @@ class Agreed:
     place : (int, int)
         Its last round and exchange in this run; zeros before the first.
     epsilon, delta : float
-        What the run costs it at most.
+        Largest privacy loss of the run.
     sensitivity : float
-        Of its gradient in l2, as it derived it.
+        Sensitivity of its gradient in l2, derived by the owner.
     key : Key or None
-        For the masks of secret sums; None where nothing is summed in secret.
+        Key for the masks of secret sums; None if nothing is summed in secret.
     """
 
     run: str
@@ -313,7 +313,7 @@ def refused(code: str, detail: str) -> RefusedError:
     ----------
     code : str
     detail : str
-        Of public things alone; stays where it is raised.
+        Detail of public facts alone; it is not sent.
     """
     return RefusedError(code, f"{REASONS[code]}{f' ({detail})' if detail else ''}.")
 

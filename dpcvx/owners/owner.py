@@ -47,7 +47,7 @@ class RemoteOwners(Remote):
     Parameters
     ----------
     listen : str
-        Where owners find the coordinator, such as ``"0.0.0.0:8443"``.
+        Address of the coordinator for owners, such as ``"0.0.0.0:8443"``.
     keys : str or Path
         The folder with the coordinator's key and certificate; see
         docs/guides/owners/administrator.md.
@@ -205,7 +205,7 @@ class Owner:
             Is given what is asked, an object that prints, and says whether to take part; needed
             where the policy says ``ask = true``.
         seed : int, optional
-            Of the noise, for studies on made-up data: who knows it can subtract the noise.
+            Noise seed, for studies on made-up data: anyone who knows it can subtract the noise.
         timeout : float
             Seconds to try to reach the coordinator, at first and after a loss.
         verbose : bool
@@ -285,7 +285,7 @@ def session_of(
     consent : callable, optional
         Needed where the policy says ``ask = true``.
     seed : int, optional
-        Of the noise, for studies on made-up data.
+        Noise seed, for studies on made-up data.
     watch : callable, optional
         See `Session`.
 
@@ -368,7 +368,7 @@ class Shown:
         ----------
         agreed : Agreement
         t : int
-            From 1.
+            Round, from 1.
         rounds : int
             That there are.
         """

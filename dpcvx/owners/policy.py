@@ -59,16 +59,16 @@ class Policy:
     agent : str
         Its name in models, and on its certificate.
     ledger : Path
-        Of all runs on these data.
+        Ledger file of all runs on these data.
     epsilon, delta : float
         Over all runs in the ledger.
     data : mapping of str to Held
-        By the names that models use.
+        Private objects by their names in models.
     methods : tuple of str
     share : int
         Among how many agents one person's data may be spread.
     partners : int
-        At least so many others must take part.
+        Smallest number of other participants.
     max_colluders : int or None
         Under secret sums, against so many partners that pool what they see with the coordinator
         the budget has to hold; None for all of them, who leave no room for noise that is split.

@@ -91,7 +91,7 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
     ----------
     algorithm : Algorithm
     observer : str
-        Of its plan.
+        Observer of the plan.
     """
     kind = type(algorithm)
     if observer != "everyone":

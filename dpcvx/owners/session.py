@@ -68,7 +68,7 @@ class Session:
     consent : callable
         Asked with every `Agreement` before anything is charged; False declines.
     seed : int, optional
-        Of the noise, for studies and tests: who knows it can subtract the noise.
+        Noise seed, for studies and tests: anyone who knows it can subtract the noise.
     record : bool
         Keep what left in `result`.
     identity : PartyIdentity, optional
@@ -188,7 +188,7 @@ class Session:
         coordinator : str
             Fingerprint of its certificate.
         uses : str
-            How it names its version.
+            Version in the owner's message.
         """
         facts = {"agent": self.policy.agent, "address": address, "version": uses}
         event("connected", facts)

@@ -79,7 +79,7 @@ def require_small(count: int, what: str) -> None:
     ----------
     count : int
     what : str
-        What is counted.
+        Name of the counted things.
 
     Raises
     ------

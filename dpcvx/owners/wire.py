@@ -408,7 +408,7 @@ def check_of(hint: Any) -> Check:
     Parameters
     ----------
     hint : type
-        As `typing.get_type_hints` gives it.
+        Type hint, as `typing.get_type_hints` returns it.
 
     Returns
     -------

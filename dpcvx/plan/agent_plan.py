@@ -146,7 +146,7 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
     ----------
     program : Program
     every : bool
-        If not, only where contributions of records are clipped.
+        Derive all sensitivities, not only those of clipped records.
 
     Raises
     ------
@@ -198,11 +198,11 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their noise.
+        Agents with their noise.
     once : sequence of (Once or None)
-        Of each; None where the gradient depends on no private data.
+        Release of each agent; None if its gradient depends on no private data.
     estimates : sequence of tuple of (slice, Estimate)
-        Of each, what is made of components of the released statistic: post-processing.
+        Estimates of each agent from components of the released statistic: post-processing.
 
     Raises
     ------
@@ -253,7 +253,7 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
     ----------
     model : WrittenModel
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     """
     return replace(
         model,
@@ -315,7 +315,7 @@ class Compiled:
         Parameters
         ----------
         clips : sequence of (float or None)
-            In the order of the agents.
+            Clips in the order of the agents.
 
         Raises
         ------
@@ -344,7 +344,7 @@ def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compi
     ----------
     problem : Declaration
     as_written : AsWritten, optional
-        For a server that solves the model as it is written.
+        Settings of a server that solves the model as written.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def banner(
     ----------
     plan : Terms
     guarantee : Guarantee
-        Of the plan, or of a run.
+        Guarantee of the plan, or of a run.
     accuracy : str, optional
         The forecast; by default what the plan states without a simulation.
     first : bool

@@ -109,7 +109,7 @@ def make_terms(
     problem : Declaration
     request : CompleteRequest
     known : Compiled, optional
-        The same problem, compiled before: for plans that differ in other things.
+        Compiled problem of an earlier plan, for plans that differ in other things.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     ----------
     problem : Declaration
     request : Request
-        With method, release and mechanism.
+        Request with method, release and mechanism.
     known : Compiled or None
     """
     algorithm = request.algorithm
@@ -286,7 +286,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
     ----------
     draft : Draft
     multipliers : sequence of (float or None)
-        By agent.
+        Multipliers by agent.
     """
     request, needs, last = draft.request, draft.needs, draft.last
     names = [agent.name for agent in draft.agents]

@@ -52,12 +52,12 @@ def fingerprint_of(
     ----------
     problem : Declaration
     program : Program
-        The same, compiled.
+        Compiled program of the problem.
     agents : tuple of AgentPlan
     asked : mapping of str to (Declared or None)
     request : CompleteRequest
-        Of its method, fields as given; where only the method with all numbers has words for one,
-        that.
+        Request of the plan. Fields of its method enter as given, or resolved if only the resolved
+        method has a text for them.
     """
     digest = hashlib.sha256()
     levels = [one.mechanism.per_step() for one in asked.values() if one is not None]
@@ -167,7 +167,7 @@ def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
     ----------
     plan : Terms
     fingerprints : iterable of str
-        Of recorded runs; the last one counts.
+        Fingerprints of recorded runs; the last one counts.
 
     Raises
     ------

@@ -54,13 +54,13 @@ class Change:
     Attributes
     ----------
     what : str
-        What happens, such as "one entry changes by at most 0.1".
+        Text of the change, such as "one entry changes by at most 0.1".
     objects : tuple of str
         Private objects that it happens to together: one, or those that hold parts of a record.
     where : str
-        The same in words.
+        Names of the changed objects, in words.
     record : str or None
-        What a row stands for; None where rows are no records.
+        Unit of a row, such as "patient"; None if rows are no records.
     """
 
     what: str
@@ -83,24 +83,23 @@ class AgentGuarantee:
     ----------
     agent : str
     adjacency : dict of str to str
-        For each private object, what one change means.
+        Meaning of one change of each private object.
     changes : tuple of Change
-        The same by what changes together: one change is one of them, of this agent's data alone
-        unless it is in a group.
+        Changes by the objects that change together. One change is one of them, in this agent's data
+        alone unless it is in a group.
     epsilon : float
-        For its data alone, at the guarantee's delta.
+        Epsilon for its data alone, at the guarantee's delta.
     norm : int
         1 or 2, by the agent's mechanism.
     sensitivity : float
-        Of the gradient, in this norm.
-        Infinite if it is bounded at each point only.
+        Sensitivity of the gradient, in this norm. Infinite if it is bounded at each point only.
     tight : bool
         Whether some neighboring pair attains the sensitivity.
     certificate : {"derived", "asserted"}
     scale : float
         Noise scale per component of what is released; infinite if it differs from step to step.
     noise : str
-        The same in words.
+        Text of the noise.
     releases : int
         Planned number of releases.
     independent : tuple of str
@@ -143,7 +142,7 @@ class Guarantee:
     groups : tuple of tuple of str
     assumptions : tuple of str
     claimed_by_paper : Claim or None
-        What the paper's theorem says about these releases; a claim, not a bound.
+        Claim of the paper's theorem for these releases; it is no bound.
     amplification : Amplification or None
         Derivation and epsilon of every user, if the observer sees the last iterate only.
     kept : str

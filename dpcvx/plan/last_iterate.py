@@ -60,7 +60,7 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
     ----------
     problem : Declaration
     request : Request
-        With nothing open.
+        Request with nothing open.
     asked : mapping of str to (Declared or None)
 
     Raises
@@ -202,7 +202,7 @@ def guaranteed(
     Parameters
     ----------
     whole : Guarantee
-        Of the same agents.
+        Guarantee of the same agents.
     agents : tuple of AgentPlan
     last : LastIterate
     amplification : Amplification

@@ -203,11 +203,11 @@ def with_margins(
     ----------
     program : Program
     agents : tuple of AgentPlan
-        With their publications.
+        Agents with their publications.
     violation : float
     price : float or None
     shares : sequence of sequence of float, optional
-        How the probability is divided over the parts of every constraint; equally if omitted.
+        Division of the probability over the parts of every constraint; equal if omitted.
 
     Raises
     ------
@@ -375,15 +375,15 @@ def tightened(
     ----------
     constraints : sequence of PrivateConstraint
     holders : sequence of int
-        For each, the agent whose data it contains.
+        Agent whose data each constraint contains.
     spreads : mapping of int to Spread
-        By agent.
+        Spreads of the noise by agent.
     violation : float
         Between 0 and 1; 0 where all noise has a limit.
     price : float, optional
-        What a unit costs by which a constraint may be missed.
+        Price per unit of slack.
     shares : sequence of sequence of float, optional
-        How the probability is divided over the parts of every constraint; equally if omitted.
+        Division of the probability over the parts of every constraint; equal if omitted.
     """
     if shares is None:
         parts = [len(constraint.parts) for constraint in constraints]

@@ -41,9 +41,9 @@ def with_noise(
     agents : tuple of AgentPlan
     requested : mapping of str to (Declared or None)
     multipliers : sequence of (float or None)
-        In the order of the agents; None for those without noise.
+        Multipliers in the order of the agents; None for those without noise.
     needs : Requirements
-        Of the algorithm.
+        Requirements of the algorithm.
     rounds : int
     delta : float or None
     once : bool
@@ -117,7 +117,7 @@ def truncated(agents: Agents, delta: float) -> Agents:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their noise, for one release of the data.
+        Agents with their noise, for one release of the data.
     delta : float
         Positive.
 
@@ -154,7 +154,7 @@ def perturbed(agents: Agents, regularization: float) -> Agents:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their noise, of which a release costs the inverse of its multiplier.
+        Agents with their noise; a release costs the inverse of its multiplier.
     regularization : float
         Weight of the quadratic that is added to each objective.
 
@@ -202,7 +202,7 @@ def priced(agents: Agents, count: int, delta: float) -> Agents:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their noise.
+        Agents with their noise.
     count : int
         Releases of each.
     delta : float
@@ -224,7 +224,7 @@ def budgeted(agents: Agents, requested: Noises) -> Agents:
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their prices.
+        Agents with their privacy losses.
     requested : mapping of str to (Declared or None)
 
     Raises
@@ -304,14 +304,14 @@ def split(
     Parameters
     ----------
     agents : tuple of AgentPlan
-        With their multipliers.
+        Agents with their multipliers.
     secret : SecretSums
     moves : dict of str to float
-        By agent with private data, what one change does in l2 to what it sends.
+        Largest l2 move of an agent's message in one change, by agent with private data.
     size : int
-        How many numbers each agent sends at once.
+        Number of entries in a message of an agent.
     least : float
-        By how much the noise falls until the last release.
+        Factor of the noise of the last release over that of the first.
 
     Raises
     ------

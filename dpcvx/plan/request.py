@@ -140,7 +140,7 @@ def asked_of(
     ----------
     problem : Declaration
     mechanism, epsilon
-        As given to the plan: for all agents alike, or by agent or its name.
+        Arguments of the plan: for all agents, or by agent or its name.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def by_name(
     ----------
     problem : Declaration
     argument : str
-        What is given, for messages.
+        Name of the argument, for messages.
     given : mapping of agent or its name, or a value for all
         Values are as they are.
 

@@ -72,7 +72,7 @@ def make_guarantee(
     Parameters
     ----------
     agents : sequence of AgentPlan
-        With noise and prices.
+        Agents with noise and privacy losses.
     releases : int
         Per agent.
     once : bool

@@ -78,7 +78,7 @@ class Composition:
     exposed : bool
         Whether something was released without noise.
     stated : tuple of (epsilon, delta)
-        Of releases that are known by such a pair only; both numbers add up.
+        Pairs of releases that are known by such a pair only; both numbers add up.
     bounded : tuple of (multiplier, count)
         Releases with staircase noise: each loses at most ``1 / multiplier``; multipliers
         increasing.
@@ -323,7 +323,7 @@ def laplace_multiplier(
     Parameters
     ----------
     steps, epsilon, delta, ratios
-        As for `gaussian_multiplier`; delta may be 0.
+        Arguments of `gaussian_multiplier`; delta may be 0.
 
     Returns
     -------
@@ -405,7 +405,7 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
     Parameters
     ----------
     epsilon, delta : float
-        Of one release, both positive.
+        Privacy level of one release; both are positive.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -426,7 +426,7 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
     steps : int
         Number of releases T E: rounds times local updates.
     epsilon, delta : float
-        Of each release.
+        Privacy level of each release.
     """
     return math.sqrt(steps * math.log(1 / delta) / math.log(1.25 / delta)) * epsilon
 

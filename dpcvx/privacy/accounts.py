@@ -50,8 +50,8 @@ class Account:
     ----------
     agent : str
     adjacency : dict of str to str
-        For each private object, what one change means. Releases under different adjacencies do
-        not compose, so an account goes on under its own only.
+        Meaning of one change of each private object. Releases under different adjacencies do not
+        compose, so an account continues under its own only.
     budget : Budget or None
         None for a run without noise.
     entries : sequence of Entry
@@ -127,7 +127,7 @@ class Account:
         Parameters
         ----------
         loss : Composition
-            What the run costs.
+            Privacy loss of the run.
 
         Raises
         ------

@@ -33,14 +33,14 @@ class Entry:
     grid : float
         Width of the grid on which the scaled vector was released; 0 without noise.
     certificate : {"derived", "asserted", "none"}
-        How the sensitivity was obtained; asserted by the user, or none for a release without noise.
+        Origin of the sensitivity; asserted by the user, or none for a release without noise.
     released : str
-        What left the agent, but for the noise: a gradient, the solution of a local step, or, once,
-        the data or the slope of the objective.
+        Kind of the released value: a gradient, the solution of a local step, or, once, the data or
+        the linear coefficient of the objective.
     stated : (float, float) or None
         Epsilon and delta of what is known by such a pair only, in place of the multiplier.
     colluders : int or None
-        How many other agents may pool what they see with the server; None for any number.
+        Collusion threshold: other agents that may collude with the server; None for any number.
     alone : float or None
         The multiplier against all of them; None where it is the same.
     """
@@ -179,7 +179,7 @@ class Entries(Sequence[Entry]):
         entries : sequence of Entry
             Kept as it is.
         places : ndarray of int
-            Which of them, in the order of their rounds.
+            Indices of the entries, in the order of their rounds.
         """
         if places.size:
             self._spans.append(_Picked(entries, places.astype(np.int32)))

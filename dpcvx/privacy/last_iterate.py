@@ -62,7 +62,7 @@ class Amplification:
     Attributes
     ----------
     order : str
-        How users take turns.
+        Order of the users' turns.
     by_agent : dict of str to float
         Epsilon of each user, in the order of turns; all alike under a random order.
     visible : float or None
@@ -141,15 +141,15 @@ class LastIterate:
     Attributes
     ----------
     block : TwoBlock or None
-        For users' objectives times the number of users, of which one stands for the sum; None if
+        Constants for users' objectives times the number of users: one stands for the sum. None if
         all iterates may be visible, so that no later round hides a turn.
     users : tuple of str
-        In the order of turns.
+        Users in the order of their turns.
     rounds : int
         Planned; with random stopping, at most.
     order : str
     sensitivity : float
-        Of such a gradient, the largest of all users.
+        Largest sensitivity of such a gradient over all users.
     level : float
         Sensitivity of the new x; the noise is scaled to it.
     asserted : bool
@@ -359,9 +359,9 @@ class Profile:
     Attributes
     ----------
     rho : ndarray, shape (users,)
-        By position; users that had no turn lose nothing.
+        Loss by position; users without a turn lose nothing.
     local : ndarray, shape (users,)
-        If every iterate is visible.
+        Loss if every iterate is visible.
     """
 
     rho: Array = field(repr=False)

@@ -17,7 +17,7 @@ class Ledger(Accounts):
     Parameters
     ----------
     accounts : tuple of Account
-        As runs make them; `load` reads those of a file.
+        Accounts that runs make; `load` reads those of a file.
 
     Raises
     ------

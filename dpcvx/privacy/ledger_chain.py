@@ -78,7 +78,7 @@ def read(raw: bytes, name: str) -> Chain:
     raw : bytes
         All of it.
     name : str
-        For errors.
+        Name of the file, for errors.
 
     Raises
     ------

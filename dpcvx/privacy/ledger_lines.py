@@ -88,7 +88,7 @@ class Recorded:
     Attributes
     ----------
     fingerprint : str
-        Of its plan.
+        Fingerprint of the plan.
     seeded : bool
     derived : ndarray
         The plan's numbers that its fingerprint does not name, as this run had them.
@@ -129,7 +129,7 @@ class Past:
     Parameters
     ----------
     name : str
-        Of the file, for errors.
+        Name of the file, for errors.
     lines : iterable of dict
         All of them, or those after the first ones, which `ledger` and `ended` add up.
     ledger : Accounts, optional
@@ -138,9 +138,9 @@ class Past:
     Attributes
     ----------
     ledger : Accounts or None
-        What was spent so far, the interrupted run included; None in a new file.
+        Privacy losses so far, including the interrupted run; None in a new file.
     before : Accounts or None
-        What was spent before the last run.
+        Privacy losses before the last run.
     interrupted : Recorded or None
         The last run, if it did not end.
     finished : dict of str to Finished
@@ -316,7 +316,7 @@ class Notes:
         Parameters
         ----------
         order : mapping of str to int
-            Where each agent comes in the run; others come first.
+            Position of each agent in the run; others come first.
         """
 
         def rank(name: str) -> int:

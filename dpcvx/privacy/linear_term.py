@@ -97,13 +97,13 @@ class Magnitudes:
     Attributes
     ----------
     smoothness : float
-        Of the objective, without what a plan adds.
+        Smoothness of the objective, without the term that a plan adds.
     slope : float
         The l2 norm of its gradient at the start, at most.
     start : float
         The l2 norm of the start.
     across : float
-        How far the points of the set are from the start; infinite if it is not bounded.
+        Largest distance of the set's points from the start; infinite if unbounded.
     limit : float
         Data of any size add a vector to the gradient whose entries are cut off at this magnitude;
         infinite where data are bounded.
@@ -123,7 +123,7 @@ class LinearTerm:
     Attributes
     ----------
     norm : {1, 2}
-        In which its length is distributed.
+        Norm that the distribution of its length refers to.
     scale : float
         s.
     sensitivity : float
@@ -135,7 +135,7 @@ class LinearTerm:
     size : int
         Entries of b.
     epsilon : float
-        What the release costs in all, at delta 0.
+        Total privacy loss of the release, at delta 0.
     reach : float
         Typical l2 norm of minimizers.
     rounding : float
@@ -208,11 +208,11 @@ def linear_term(
     ----------
     size : int
     epsilon : float
-        Of the release, at delta 0.
+        Epsilon of the release, at delta 0.
     sensitivities : (float, float)
         L in l1 and in l2.
     price : float
-        Of the determinant: q ln(1 + beta / Lambda).
+        Privacy loss of the determinant: q ln(1 + beta / Lambda).
     convexity, regularization : float
         See `LinearTerm`.
     sizes : Magnitudes

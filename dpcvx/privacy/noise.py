@@ -70,11 +70,10 @@ class Grid:
     width : float
         Distance of neighboring grid points, a power of two.
     sensitivity : float
-        Of the value after rounding: each component moves by at most half a width, so the
-        difference of two neighbors grows by at most ``width * sqrt(n)`` in l2, ``width * n`` in
-        l1.
+        Sensitivity of the rounded value. Each component moves by at most half a width, so the
+        difference of two neighbors grows by at most ``width * sqrt(n)`` in l2, ``width * n`` in l1.
     scale : float
-        Of the noise: multiplier times that sensitivity.
+        Scale of the noise: multiplier times that sensitivity.
     """
 
     width: float

@@ -159,7 +159,7 @@ class SeededTogether:
     Parameters
     ----------
     sources : sequence of Seeded
-        Whose keys take up as many words.
+        Sources whose keys have equal numbers of words.
     """
 
     def __init__(self, sources: Sequence[Seeded]) -> None:

@@ -232,8 +232,8 @@ def split(encoded: Words, parties: int, source: Randomness | None = None) -> Wor
     parties : int
         Number of shares, at least 2.
     source : Randomness, optional
-        By default the operating system's cryptographic generator. Whoever can repeat another
-        source, knowing its seed, knows the value from one share.
+        Random source; the operating system's cryptographic generator if omitted. Anyone who can
+        repeat another source by its seed knows the value from one share.
 
     Returns
     -------
@@ -303,9 +303,9 @@ class SecretSum:
     agents : tuple of str
         Three different names or more.
     encoding : Encoding or Residues
-        For as many parties.
+        Encoding for that number of parties.
     shape : tuple of int
-        Of the arrays to be added up.
+        Shape of the arrays in the sum.
     round : int
         Messages of another round are refused. Use each number once.
     """

@@ -70,7 +70,7 @@ class SplitNoise:
     max_colluders : int
         Number c of those that may pool what they see with the server.
     width : float
-        Of the grid, a power of two.
+        Width of the grid, a power of two.
     scale : float
         Standard deviation of one agent's noise.
 
@@ -163,11 +163,11 @@ def split_noise(
     parties, colluders : int
         See `SplitNoise`.
     size : int
-        How many numbers each agent sends at once.
+        Number of entries in a message of an agent.
     width : float or None
-        Of the grid; None for a fine one.
+        Width of the grid; None for a fine one.
     least : float
-        By how much the noise falls until the last release.
+        Factor of the noise of the last release over that of the first.
 
     Raises
     ------

@@ -230,9 +230,9 @@ class Truncation:
     reach : float
         Largest entry of the noise in units of its scale, but for rounding to the grid.
     size : int
-        Of a release, at most.
+        Largest number of components of a release.
     epsilon, delta : float
-        What one release costs.
+        Privacy loss of one release.
     """
 
     reach: float
@@ -255,9 +255,9 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
     size : int
         Number of components of the release.
     epsilon, spent : float
-        What noise of all lengths costs.
+        Privacy loss of noise without a limit.
     delta : float
-        What the release may cost at the same epsilon; above `spent`.
+        Largest delta of the release at the same epsilon; above `spent`.
 
     Raises
     ------

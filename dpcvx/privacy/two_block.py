@@ -124,7 +124,7 @@ class TwoBlock:
     certificate : contraction.Certificate, optional
         Numbers that prove smaller bounds; whoever found them, they are checked here.
     proved : contraction.Proved or None
-        What the certificate proves.
+        Losses that the certificate proves.
     """
 
     nu: float
@@ -210,10 +210,10 @@ class TwoBlock:
         Parameters
         ----------
         A : array_like, shape (m, n)
-            Of full row rank.
+            Matrix of full row rank.
         B : array_like, shape (m, k)
         nu, beta, eta, mu, mu_g : float
-            As attributes.
+            Constants; see the attributes.
 
         Raises
         ------

@@ -21,7 +21,7 @@ def batches(plan: Terms, start: Start) -> list[list[int]]:
     ----------
     plan : Terms
     start : Start
-        Where the run starts from.
+        State that the run starts from.
     """
     if is_batch(plan, start):
         return [[*range(len(plan.agents))]]

@@ -79,7 +79,7 @@ def stand_ins(
     proxy : mapping
         See `seal_all`.
     verb : str
-        What asks for them, for messages, such as ``problem.tune``.
+        Method that needs them, for messages, such as ``problem.tune``.
     own : bool
         Also for those that are in ``recourse=`` alone.
 

@@ -94,10 +94,10 @@ class PrivacyGate:
     past : iterable of Release
         Releases of an interrupted run, which are replayed at no charge.
     paid : sequence of collection of (round, step)
-        By agent, releases that the interrupted run was charged for and did not make.
+        Charged releases that the interrupted run did not make, by agent.
     journal : Writer or None
-        Where charges and values are written before they take effect. A run that was charged as a
-        whole has none: it computes values that are never released, and keeps none.
+        Journal that charges and values are written to before they take effect. A run that was
+        charged as a whole has none, because its values are never released.
     """
 
     def __init__(
@@ -288,18 +288,18 @@ def charge_for(
     Parameters
     ----------
     facts : Facts
-        Of the agent.
+        Facts of the agent.
     place : (int, int)
         Round and step.
     query : Query
     size : int
-        Of its answer.
+        Size of the answer.
     noise : Calibrated or None
-        Of this release.
+        Noise of this release.
     known : Known or None
-        What bounds follow from; None where nothing is certified.
+        Facts that bounds follow from; None if nothing is certified.
     bound : float
-        How far one change of the data moves the answer.
+        Largest move of the answer in one change of the data.
 
     Raises
     ------

@@ -34,9 +34,9 @@ class Round:
     Attributes
     ----------
     t : int
-        From 1.
+        Round, from 1.
     residuals : Residuals
-        Of released values.
+        Residuals of released values.
     inaccurate : int
         Agents whose last local solve of the round reached reduced accuracy only.
     failed : int
@@ -74,7 +74,7 @@ class History(Sequence[Round]):
         ----------
         residuals : Residuals
         outcomes : sequence of Outcome
-            How each agent's last local solve of the round ended.
+            Outcome of each agent's last local solve of the round.
 
         Returns
         -------

@@ -83,9 +83,9 @@ def drive(
     executor : Executor
     watch : Watch
     guarantee : Guarantee
-        What the result states.
+        Guarantee that the result states.
     coins : PublicCoins
-        For what is random besides noise.
+        Source of public randomness besides noise.
     record : bool
         Keep the transcript.
     """
@@ -257,7 +257,7 @@ def drive_silently(
         Make the oracle of each batch.
     rounds : int
     seed, key : int, tuple of int
-        Of what is random besides noise.
+        Seed of public randomness besides noise.
     """
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
     algorithm, programs = plan.algorithm, plan.program.agents

@@ -53,7 +53,7 @@ class Begun:
     earlier : int
         Entries in it before this run.
     past : mapping of (round, step) to ndarray
-        What this run released before it was interrupted.
+        Values that this run released before it was interrupted.
     paid : collection of (round, step)
         Releases that were charged for and not made.
     """
@@ -80,16 +80,16 @@ class AgentPart:
     place : int
         Its position among the agents of the plan.
     algorithm : Algorithm
-        With all its numbers.
+        Method with all its numbers.
     rounds : int
     schedule : sequence of int, length rounds + 1
         Releases of an agent in the first 0, 1, ... rounds.
     published : bool
         Whether the data leave once, before the first round.
     fingerprint : str
-        Of the plan.
+        Fingerprint of the plan.
     charge : Entry or None
-        What a run is charged as a whole, before it begins; None where releases are charged.
+        Charge of a run as a whole, before it begins; None if releases are charged.
     """
 
     agent: AgentPlan
@@ -121,7 +121,7 @@ def oracle_of(
     Parameters
     ----------
     parts : sequence of AgentPart
-        Of the agents of the gate.
+        Parts of the agents of the gate.
     sources : sequence of sequence of callables
         Per agent, one per private object of the objective; called when the oracle is made.
     gate : PrivacyGate
@@ -146,12 +146,12 @@ def gate_of(
     ----------
     parts : sequence of AgentPart
     begun : sequence of Begun
-        Where each of the agents starts from.
+        State that each of the agents starts from.
     journal : Writer, optional
-        What is charged and released is on disk when a turn ends; in a `Journal.exchange`, when
-        that ends, before which nothing may leave.
+        Journal of charges and releases, which are on disk when a turn ends. In a
+        `Journal.exchange`, they are on disk when that ends, and nothing may be released before.
     seed : int, optional
-        Of the noise; fresh from the operating system if omitted.
+        Noise seed; fresh from the operating system if omitted.
     record : bool
         Keep the releases.
     """

@@ -46,8 +46,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     Parameters
     ----------
     facts : sequence of Facts
-        Of the agents of the gate, which differ in names only. Without a sensitivity only if there
-        is no noise.
+        Facts of the agents of the gate, which differ in names only. They lack a sensitivity only if
+        there is no noise.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
     gate : PrivacyGate

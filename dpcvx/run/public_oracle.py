@@ -30,12 +30,12 @@ class PublicOracle(AgentOracle):
     Parameters
     ----------
     facts : Facts
-        Of its agent.
+        Facts of its agent.
     objective : Evaluator
     account : Account
     releases : list of Release
     data : ndarray, shape (D,), optional
-        As they left.
+        Released data.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def publish(
     publication : Statistic or None
         None where the gradient does not depend on the data: nothing is read then.
     gate : PrivacyGate
-        Of one agent; with noise, where something is released.
+        Gate of one agent, with noise if something is released.
     """
     form, (account,) = facts.form, gate.accounts()
     if publication is None:

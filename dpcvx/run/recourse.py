@@ -230,7 +230,7 @@ def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) ->
     agent : Agent
     local : LocalProgram
     values : sequence of ndarray
-        Of its private objects, those of ``recourse=`` last.
+        Values of its private objects, those of ``recourse=`` last.
     """
     bound = _with_values(agent, local.name, values)
     constraints = [bound(constraint) for constraint in (*agent.constraints, *agent.recourse)]
@@ -263,7 +263,7 @@ def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution 
     exact : sequence of ConeData or None
         See `exact_program`; None for agents that have nothing to decide.
     solution : Solution
-        Where all agree.
+        Solution that all agents agree on.
     """
     vectors: list[Array] = []
     for program, local, x in zip(exact, solution.program.agents, solution.vectors, strict=True):

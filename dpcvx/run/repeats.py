@@ -52,11 +52,11 @@ def warn_of_repeats(
     ----------
     plan : Terms
     start : Start
-        What the ledger holds, if there is one.
+        Privacy losses in the ledger, if there is one.
     given : collection of Private
         Those that take their data from ``data=``.
     sources : sequence of sequence of Sealed
-        Of the data; functions among them are not called.
+        Sources of the data; functions among them are not called.
     alone : bool
         Whether the run has no ledger. Such runs of one plan warn once.
     """
@@ -168,7 +168,7 @@ def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object
     start : Start
     sources : sequence of sequence of Sealed
     place : str
-        Of the ledger's file, which may be removed and made anew; empty without one.
+        Path of the ledger's file, which may be removed and made anew; empty without one.
     """
     name = place, plan.fingerprint, tuple(begun.earlier for begun in start.agents)
     if start.resumed:
@@ -204,12 +204,12 @@ def remember(
     run : tuple
         See `run_of`.
     releases : mapping of str to int
-        Of the run, by agent.
+        Releases of the run, by agent.
     ended : bool
         Whether it has a result: then data of functions are compared with those of earlier runs,
         since only now they were read.
     alone : bool
-        As for `warn_of_repeats`.
+        Whether the run has no ledger, as for `warn_of_repeats`.
     """
     marks = {source: marked(source) for own in sources for source in own}
     total = ""

@@ -51,7 +51,7 @@ class ReplayOracle(AgentOracle):
     agents : sequence of int
         Positions in the plan.
     facts : Facts
-        Of the first agent; the others differ in names.
+        Facts of the first agent; the others differ in names.
     releases : iterable of Release
     accounts : sequence of Account
     public : Evaluator, optional
@@ -140,7 +140,7 @@ class Seen:
     ----------
     agent, round, step : int
     query : Query
-        What the agent was asked, with the points that the question is about.
+        Query to the agent, with its points.
     answer : ndarray
     public : bool
         Whether the points in the question are known to an observer: no secret number of the agent

@@ -56,10 +56,10 @@ class NotebookLine:
     Parameters
     ----------
     text : str
-        What is counted, such as "round".
+        Name of the counted things, such as "round".
     total : int
     unit : str
-        What follows the total, such as " %".
+        Text after the total, such as " %".
     show : callable
         Shows HTML, and returns an object with ``update(HTML)``.
     clock : callable
@@ -198,9 +198,9 @@ def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], No
     Parameters
     ----------
     name : str
-        Of a search, or of an owner's part in a run.
+        Name of a search, or of an owner's part in a run.
     verbose : bool or None
-        As for runs: see `wanted`.
+        Verbosity, as for runs: see `wanted`.
     """
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -235,7 +235,7 @@ def busy_line(
     ----------
     text : str
     verbose : bool or None
-        As for runs, but that nothing is shown without a terminal.
+        Verbosity, as for runs, but nothing is shown without a terminal.
     patience : float
         Seconds before the line appears: work that takes less shows nothing.
     """

@@ -291,7 +291,7 @@ class Result:
             The agent, or its name. Call this where its owner is, who alone may know what is
             returned, or raised.
         data : mapping of Private or its name to array_like or callable, optional
-            As for `Plan.run`: its own data only are read.
+            Data, as for `Plan.run`; only the agent's own data are read.
 
         Returns
         -------
@@ -382,8 +382,8 @@ class Result:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; by default a new figure, which is pyplot's current one if your code
-            has imported pyplot.
+            Axes to draw on; by default a new figure, which becomes pyplot's current one if your
+            code has imported pyplot.
 
         Raises
         ------

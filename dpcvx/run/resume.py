@@ -29,7 +29,7 @@ class Start:
     rounds : int
         That every budget covers.
     notes : tuple of str
-        What a user should know about it.
+        Notes for users on the resumed ledger.
     resumed : bool
         Whether an interrupted run goes on.
     """

@@ -87,7 +87,7 @@ class Solution:
         agent : str
         variable : cvxpy.Variable or str
         written : str
-            What users call, for messages.
+            Code that users call, for messages.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Solution:
         Parameters
         ----------
         constraint : cvxpy constraint
-            Of an agent, or of ``coupling=``.
+            Constraint of an agent, or of ``coupling=``.
 
         Returns
         -------

@@ -64,7 +64,7 @@ class Largest:
         ----------
         last : Residuals
         floor : float
-            What noise alone keeps up; see `Algorithm.noise_floor`.
+            Residual that noise alone keeps up; see `Algorithm.noise_floor`.
         size : float
             Largest magnitude of the values.
         """
@@ -83,9 +83,10 @@ def arrives(points: Sequence[Array], noise: float | None, size: float) -> bool:
     Parameters
     ----------
     points : sequence of ndarray
-        Of released values: the public start, and what the run came to after each of its parts.
+        Points of released values: the initial point, and the points after each part of the run.
     noise : float or None
-        How far noise alone leads in half of the run, about; 0 without noise, None if unknown.
+        Approximate distance that noise alone moves in half of the run; 0 without noise, None if
+        unknown.
     size : float
         Largest magnitude of the values.
     """
@@ -203,7 +204,7 @@ class Watch:
         size : float
             Their largest magnitude.
         points : sequence of ndarray
-            Where agents were: at the public start, and after each part of the rounds.
+            Points of the agents: the initial point, and those after each part of the rounds.
         """
         if self._diverged or not finite:
             return Status.DIVERGED

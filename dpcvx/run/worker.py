@@ -64,7 +64,7 @@ class Worker:
     ----------
     algorithm : Algorithm
     program : LocalProgram
-        Of the first agent; the others differ in names.
+        Program of the first agent; the others differ in names.
     oracle : AgentOracle
     agents : sequence of int
         Positions of the agents in the plan.
@@ -250,7 +250,7 @@ def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
     Parameters
     ----------
     terms : mapping of int to array
-        By agent.
+        Summands by agent.
     """
     found: dict[int, PartialSum] = {}
     level, here = 0, dict(terms)
@@ -291,8 +291,8 @@ def total_of(replies: Iterable[Any]) -> Any:
     Parameters
     ----------
     replies : iterable
-        By agent: its term, a `PartialSum` that begins with it, or None where it has nothing, or
-        what it has is in another's part.
+        Replies by agent: its summand, a `PartialSum` that begins with it, or None if it has none or
+        another part contains it.
     """
     levels: dict[int, dict[int, Any]] = {}
     for agent, reply in enumerate(replies):

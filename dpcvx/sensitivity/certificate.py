@@ -56,17 +56,17 @@ class Sensitivity:
     ----------
     private : tuple of PrivateSpec
     jacobians : tuple of csr_array or csc_array, each of shape (n, size of the private parameter)
-        Of the terms with a constant Jacobian.
+        Jacobians of the terms with a constant Jacobian.
     terms : tuple of str
         Atoms of those terms, as users write them.
     weights : Weights or None
-        Of the terms that are linear in the data, with a Jacobian that depends on the point.
+        Weights of the terms that are linear in the data, with a Jacobian that depends on the point.
     records : tuple of Contributions
-        Of the other terms, one per kind of record.
+        Contributions of the other terms, one per kind of record.
     extent : Extent
-        Where the points lie: the agent's set, as far as closed forms know.
+        Extent of the points: the agent's set, as far as closed forms know it.
     clips : tuple of Clip
-        How the contributions of `records` are scaled down, one each; empty if they are not.
+        Clips of the contributions of `records`, one each; empty if they are not clipped.
     asserted : Asserted or None
         Replaces everything that was derived.
     independent : tuple of str
@@ -155,7 +155,7 @@ class Sensitivity:
         Parameters
         ----------
         form : NormalForm
-            Of the agent; see `NormalForm.renamed`.
+            Form of the agent; see `NormalForm.renamed`.
         """
         names = {a.name: b.name for a, b in zip(self.private, form.private, strict=True)}
         independent = tuple(names[name] for name in self.independent)
@@ -442,9 +442,9 @@ class Sensitivity:
         ----------
         task : Contributions
         p, scale
-            As of `bound`.
+            Arguments of `bound`.
         where : Extent, optional
-            Where the point lies; in the agent's set if omitted.
+            Extent of the point; the agent's set if omitted.
         """
         removed = self.adjacency_of(task).relation != "replace_one"
         if self.clips:

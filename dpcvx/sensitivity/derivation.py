@@ -129,7 +129,7 @@ class _Sorted:
     Attributes
     ----------
     jacobians : tuple of csr_array or csc_array
-        Of the terms with a constant Jacobian, one per private parameter.
+        Jacobians of the terms with a constant Jacobian, one per private parameter.
     names : tuple of str
         Their atoms.
     weighing : list of Term

@@ -208,7 +208,7 @@ def pull_of(K: Array, spread: Array, variance: float) -> Array:
     spread : ndarray, shape (N,)
         Infinite where nothing is expected.
     variance : float
-        Of the noise in each component.
+        Variance of the noise in each component.
     """
     open_ = np.isinf(spread)
     scaled = K[:, ~open_] * spread[~open_]

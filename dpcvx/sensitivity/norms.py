@@ -71,7 +71,7 @@ def of_person(changes: Array, adjacency: Rows, rows: int, meet: int | None = Non
     Parameters
     ----------
     changes : ndarray, shape (rows,) or (1,)
-        Of each record, or the largest of all.
+        Change of each record, or the largest of all.
     adjacency : Rows
     rows : int
         Number of records.
@@ -103,7 +103,7 @@ def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
     Parameters
     ----------
     jacobians : sequence of csr_array or csc_array
-        Of all parts of these rows, which have as many columns as a part has entries.
+        Jacobians of all parts of these rows, with a column per entry of a part.
     rows : int
     """
     found = sp.csr_array((jacobians[0].shape[0], rows), dtype=bool)

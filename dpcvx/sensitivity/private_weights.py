@@ -32,7 +32,7 @@ class Weights:
     Attributes
     ----------
     form : NormalForm
-        Of the products only, without the public parts of the weights: linear in the data.
+        Form of the products only, without the public parts of the weights: linear in the data.
     quadratic : tuple of Term
         The quadratic forms.
     members : frozenset of int

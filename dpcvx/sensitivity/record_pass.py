@@ -93,7 +93,7 @@ class Site:
         A product of records and variables, or what takes an affine function of variables that
         stands next to records.
     argument : int or None
-        As which argument it takes that; None for a product.
+        Index of the argument that reads it; None for a product.
     turned : bool
         Whether the variables are on the left of the product.
     factor : float
@@ -214,13 +214,13 @@ class Pass:
         Indices of the private parameters whose rows form the records.
     p : {1, 2}
     extent : Extent
-        Where x may lie.
+        Extent of x.
     scale : ndarray, shape (n,), or None
         Weights of the gradient's components.
     absent : bool
-        Of a record of zeros instead of all admissible ones.
+        Take a record of zeros instead of all admissible ones.
     sites : list, optional
-        To be filled with the places where records meet variables, instead of bounding them.
+        List to fill with the places where records meet variables, instead of bounding them.
 
     Attributes
     ----------

@@ -59,9 +59,9 @@ class Ranges:
     members : sequence of int
         Indices of the private parameters whose rows form the records.
     extent : Extent
-        Where x may lie.
+        Extent of x.
     absent : bool
-        Of a record of zeros instead of all admissible ones.
+        Take a record of zeros instead of all admissible ones.
 
     Attributes
     ----------

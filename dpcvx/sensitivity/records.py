@@ -109,7 +109,7 @@ class Lines:
         Parameters
         ----------
         extent : Extent
-            Where x may lie.
+            Extent of x.
         """
         if _alike(-extent.lower, extent.upper):  # then the l1 norm tells the interval
             return self._longest
@@ -239,11 +239,11 @@ class Contributions:
         ----------
         p : {1, 2}
         extent : Extent
-            Where x may lie.
+            Extent of x.
         scale : ndarray, shape (n,), optional
             Weights of the gradient's components.
         absent : bool
-            Of a record of zeros instead.
+            Take a record of zeros instead.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class Contributions:
         ----------
         p, extent, scale
         removed : bool
-            By a record of zeros.
+            Replace a record by zeros.
         """
         if self.alike is not None:
             few, kind = self.alike

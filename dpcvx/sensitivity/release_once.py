@@ -53,15 +53,15 @@ class Publication:
         (`dpcvx.defaults.data_shape` shapes both); or weighted sums of entries, through which alone
         a model reads them, see `dpcvx.algorithms.weighted_sums`.
     encode : csr_array, shape (s, total size of the data)
-        From the data, one object after the other, to the statistic.
+        Matrix from the data, one object after the other, to the statistic.
     sensitivity : float
-        Of the statistic, in the mechanism's norm.
+        Sensitivity of the statistic, in the mechanism's norm.
     jacobian : csr_array or None, shape (n, total size of the data)
         J; None where it depends on the point.
     weights : ndarray, shape (s,)
-        Of the components that the data move, in the slope; else ones.
+        Weights of the components that the data move, in the linear coefficient; else ones.
     estimates : tuple of (slice, Estimate)
-        What public expectations make of components of the released statistic.
+        Estimates of components of the released statistic from public expectations.
     """
 
     private: tuple[PrivateSpec, ...]
@@ -91,7 +91,7 @@ class Publication:
         Parameters
         ----------
         variance : float
-            Of the noise in one component of the statistic.
+            Variance of the noise in one component of the statistic.
         """
         back = self.back
         if back is None:
@@ -147,7 +147,7 @@ class Publication:
         ----------
         released : ndarray, shape (s,)
         noise : ndarray, shape (s,)
-            As large as that in the release.
+            Noise as large as that in the release.
         """
         estimated, left = released.copy(), noise.copy()
         for place, estimate in self.estimates:
@@ -215,9 +215,9 @@ class Publication:
         Parameters
         ----------
         targets, figures : ndarray
-            As `told_moves` tells them; None is returned if they do not fit.
+            Arrays that `told_moves` returns; None is returned if they do not fit.
         variance : float
-            Of the noise in one component of the statistic.
+            Variance of the noise in one component of the statistic.
         """
         finite = np.isfinite(targets).all() and np.isfinite(figures).all()
         if targets.shape != (self.size,) or figures.shape[1:] != (4,) or not finite:
@@ -271,15 +271,15 @@ class Once:
     ----------
     kind : {"data", "slope", "shaped slope", "sums", "second moments"}
     weights : ndarray or None
-        Of the components of a slope.
+        Weights of the components of a linear coefficient.
     encode : csr_array or None
-        From the data to a statistic that is neither data nor slope; with "data", to one that tells
-        them all.
+        Matrix from the data to a statistic that is neither data nor linear coefficient; with
+        "data", to one that determines them all.
     targets : ndarray or None
         Public proxy values of the statistic, which released values are moved towards.
     moves : ndarray, shape (k, 4), or None
-        Of each estimate: first and last but one of its components, their effective dimension, and
-        whether the level of its target is fitted.
+        Figures of each estimate: first component, end of its components, their effective dimension,
+        and whether the level of its target is fitted.
     """
 
     kind: Literal["data", "slope", "shaped slope", "sums", "second moments"]

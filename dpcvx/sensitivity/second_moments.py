@@ -171,7 +171,7 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
     Parameters
     ----------
     released : ndarray
-        As `triangle` has it, with noise.
+        Moments in the form of `triangle`, with noise.
     order : int
         Number of columns.
     most : int
@@ -197,8 +197,8 @@ class Reading:
     ----------
     weight : float
     parts : tuple of (int, float)
-        Of each part that stands in the residual, its index and coefficient; first the factor of
-        the affine function of the variables.
+        Index and coefficient of each part in the residual; the factor of the affine function of the
+        variables comes first.
     affine : Combination
         That function.
     private : tuple of PrivateSpec
@@ -221,7 +221,7 @@ class Reading:
         ----------
         V : ndarray, shape (any number, total width of the parts)
         units : sequence of float
-            In which V has the rows of each part.
+            Units of each part's rows in V.
         """
         order, starts = V.shape[1], np.cumsum([0, *self.widths])
         (left, factor), *rest = self.parts

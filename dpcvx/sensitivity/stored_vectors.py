@@ -168,7 +168,7 @@ def fixed_shift(
     Parameters
     ----------
     n, size : int
-        Of the agent's vector and of its data.
+        Sizes of the agent's vector and of its data.
     image : callable
     smoothness : float
     curvature : Curvature or None
@@ -224,7 +224,7 @@ class Smoothness:
     asserted : bool
         Whether it is the user's claim.
     curvature : Curvature or None
-        What is known of second derivatives beyond that.
+        Further knowledge of second derivatives.
     turn : float
         M of the difference of two neighbors' objectives; infinite if none is known.
     """
@@ -296,7 +296,7 @@ class StoredEffects:
     public : callable
         The gradient at zero data.
     shift : Shift
-        What one change of the data does to gradients.
+        Effect of one change of the data on gradients.
     """
 
     def __init__(self, public: Callable[[Array], Array], shift: Shift) -> None:

@@ -125,7 +125,7 @@ class ConicProgram:
     data : ConeData
         P, q and the constraints; auxiliary columns are minimized over as well.
     kernel : str
-        What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
+        Kernel of the steps if Newton's method projects; see `dpcvx.solvers.newton`.
     """
 
     def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:

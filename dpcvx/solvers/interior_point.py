@@ -46,11 +46,11 @@ def interior_point(
     data : ConeData
         Its objective is ignored.
     tolerance : float
-        Of gaps, and of feasibility where no cone is semidefinite.
+        Tolerance of gaps, and of feasibility if no cone is semidefinite.
     equilibrate : bool
         Whether it scales the program first.
     certain : float
-        Of certificates that no point keeps the constraints.
+        Tolerance of certificates that no point satisfies the constraints.
     refined : bool
         Whether every solve of a linear system is refined.
     """

@@ -91,9 +91,9 @@ class _Work(NamedTuple):
     own, q, start, u, g, way, old, y : ndarray, shape (p,)
     natural, length, phi, kind, share, allowed, multiplier : ndarray, shape (count,)
     slack, pull, dual : ndarray
-        Of rows.
+        Values of rows.
     J, tilt : ndarray
-        Of pairs; J is the edge of a cone in the second stage.
+        Values of pairs; J is the edge of a cone in the second stage.
     marks : ndarray of int, shape (4, p)
     """
 

@@ -63,7 +63,7 @@ class NewtonLayout:
         First row of every function, and the number of rows.
     d : ndarray
     norms : ndarray
-        Of every function, the l2 norm of its longest row; its largest number in d.
+        Norm of the longest row of every function; its largest number in d.
     offsets : ndarray
     pairs, columns : ndarray of int
         First pair of every function, and the number of pairs; column of every pair.
@@ -75,7 +75,7 @@ class NewtonLayout:
         First product of every function, and the number; where it goes in H. They are the lower
         triangle of a function's pairs, row by row.
     gram : ndarray
-        Of every product, that of the two columns of the rows below the head.
+        Product of the two columns of the rows below the head, for every product.
     dense : bool
         Whether H is better factored as a full matrix.
     nodes : int
@@ -305,13 +305,13 @@ class Rules(NamedTuple):
     Attributes
     ----------
     violation : float
-        Of a function, absolute where its terms are about 1, else relative to them.
+        Tolerance of a function, absolute if its terms are about 1, else relative to them.
     far : float
         Relative to terms above 1: what rounding allows.
     gap, relative : float
-        Of the objective: relative to the least weight, and to the objective.
+        Tolerances of the objective: relative to the least weight, and to the objective.
     penalty : float
-        Of violated functions in the matrix that is factored, relative to their own curvature.
+        Weight of violated functions in the factored matrix, relative to their own curvature.
     crowded : float
         Functions that may be broken where the method starts, relative to columns, for every step
         that may be taken, but never more than columns. Where more are, the set is mostly far away,
@@ -326,7 +326,7 @@ class Rules(NamedTuple):
     steps : int
         Newton steps of the first stage.
     refinements : int
-        Of the multipliers, with one factor.
+        Number of refinements of the multipliers, with one factor.
     first, growth, last : float
         Penalties of the second stage, in the same units.
     settled : float

@@ -313,11 +313,11 @@ class _Tried(NamedTuple):
     merit : float
         The augmented Lagrangian.
     slack, phi : ndarray
-        Of rows; values of functions.
+        Values of rows; values of functions.
     w, length, head : ndarray
         w of rows; of every function, the length of w below the head, and its head.
     share : ndarray
-        Of every function, how much of the part below the head is kept.
+        Share of the part below the head that is kept, for every function.
     pull : ndarray
         The projections of w.
     Hu : ndarray

@@ -98,9 +98,9 @@ class Projector:
     owner : str
         Name of the agent, for messages.
     rest : ConeData, optional
-        The same set with r as its objective.
+        Set with r as its objective.
     kernel : str
-        What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
+        Kernel of the steps if Newton's method projects; see `dpcvx.solvers.newton`.
     blocks : Blocks, optional
         The set, where it was taken apart before.
 

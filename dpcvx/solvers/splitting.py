@@ -117,7 +117,7 @@ class Splitting:
         D : ndarray, shape (n,)
             Positive weights.
         anchor : ndarray, shape (n,)
-            Where the steps begin; a point of the set that is close to the answer.
+            Point of the set where the steps begin, close to the solution.
         """
         steps = self._steps(D)
         return steps.mean(v, self._start(steps, anchor)) / steps.root
@@ -258,7 +258,7 @@ class Orthogonal:
     ----------
     cones : Cones
     x0, d : ndarray
-        Of shapes (n,) and (rows of cones,).
+        Vectors of shapes (n,) and (rows of cones,).
     G : csr_array, shape (n, rows of cones)
     R : csr_array, shape (n, n)
     """

@@ -113,7 +113,7 @@ class Minimization:
         center : csr_array, shape (n, n)
             H.
         spread : float
-            How far second derivatives are from it, in the spectral norm.
+            Largest distance of second derivatives from it, in the spectral norm.
         """
         n = center.shape[0]
         rest = abs(self.L * sp.eye_array(n, format="csr") - center).sum(axis=0).max()
@@ -152,7 +152,7 @@ class CertifiedSearch:
     projector : Projector
         Onto W, with r, in closed form.
     smoothness, convexity : float
-        Of f.
+        Constants of f.
     weight : float
         w.
     center : ndarray, shape (n,)
@@ -173,7 +173,7 @@ class CertifiedSearch:
         Parameters
         ----------
         gradient : callable
-            Of f.
+            Gradient of f.
         b : ndarray, shape (n,)
             Added to it.
         residual : float

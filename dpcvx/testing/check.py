@@ -64,14 +64,14 @@ class Observation:
     place : (int, int)
         Round and step.
     entry : Entry or None
-        As charged.
+        Charged entry.
     inside : ndarray
         The exact value that noise is added to, scaled as the entry says and rounded to the grid.
     outside : ndarray
-        What left instead, scaled in the same way.
+        Released value of a run on other data, scaled in the same way.
     grid : Grid or None
     released : ndarray
-        The same, not scaled.
+        Released value, not scaled.
     """
 
     place: tuple[int, int]
@@ -296,7 +296,7 @@ def check_sensitivity(
         Data of the neighbor, with one changed object per agent. Agents without an entry get a
         neighbor that moves the gradient far.
     data : mapping, optional
-        As in `Plan.run`.
+        Data, as in `Plan.run`.
     seed : int
         Noise seed of the first run.
 
@@ -342,7 +342,7 @@ def observed_gates(
     dealt : sequence of sequence of int
         The agents of each batch.
     accounts : sequence of Account
-        By agent.
+        Accounts by agent.
     source : callable
         Returns the source of an agent's noise.
     frozen : iterable of Release, optional

@@ -39,9 +39,9 @@ class MethodCheck:
     Attributes
     ----------
     name : str
-        What the method promises.
+        Promise of the method.
     instance : str
-        On which problem, or "all instances".
+        Name of the problem, or "all instances".
 
     Raises
     ------
@@ -162,14 +162,14 @@ def check_method(
     Parameters
     ----------
     method : Algorithm
-        As it is tried with noise.
+        Method as tried with noise.
     exact : Algorithm, optional
         The method with other parameters for runs without noise, such as constant steps.
     rounds : int, optional
         Within which runs without noise converge. None for methods that end near an optimum only:
         convergence is then not checked.
     release : {"each_step", "once"}
-        As in `Problem.plan`.
+        Time of the release, as in `Problem.plan`.
     instances : sequence of str, or mapping of str to Instance, optional
         Names of the package's own instances, or others. If omitted, all of the package's that
         the method takes; a report names the others.

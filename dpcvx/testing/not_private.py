@@ -57,9 +57,9 @@ def joint_problem(
     ----------
     problem : Problem
     data : mapping of Private or its name to array_like or callable, optional
-        As for `Plan.run`.
+        Data, as for `Plan.run`.
     recourse : bool
-        With the constraints in ``recourse=``, of which runs know nothing.
+        Add the constraints in ``recourse=``, which runs do not read.
     """
     # Rules of geometric and quasiconvex programs tell a maximum from the minimum of its negative.
     convex = problem.is_dcp()
@@ -120,9 +120,9 @@ def recourse(
     ----------
     problem : Problem
     solution : Solution
-        To which all agree, such as ``result.solution``.
+        Solution that all agents agree on, such as ``result.solution``.
     data : mapping of Private or its name to array_like or callable, optional
-        As for ``result.recourse``.
+        Data, as for ``result.recourse``.
 
     Returns
     -------

@@ -62,9 +62,9 @@ class Guess:
     Attributes
     ----------
     name : str
-        Of the private object.
+        Name of the private object.
     agent : str
-        Whose it is.
+        Agent that holds it.
     value : ndarray, in the shape of the data
         The estimate, brought to what was declared of the data (signs).
     spread : ndarray, in the shape of the data
@@ -99,7 +99,7 @@ class Reconstruction:
     guesses : tuple of Guess
         One per private object, in the order of the agents.
     releases : int
-        How many releases it follows from.
+        Number of releases that the guess follows from.
     noisy : bool
         Whether these had noise.
     """
@@ -177,7 +177,8 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
     ----------
     plan : Plan
     transcript : Transcript, str or Path
-        Of a run of the plan with ``record=True``, or the path of a ledger file that holds one.
+        Transcript of a run of the plan with ``record=True``, or the path of a ledger file with such
+        a run.
 
     Returns
     -------

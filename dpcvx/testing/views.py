@@ -27,7 +27,7 @@ class ObserverView:
     seen : sequence of Observation
         Releases of the agent that is attacked.
     zero, one : sequence of Observation
-        The same from either data.
+        Values of the same release from either data set.
     rest : sequence of sequence of Observation
         Releases of each other agent.
     """
@@ -85,11 +85,11 @@ def laplace_ratio(out: Array, a: Array, b: Array, scale: float) -> float:
     Parameters
     ----------
     out : ndarray
-        What was released.
+        Released value.
     a, b : ndarray
         The exact values on either data.
     scale : float
-        Of the noise.
+        Scale of the noise.
     """
     return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
 
@@ -148,7 +148,7 @@ def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[fl
     zero, one : ndarray, shape (runs,)
         Scores of runs on either data.
     delta : float
-        Where epsilon is bounded.
+        Delta of the bounded epsilon.
     risk : float
     """
     epsilon, mu = (_tested(pick, zero, one, delta, risk) for pick in (_epsilon_of, _mu_of))

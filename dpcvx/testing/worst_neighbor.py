@@ -44,7 +44,7 @@ def worst_neighbor(
         Flat column-major, one per private parameter, or sparse; the neighbor's are alike.
     p : {1, 2}
     people : sequence of ndarray or None, optional
-        Whose the rows of each are, where the adjacency counts them by person.
+        Persons of the rows of each object, if the adjacency counts rows by person.
     """
     points = _points(sensitivity.extent.lower.size)
     members = range(len(sensitivity.private))

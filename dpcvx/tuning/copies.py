@@ -77,7 +77,7 @@ class Copies:
     proxy : mapping
         Public values for every private object.
     verb : str
-        What asks, for messages.
+        Method that needs them, for messages.
     recourse : bool
         See `Judge`.
     expected : mapping
@@ -88,7 +88,7 @@ class Copies:
     Attributes
     ----------
     judge : Judge
-        On the proxy itself.
+        Judge on the proxy itself.
 
     Raises
     ------
@@ -240,7 +240,7 @@ class Crossing:
     times : float or None
         None if they do not, within an eighth to eight times the error.
     better : {"plan", "proxy"}
-        Which of them has the lower gap at the assumed error.
+        Winner with the lower gap at the assumed error.
     """
 
     times: float | None
@@ -268,9 +268,9 @@ def crossing(
     ----------
     copies : Copies
     gap_of : callable
-        From a copy and its number to the gap of a run of the plan.
+        Function from a copy and its number to the gap of a run of the plan.
     gaps : sequence of float
-        Of runs of the plan at the assumed error, run k on copy k.
+        Gaps of runs of the plan at the assumed error, run k on copy k.
     """
     better = "proxy" if copies.guess < median(gaps) else "plan"
     guesses = [copies(k).guess for k in range(_LOOKED_AT)]

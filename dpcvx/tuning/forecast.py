@@ -45,7 +45,7 @@ class Forecast:
         One per run: the objective minus the optimum, on a copy of the proxy data, in units of the
         objective; infinite if a run finds no solution. Empty if nothing was simulated.
     shares : tuple of float
-        The same, as shares of the initial suboptimality on that copy.
+        Gaps as shares of the initial suboptimality on that copy.
     start : float
         Median gap of the initial point; infinite if it breaks a private constraint.
     proxy : float
@@ -56,9 +56,9 @@ class Forecast:
         The multiple of that error at which the plan and the optimum for the proxy change places;
         None if that was not simulated.
     remarks : str
-        What is known without a simulation: noise beside the data, and warnings.
+        Facts known without a simulation: noise beside the data, and warnings.
     unsimulated : str
-        What there was no time for; empty if there was.
+        Text on simulations that the time limit excluded; empty if there are none.
     """
 
     gaps: tuple[float, ...] = ()

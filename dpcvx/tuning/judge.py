@@ -53,21 +53,21 @@ class Judge:
     proxy : mapping
         Public values for every private object.
     verb : str
-        What asks, for messages, such as ``problem.tune``.
+        Method that needs it, for messages, such as ``problem.tune``.
     recourse : bool
         Once every agent has decided for itself, as by ``result.recourse``.
     other : Judge, optional
-        On other data of the same problem.
+        Judge on other data of the same problem.
     rules : {"dcp", "dgp", "dqcp"}
         That the problem follows.
 
     Attributes
     ----------
     optimum : float or None
-        For the proxy data; None where objectives do not follow cvxpy's convexity rules, so
-        that it is not known.
+        Optimum for the proxy data; None if objectives do not follow cvxpy's convexity rules, so
+        that it is unknown.
     best : Solution or None
-        Where it is.
+        Solution at the optimum.
     program : Program
     start : float
         The value of the public start; infinite if it breaks a constraint with private data.

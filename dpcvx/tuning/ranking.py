@@ -143,7 +143,7 @@ class Ranking(Generic[P]):
     Attributes
     ----------
     candidates : tuple of Candidate
-        What the plan chooses by itself among them, under the name "default".
+        Candidates of the search; "default" names the plan's own choice.
     chosen : Candidate
         The lowest gap that is clearly lower than the default's, else the default; of `tune`, also
         one that is probably lower.
@@ -151,7 +151,7 @@ class Ranking(Generic[P]):
         Whether three in four of its runs end below the public start: else nothing is gained over
         doing nothing.
     optimum : float
-        For the proxy data; the lowest value found where objectives are not known to be convex.
+        Optimum for the proxy data; for nonconvex objectives, the lowest value of all runs.
     convex : bool
         Whether they are.
     start : float
@@ -163,15 +163,15 @@ class Ranking(Generic[P]):
     error : str
         The assumed error of the proxy, which copies have.
     crossing : Crossing or None
-        At which multiple of it the chosen plan and the optimum for the proxy change places; None
-        if that was not simulated.
+        Multiple of that error where the chosen plan and the optimum for the proxy have equal gaps;
+        None if that was not simulated.
     noiseless : float
         Median gap of the chosen plan's rounds without noise; nan if not known.
     epsilon : float or mapping of str to float
         Total budget of each plan, for all agents alike or by agent.
     delta : float
     refused : mapping of str to str
-        What was left out, and why.
+        Omitted methods with reasons.
     verdict : str
         Why the choice is what it is.
     recourse : bool
@@ -332,8 +332,8 @@ def ranked(
     select : callable
         Searches for the settings that are compared in the end.
     runs : int
-        Of each of these; as long as it is unclear whether the best is better than the default,
-        these two go on to four times as many.
+        Number of runs of each. The best and the default get up to four times as many, until one is
+        clearly better.
     lean : float
         The best is taken where it is not clearly better too, if runs of plans that are alike differ
         as much with this probability at most; 0 for never.

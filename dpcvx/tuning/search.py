@@ -128,7 +128,7 @@ class Search(Generic[P]):
     request : SearchRequest
         Runs have its seed and those that follow.
     copies : Copies
-        Of the proxy data: run k of every setting is on copy k.
+        Copies of the proxy data: run k of every setting is on copy k.
     tick : callable
         Is told after every run what part of the time has passed.
 
@@ -332,7 +332,7 @@ class Search(Generic[P]):
         until : float
             The part of the time at which this ends.
         fresh : bool
-            With seeds that no choice rests on, and only the iterate that the plan reports.
+            Take seeds that no choice rests on, and only the iterate that the plan returns.
 
         Raises
         ------

@@ -68,7 +68,7 @@ class Way:
     ----------
     name : str
     algorithm : Algorithm
-        With defaults for all that is varied.
+        Method with defaults for all that is varied.
     release : {"each_step", "once"}
     mechanism : {"gaussian", "laplace"}
     """
@@ -97,7 +97,7 @@ class Setting:
     decaying : bool
         Whether the noise falls from round to round as the distance to the optimum does.
     step, penalty : float
-        By so many powers of three they differ from what the plan chooses.
+        Powers of three between the setting and the plan's choice.
     falling : bool or None
         Whether steps are over the root of the round, and as long on the whole; None for what the
         plan chooses.
@@ -126,7 +126,7 @@ class Setting:
         decays : bool
             Whether noise can fall.
         varied : tuple of str
-            Which of step and penalty the method has.
+            Varied parameters of the method: step, penalty or both.
         """
         found: list[Setting] = []
         if self.way.algorithm.fixed_rounds is None:
@@ -172,7 +172,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
     sharing : SecretSharing, optional
         Also those whose noise is split over agents under secret sums.
     colluders : int
-        With these, how many agents may pool what they see with the server.
+        Collusion threshold of these methods: agents that may collude with the server.
     """
     tried: dict[str, tuple[Algorithm[Any, Any], Literal["each_step", "once"]]] = {
         "release once, central": (OneShot(), "once"),
@@ -257,9 +257,9 @@ def lengthened(
     ----------
     setting : Setting
     chosen : Algorithm
-        With the numbers that a plan chose for it.
+        Method with the numbers that a plan chose for it.
     whole : Algorithm
-        With those of the setting without a clip.
+        Method with the numbers of the setting without a clip.
     """
     targets = {"step": 1 / setting.clip, "penalty": setting.clip}
     powers: dict[str, int] = {}
@@ -313,9 +313,9 @@ class SearchRequest:
     Attributes
     ----------
     verb : str
-        What asks, for messages, such as ``problem.tune``.
+        Method that needs it, for messages, such as ``problem.tune``.
     plans : Request
-        What all plans have in common: the budget, and what is promised and expected.
+        Common part of all plans: budget, promises and expectations.
     proxy : mapping
         Public values, where they are not declared.
     time_limit : float

@@ -81,7 +81,7 @@ class Simulation:
     proxy : mapping
         Public values for every private object.
     base : float
-        What values of the objective are counted from.
+        Value that values of the objective are counted from.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Simulation:
         plan : Terms
             See `simulable`.
         algorithms : sequence of FederatedGradient
-            In place of the plan's, with other steps.
+            Methods in place of the plan's, with other steps.
         runs : int
-            With each of them.
+            Runs with each of them.
         seed : int
-            Of the noise, the same with all of them.
+            Noise seed, the same with all of them.
         pause : callable
             Called in every round; may raise to end them.
 
@@ -262,17 +262,17 @@ def best_simulated(
     ----------
     way : Way
     known : callable
-        From a setting to its entry; None where it cannot be planned.
+        Function from a setting to its entry; None if it cannot be planned.
     clips : callable
         Whether records can be clipped in runs of an entry.
     gap : callable
-        From a value of the objective to how far that is above the optimum.
+        Function from a value of the objective to its gap.
     simulation : Simulation
     seed : int
-        Of noise.
+        Noise seed.
     ends : callable
-        From a part of the time to what is called in every round: it raises `OutOfTime` once that
-        part is over.
+        Function from a share of the time to a check for every round, which raises `OutOfTime` after
+        that share.
     """
     first = known(way.first)
     if first is None or not simulable(first.plan):

@@ -179,8 +179,8 @@ class Tradeoff:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw, without the share of runs; by default a new figure, which is pyplot's
-            current one if your code has imported pyplot.
+            Axes to draw on, without the share of runs; by default a new figure, which becomes
+            pyplot's current one if your code has imported pyplot.
 
         Raises
         ------

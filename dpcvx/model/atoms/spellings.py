@@ -35,7 +35,7 @@ def plain(expression: cp.Expression) -> cp.Expression:
     Parameters
     ----------
     expression : cvxpy expression
-        Of real numbers. Parts without variables stay as they are.
+        Expression of real numbers. Parts without variables stay as they are.
 
     Returns
     -------

@@ -50,7 +50,7 @@ class Host:
     factories : mapping of int to callable
         One per agent, by its position.
     notes : Notes
-        What they write to, if the run keeps a ledger file.
+        Notes of the agents, if the run keeps a ledger file.
     """
 
     def __init__(self, factories: Mapping[int, Callable[[], Any]], notes: Notes) -> None:
@@ -75,7 +75,7 @@ class Host:
         Parameters
         ----------
         number : int
-            Of the call, from 1; 0 is the making of the agents.
+            Number of the call, from 1; 0 makes the agents.
         method : str
         common : sequence
             Arguments for all.
@@ -189,7 +189,7 @@ def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tup
     Parameters
     ----------
     each : sequence or None
-        By agent of the run; None for nothing.
+        Arguments by agent of the run; None for none.
     agents : iterable of int
         Those of the host.
     """
@@ -202,7 +202,7 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
     Parameters
     ----------
     answers : iterable of (agents, bytes)
-        Of every host.
+        Answers of every host.
     journal : Journal or None
 
     Raises
@@ -233,7 +233,7 @@ def lost(
     executor : str
         The name of its class, for the log.
     what : str
-        What happened to them, as the beginning of a sentence.
+        Event that ended them, as the beginning of a sentence.
     workers : sequence of str
     agents : iterable of int
         That lived there.
@@ -299,7 +299,7 @@ def packed(
         Those of the worker.
     notes : Notes
     extra : str
-        Of the engine, for errors.
+        Extra of the engine, for errors.
     """
     cloudpickle = required("cloudpickle", extra)  # for functions that fetch data
     own = {Sealed: handed_over, np.ndarray: thinned}

@@ -130,14 +130,14 @@ class Automatic:
     worth : float
         Seconds of a turn beyond which threads pay.
     cores : int, optional
-        What this process has; counted if omitted.
+        Cores of this process; counted if omitted.
     clock : callable
         Seconds since some moment: of the processor, for a turn that waits for others is not long.
 
     Attributes
     ----------
     place : Serial or Threads
-        Where the agents are.
+        Executor that has the agents.
     """
 
     def __init__(

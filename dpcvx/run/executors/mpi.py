@@ -101,7 +101,7 @@ def serve(script: Callable[[], object]) -> None:
     Parameters
     ----------
     script : callable
-        What rank 0 does; an error in it ends the job.
+        Function that rank 0 runs; an error in it ends the job.
 
     Raises
     ------

@@ -87,7 +87,7 @@ class Summand(Gradient):
     Attributes
     ----------
     place : ndarray of int, shape (n,)
-        Where the agent's components are in the whole vector.
+        Positions of the agent's components in the whole vector.
     whole : int
         The length of that vector.
     """
@@ -151,7 +151,7 @@ class Step(Query):
     only : ndarray of int, optional
         The components that move, and leave.
     through : Contraction, optional
-        Of the gradient.
+        Map that contracts the gradient.
     """
 
     x: Array

@@ -35,9 +35,10 @@ class Query(abc.ABC):
     Attributes
     ----------
     released : str
-        What leaves, in a word, for the ledger.
+        Kind of the released value, in a word, for the ledger.
     charged : str
-        What the noise is scaled to, for the guarantee; the sensitivity of what is released if "".
+        Text of the quantity that the noise is scaled to, for the guarantee; the sensitivity of the
+        released value if "".
     smooth : bool
         Whether the bound follows from the smoothness of the objective.
     once : str

@@ -67,7 +67,7 @@ class RecordsAbove(OfRecords):
     limit : float
         Above which a record counts.
     curvature : bool
-        Of the trace of its second derivative; else of its contribution to the gradient, as a
+        Count by the trace of the second derivative, else by the contribution to the gradient as a
         multiple of the agent's clip.
     """
 

@@ -97,7 +97,7 @@ class PerturbedMinimizer(Query):
     Attributes
     ----------
     search : CertifiedSearch
-        With the quadratic that the plan adds.
+        Search with the quadratic that the plan adds.
     """
 
     search: CertifiedSearch
@@ -229,7 +229,7 @@ class PerturbationBounds:
         Parameters
         ----------
         epsilon : float
-            Of the release, at delta 0.
+            Epsilon of the release, at delta 0.
         regularization : float
             Weight of the quadratic that is added to the objective.
         """
