@@ -224,7 +224,7 @@ def profile_losses(q: float, turn: float, apart: float | None, width: float) -> 
     apart : float or None
         None if the draw becomes known.
     width : float
-        Of the grid of losses.
+        Width of the grid of losses.
     """
     from dp_accounting.pld import pld_pmf
 
