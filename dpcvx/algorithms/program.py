@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, UnsolvableError
 from ..guard import understood
-from ..model.agent import Agent, Model, not_dcp
+from ..model.agent import Agent, Model, not_dcp, require_real
 from ..model.canonical import ConeData, cone_data, public_copy
 from ..model.collapse import normal_form, parts_of
 from ..model.coupling import Coupling, coupling_of
@@ -426,7 +426,7 @@ def compile_agent(
         exact = _objective(agent, layout)
     shared = np.flatnonzero(model.where >= 0)
     # At zero, geometric programs have no value.
-    values = {v.id: model.start.get(v.id, np.full(v.shape, float(geometric))) for v in variables}
+    values = {v.id: model.start.get(v.id, _no_start(v, geometric)) for v in variables}
     blocks = blocks_of(constraint_data, name)
     projector = Projector(constraint_data, name, rest, blocks=blocks)
     ones = np.ones(layout.size)
@@ -473,6 +473,12 @@ def compile_agent(
     return local
 
 
+def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
+    """Return what the point of a set is closest to that no start was declared for."""
+    kind = complex if variable.is_complex() else float
+    return np.full(variable.shape, float(positive), dtype=kind)
+
+
 def with_objectives(problem: Declaration, program: Program) -> Program:
     """Return a program with every agent's objective at zero data in its cone program."""
     named = problem.named
@@ -507,7 +513,9 @@ def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
 
 
 def _require_real(agent: Agent, name: str) -> None:
-    """Refuse integral variables."""
+    """Refuse integral variables and complex numbers."""
+    for tree in (agent.objective, *agent.constraints):
+        require_real(tree, f"agent '{name}'")
     for variable in agent.variables:
         if integral(variable):
             raise ModelError(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..model.adjacency import Rows
 from ..model.canonical import parameter_columns
-from ..model.matrices import as_array
+from ..model.matrices import real_entries
 from ..model.spec import PrivateSpec
 from .written_model import WrittenAgent, free, integral
 
@@ -46,7 +46,8 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
         Every entry is in one row at most: in none, if the model does not read it.
     """
     size = sum(spec.size for spec in agent.specs)
-    if size < 2 or any(spec.symmetric or spec.kind != "real" for spec in agent.specs):
+    tied = (spec.symmetric or spec.is_complex or spec.kind != "real" for spec in agent.specs)
+    if size < 2 or any(tied):
         return None  # whose domains tie entries together
     read = None
     trees = (agent.cost, *agent.constraints)
@@ -140,7 +141,7 @@ def _values(
         values = [side.value for side in sides]
     if any(value is None for value in values):
         return np.array([np.nan])
-    return np.concatenate([np.ravel(as_array(value)) for value in values])
+    return np.concatenate([real_entries(value) for value in values])
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
@@ -179,8 +180,7 @@ def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
     zeros: dict[int, Any] = {id(p): cp.Constant(np.zeros(p.shape)) for p in agent.data}
 
     def valued(places: dict[int, Any]) -> Array:
-        value = expression.tree_copy({**zeros, **places}).value
-        return np.asarray(as_array(value), dtype=float).ravel(order="F")
+        return real_entries(expression.tree_copy({**zeros, **places}).value)
 
     base, columns = valued({}), []
     for parameter, spec in zip(agent.data, agent.specs, strict=True):

@@ -30,7 +30,7 @@ from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked
-from ..model.matrices import as_array
+from ..model.matrices import as_array, real_entries
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..solvers.conic import Outcome
@@ -130,7 +130,8 @@ class WrittenAgent:
         values: dict[int, Any] = {}
         for p, spec, part in zip(self.data, self.specs, self.split(flat), strict=True):
             value: Any = cp.Constant(spec.shaped(part))
-            values[id(p)] = cp.psd_wrap(value) if spec.psd else value
+            # cvxpy does not rewrite the wrapper of a complex matrix: it looks at eigenvalues.
+            values[id(p)] = cp.psd_wrap(value) if spec.psd and not spec.is_complex else value
         return values
 
     def held(self, values: Mapping[int, Array]) -> Array:
@@ -358,10 +359,13 @@ class WrittenModel:
 
         Within its attributes and the domain of the costs, which solvers miss by rounding.
         """
+        if variable.is_complex():
+            given = np.zeros(variable.shape) if value is None else value
+            return real_entries(np.asarray(variable.project(given), dtype=complex))
         if value is None:
             return np.zeros(variable.size)
         inside = variable.project(np.reshape(as_array(value), variable.shape, order="F"))
-        flat = np.asarray(as_array(inside), dtype=float).ravel(order="F")
+        flat = real_entries(inside)
         return np.clip(flat, *self.domain.get(variable.id, (-np.inf, np.inf)))
 
     def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
@@ -452,8 +456,14 @@ class WrittenModel:
 
     def _vector(self, agent: WrittenAgent) -> cp.Expression:
         """Return the agent's vector, over the variables."""
-        pieces = agent.layout.pieces
-        return cp.hstack([cp.vec(self.variables[p.variable], order="F")[p.entries] for p in pieces])
+        parts = []
+        for piece in agent.layout.pieces:
+            variable = self.variables[piece.variable]
+            flat = cp.vec(variable, order="F")
+            if variable.is_complex():
+                flat = cp.hstack([cp.real(flat), cp.imag(flat)])
+            parts.append(flat[piece.entries])
+        return cp.hstack(parts)
 
     def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
         """Return the closest data that admit a point, if constraints are convex in both of them."""

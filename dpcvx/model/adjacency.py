@@ -146,6 +146,56 @@ class MirroredWithin(Within):
 
 @frameless
 @dataclass(frozen=True)
+class ComplexWithin(Within):
+    """`Within` for complex numbers: norms are those of the moduli of the entries.
+
+    Of a Hermitian matrix an entry and its conjugate are one, and change alike. The norms 1, 2 and
+    "inf" are of the whole difference, both triangles counted.
+    """
+
+    hermitian: bool = False
+
+    def allows(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
+        """Return whether two data are neighbors; rounding is forgiven."""
+        if self.hermitian and self.norm == "entry":
+            one, other = np.triu(one), np.triu(other)
+        return super().allows(one, other)
+
+    @property
+    def mirror(self) -> float:
+        """Return the weight in the norm of an entry off the diagonal, relative to one on it."""
+        return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
+
+    def reach(self, real: int, pairs: int, p: int) -> float:
+        """Return the largest lp norm of a change, with real and imaginary parts as two numbers.
+
+        Parameters
+        ----------
+        real : int
+            Number of entries without an imaginary part.
+        pairs : int
+            Of those with one.
+        p : {1, 2}
+        """
+        spread = math.sqrt(2) if p == 1 and pairs else 1.0  # of a number of modulus 1
+        if self.norm in ("entry", 1):
+            return self.radius * spread
+        if self.norm == 2:  # a Euclidean norm of all parts
+            return self.radius * (math.sqrt(real + 2 * pairs) if p == 1 else 1.0)
+        if p == 1:
+            return self.radius * (real + math.sqrt(2) * pairs)
+        return self.radius * math.sqrt(real + pairs)
+
+    def _said(self, radius: str) -> str:
+        if self.norm == "entry":
+            what = "entry and its conjugate change" if self.hermitian else "entry changes"
+            return f"one complex {what} by at most {radius} in modulus"
+        also = ", with both triangles counted" if self.hermitian else ""
+        return f"{super()._said(radius)}, of complex numbers{also}"
+
+
+@frameless
+@dataclass(frozen=True)
 class Rows:
     """Neighboring data: one row, or one person's rows, differ, and every row has a bounded norm.
 

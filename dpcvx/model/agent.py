@@ -38,9 +38,6 @@ _LENGTH = Kind(
 _NAME = optional(TEXT.because("such as name='north'"))
 _CLIP = optional(_LENGTH.because("the l2 norm that no record's contribution may exceed"))
 _REFUSED = {
-    "complex": "model real and imaginary part as two real variables",
-    "imag": "model the imaginary part as a real variable",
-    "hermitian": "model real and imaginary part as two real variables",
     "sparsity": "use a vector variable for the non-zeros",
 }
 
@@ -117,9 +114,10 @@ class Agent:
         _check_private(constraints, label)
         own = _constraints(self.recourse, "in recourse= ", label)
         _check_own(own, label)
+        for tree in own:
+            require_real(tree, f"recourse= of agent '{label}'")
         for tree in (self.objective, *constraints, *own):
             require_one_import(tree.parameters())
-            _check_real(tree, label)
             understood(lambda tree=tree: _check_pairs(tree, label), label)
         _check_perspective(self.objective, label)
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
@@ -203,6 +201,8 @@ class Agent:
 
 def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
     """Return an objective as `spellings.plain`, unless cvxpy proves less of that."""
+    if is_complex(objective):  # the square of a complex number is none of its modulus
+        return objective
     expression = spellings.plain(objective.args[0])
     if expression is objective.args[0]:
         return objective
@@ -273,13 +273,26 @@ def _check_own(own: Sequence[cp.Constraint], label: str) -> None:
             )
 
 
-def _check_real(tree: Tree, label: str) -> None:
-    if any(leaf.is_complex() for leaf in understood(lambda: leaves_of(tree), label)):
+def is_complex(tree: Tree) -> bool:
+    """Return whether a tree has complex numbers, variables or data."""
+    return any(leaf.is_complex() for leaf in (*leaves_of(tree), *tree.variables()))
+
+
+def require_real(tree: Tree, what: str) -> None:
+    """Refuse complex numbers where derivatives are taken.
+
+    Parameters
+    ----------
+    tree : cvxpy objective or constraint
+    what : str
+        What it is, for messages.
+    """
+    if is_complex(tree):
         raise ModelError(
-            f"Agent '{label}' uses complex numbers, and gradients are those of functions "
-            "of real vectors: an imaginary part would be lost. Write real and imaginary "
-            "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
-            "cp.sum_squares(A.imag @ x - d.imag)."
+            f"{what[:1].upper()}{what[1:]} uses complex numbers, and gradients are those of "
+            "functions of real vectors: an imaginary part would be lost. Use dp.OneShot(), which "
+            "solves the model as written for dp.Within data. Or write two real terms, such as "
+            "cp.sum_squares(A.real @ x - d.real) + cp.sum_squares(A.imag @ x - d.imag)."
         )
 
 

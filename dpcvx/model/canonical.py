@@ -265,7 +265,7 @@ def _held(
     q = np.asarray(data["c"], dtype=float).copy()
     q[columns] -= 1.0  # the term that _problem_data adds to keep every column
 
-    starts = np.cumsum([0] + [v.size for v in variables])[:-1]
+    starts = np.cumsum([0] + [_entries(v) for v in variables])[:-1]
     held = np.concatenate(
         [columns[s + p.entries] for s, p in zip(starts, layout.pieces, strict=True)]
     )
@@ -328,13 +328,23 @@ def _problem_data(
     return _read_off(_posed(objective, constraints, variables))
 
 
+def _entries(variable: cp.Variable) -> int:
+    """Return the number of real entries of a variable."""
+    return 2 * variable.size if variable.is_complex() else variable.size
+
+
 def _posed(
     objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
 ) -> _Posed:
     extra: list[cp.Constraint] = []
     plain: list[cp.Variable] = []
     for variable in variables:
-        if any(variable.attributes[a] for a in _REDUCING):
+        if variable.is_complex():
+            flat = cp.vec(variable, order="F")
+            copy = cp.Variable(_entries(variable))
+            extra.append(copy == cp.hstack([cp.real(flat), cp.imag(flat)]))
+            plain.append(copy)
+        elif any(variable.attributes[a] for a in _REDUCING):
             copy = cp.Variable(variable.shape)
             extra.append(copy == variable)
             plain.append(copy)

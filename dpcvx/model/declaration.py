@@ -21,10 +21,10 @@ from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from .adjacency import Rows
-from .agent import Agent, leaves_of, require_public
+from .agent import Agent, is_complex, require_public
 from .layout import layout_of
 from .private import Private
-from .sealed import real_array
+from .sealed import complex_array, real_array
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -270,12 +270,13 @@ class Declaration:
         held = self.holders()
         for position, constraint in enumerate(coupling):
             tied = isinstance(constraint, cp.Constraint) and _follows_rules(constraint)
-            if not tied or any(leaf.is_complex() for leaf in leaves_of(constraint)):
+            if not tied or is_complex(constraint):
                 raise ModelError(
                     f"Element {position} of coupling= must be a convex constraint of real numbers, "
                     "by cvxpy's rules (DCP), such as A @ x + B @ y == c, x + y <= c or "
-                    "cp.norm(cp.hstack([x, y])) <= 1. dp.OneShot(gp=True) and dp.OneShot(qcp=True) "
-                    "take those of geometric and quasiconvex programs as well."
+                    "cp.norm(cp.hstack([x, y])) <= 1. Give one with complex variables to an agent: "
+                    "dp.Agent(objective, [constraint]). dp.OneShot(gp=True) and "
+                    "dp.OneShot(qcp=True) take those of their programs as well."
                 )
             require_public(
                 constraint.parameters(),
@@ -436,7 +437,7 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
         if not known or variable.id not in used:
             name = f"'{variable.name()}'" if known else show(variable)
             raise ModelError(f"start= has a value for {name}, which no agent uses as a variable.")
-        array = real_array(value)
+        array = complex_array(value) if variable.is_complex() else real_array(value)
         fits = array is not None and array.shape in ((), variable.shape)
         if array is None or not fits or not np.isfinite(array).all():
             raise ModelError(

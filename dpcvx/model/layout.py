@@ -18,6 +18,8 @@ from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.transpose import transpose
 from numpy.typing import NDArray
 
+from .matrices import real_entries
+
 _PICKS = (index, special_index, transpose, reshape)
 # Attributes that tie entries together: a holder of one entry needs them all.
 _JOINT = ("symmetric", "PSD", "NSD")
@@ -29,7 +31,7 @@ class Piece:
 
     variable: int  # cvxpy id
     name: str  # name of the variable
-    shape: tuple[int, ...]  # shape of the whole variable
+    shape: tuple[int, ...]  # of the whole variable; (2 n,) if its n numbers are complex
     entries: NDArray[np.intp]  # shape (k,); column-major positions of the held entries, increasing
     offset: int  # position of the first of them in the agent's vector
 
@@ -98,7 +100,9 @@ def layout_of(trees: Iterable[Any]) -> Layout:
     offset = 0
     for key, mask in held.items():
         entries = np.flatnonzero(mask)
-        pieces.append(Piece(key, variables[key].name(), variables[key].shape, entries, offset))
+        variable = variables[key]
+        shape = (2 * variable.size,) if variable.is_complex() else variable.shape
+        pieces.append(Piece(key, variable.name(), shape, entries, offset))
         offset += entries.size
     return Layout(tuple(pieces))
 
@@ -106,7 +110,8 @@ def layout_of(trees: Iterable[Any]) -> Layout:
 def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp.Variable]) -> None:
     if isinstance(node, cp.Variable):
         variables[node.id] = node
-        held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True
+        parts = 2 if node.is_complex() else 1
+        held.setdefault(node.id, np.zeros(parts * node.size, dtype=bool))[:] = True
         return
     # Constants and parameters are many, and whether they are of these classes takes a while.
     found = picked(node) if node.args else None
@@ -123,7 +128,7 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
 def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
     """Return the variable behind nested indexing, transposes and reshapes, and its positions."""
     if isinstance(node, cp.Variable):
-        if any(node.attributes[a] for a in _JOINT):
+        if any(node.attributes[a] for a in _JOINT) or node.is_complex():
             return None
         return node, np.arange(node.size).reshape(node.shape, order="F")
     if not isinstance(node, _PICKS):
@@ -134,5 +139,5 @@ def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
 
 def gather(layout: Layout, values: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
     """Collect an agent's vector from whole variables (id to array of the variable's shape)."""
-    parts = [np.ravel(values[p.variable], order="F")[p.entries] for p in layout.pieces]
+    parts = [real_entries(values[p.variable])[p.entries] for p in layout.pieces]
     return np.concatenate(parts) if parts else np.zeros(0)

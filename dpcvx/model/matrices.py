@@ -107,10 +107,41 @@ _LARGE = 1 << 16
 
 
 def as_array(M: Any) -> Array:
-    """Return a matrix or number as a dense float array."""
+    """Return a matrix or number as a dense array of floats, or of complex numbers."""
     if isinstance(M, Identity):
         return np.eye(M.size)
-    return M.toarray() if sp.issparse(M) else np.asarray(M, dtype=float)
+    if sp.issparse(M):
+        return M.toarray()
+    return np.asarray(M, dtype=complex if np.iscomplexobj(M) else float)
+
+
+def real_entries(values: Any) -> Array:
+    """Return entries column by column; of complex numbers all real parts, then all imaginary ones.
+
+    Parameters
+    ----------
+    values : array_like or sparse matrix
+    """
+    array: Any = values.toarray() if sp.issparse(values) else np.asarray(values)
+    if not np.iscomplexobj(array):
+        return np.asarray(array, dtype=float).ravel(order="F")
+    return np.concatenate([array.real.ravel(order="F"), array.imag.ravel(order="F")])
+
+
+def from_real_entries(flat: Array, shape: tuple[int, ...], in_plane: bool) -> NDArray[Any]:
+    """Return the array of these entries; see `real_entries`.
+
+    Parameters
+    ----------
+    flat : ndarray
+    shape : tuple of int
+    in_plane : bool
+        Whether its numbers are complex.
+    """
+    if not in_plane:
+        return flat.reshape(shape, order="F")
+    real, imag = np.split(flat, 2)
+    return (real + 1j * imag).reshape(shape, order="F")
 
 
 def compact(M: Any) -> Matrix:

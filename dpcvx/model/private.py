@@ -21,10 +21,11 @@ from .._arguments import FLAG, TEXT, check_argument, is_int, is_text, listed, op
 from .._words import plural
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
-from .adjacency import Adjacency, MirroredWithin, Rows, Within, parts_of
+from .adjacency import Adjacency, ComplexWithin, MirroredWithin, Rows, Within, parts_of
 from .matrices import Data
 from .sealed import (
     Sealed,
+    complex_array,
     not_numbers,
     read_only,
     real_array,
@@ -121,6 +122,9 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         Declare a symmetric matrix, or a positive semidefinite one, such as the covariance P in
         ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image are
         then one entry of the adjacency.
+    complex, hermitian : bool
+        Declare complex numbers, or a Hermitian matrix; ``complex=True, PSD=True`` is one without
+        negative eigenvalues. `Within` then bounds moduli; see docs/guides/any_model.md.
     bounds : (float, float), optional
         Smallest and largest value of an entry, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
         math.inf)`` for positive data. Checked when the data are read. Released data are projected
@@ -167,6 +171,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         nonpos: bool = False,
         symmetric: bool = False,
         PSD: bool = False,
+        complex: bool = False,
+        hermitian: bool = False,
         bounds: Sequence[float] | None = None,
         boolean: bool = False,
         simplex: bool = False,
@@ -198,6 +204,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         check_argument("dp.Private", "nonpos", nonpos, FLAG)
         check_argument("dp.Private", "symmetric", symmetric, FLAG)
         check_argument("dp.Private", "PSD", PSD, FLAG)
+        check_argument("dp.Private", "complex", complex, FLAG)
+        check_argument("dp.Private", "hermitian", hermitian, FLAG)
         check_argument("dp.Private", "boolean", boolean, FLAG)
         check_argument("dp.Private", "simplex", simplex, FLAG)
         limits = _limits(bounds, label)
@@ -217,6 +225,14 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 f"Private '{label}' has simplex=True and an adjacency of single entries. A row "
                 "that sums to 1 changes in two entries at least. Write norm=1 or norm=2, as in "
                 f"dp.Within({2 * adjacency.radius:g}, norm=1)."
+            )
+        in_plane = bool(complex or hermitian)
+        others = (nonneg, nonpos, symmetric, boolean, simplex, limits is not None, columns)
+        if in_plane and (any(others) or isinstance(adjacency, Rows) or (hermitian and PSD)):
+            raise ModelError(
+                f"Private '{label}' is complex, and takes dp.Within and PSD=True, and no sign, "
+                "bounds=, columns= or records. Write complex=True, PSD=True for a Hermitian matrix "
+                "without negative eigenvalues, and hermitian=True for any other."
             )
         if limits is not None:
             nonneg, nonpos = nonneg or limits[0] >= 0, nonpos or limits[1] <= 0
@@ -251,19 +267,21 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 "on the data, such as nominal loads or last year's published figures, or leave it "
                 "out."
             )
-        public = None if proxy is None else real_data(proxy)
+        read = complex_array if in_plane else real_data
+        public = None if proxy is None else read(proxy)
         if shape is None and public is not None and (fetches or source is None):
             shape = public.shape
-        sizes = _declared_shape(None if fetches else source, shape, label)
+        sizes = _declared_shape(None if fetches else source, shape, label, read)
         if isinstance(adjacency, Rows) and len(sizes) not in (1, 2):
             raise ModelError(
                 f"Private '{label}' has shape {sizes} and no rows: dp.Rows needs a matrix with one "
                 "record per row, or a vector with one record per entry."
             )
-        if (symmetric or PSD) and (len(sizes) != 2 or sizes[0] != sizes[1]):
+        square = len(sizes) == 2 and sizes[0] == sizes[1]
+        if (symmetric or PSD or hermitian) and not square:
             raise ModelError(
                 f"Private '{label}' has shape {sizes}, and only square matrices are symmetric. "
-                "Drop symmetric=True and PSD=True, or declare shape=(n, n)."
+                "Drop symmetric=True, hermitian=True and PSD=True, or declare shape=(n, n)."
             )
         if math.prod(sizes) == 0:
             raise ModelError(f"Private '{label}' has shape {sizes}: there is nothing to protect.")
@@ -273,8 +291,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         # Geometric programs take positive data alone.
         above = {"pos": True} if limits is not None and limits[0] > 0 else {}
         sign = {"nonneg": bool(nonneg), "nonpos": bool(nonpos)}
+        if in_plane:
+            kind |= {"hermitian": True} if hermitian else {"complex": True}
         super().__init__(sizes, name=name, **sign, **kind, **above)
-        if kind:
+        if in_plane:
+            both = bool(hermitian or PSD)
+            adjacency = ComplexWithin(adjacency.radius, adjacency.norm, both)
+        elif kind:
             adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
         self._adjacency, self._bounds = adjacency, limits
         self._kind: Literal["real", "boolean", "simplex"] = (
@@ -490,7 +513,9 @@ def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed
     return found
 
 
-def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, ...]:
+def _declared_shape(
+    data: Sealed | None, shape: Any, label: str, read: Callable[[object], Data | None]
+) -> tuple[int, ...]:
     if shape is not None:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(is_int(n, 0) for n in sizes):
@@ -508,7 +533,7 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
 
     def found() -> tuple[tuple[int, ...] | None, str]:
         values, _ = parts_of(data())
-        array = real_data(values)
+        array = read(values)
         return (None, types_of(values)) if array is None else (array.shape, "")
 
     size, types = fetched(found, what)

@@ -244,6 +244,11 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
     """Refuse data that are changed as they are read: the constraint is about the true ones."""
+    if spec.is_complex:
+        raise PrivacyError(
+            f"{what} contains private '{spec.name}', which is complex, and margins are proved for "
+            "real data. Write constraints='released', or real and imaginary part as two objects."
+        )
     if isinstance(spec.adjacency, Rows) and spec.adjacency.clip_rows:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', whose rows are scaled down when they are too "

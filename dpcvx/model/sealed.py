@@ -281,7 +281,7 @@ def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
     del source
 
     def read() -> tuple[Data, Codes | None]:
-        array, people = _raw(raw, spec.name)
+        array, people = _raw(raw, spec.name, spec.is_complex)
         values = spec.limited(spec.checked(array), people)
         return values, None if isinstance(people, str) else people
 
@@ -299,17 +299,22 @@ def raw_array(source: Sealed, name: str) -> Data | None:
     return _raw(source, name)[0]
 
 
-def _raw(source: Sealed, name: str) -> tuple[Data | None, Codes | str | None]:
+def _raw(
+    source: Sealed, name: str, in_plane: bool = False
+) -> tuple[Data | None, Codes | str | None]:
     """Return the values of `raw_array`, and the persons of the rows or a fault in these."""
-    array, people, types = fetched(lambda: _read_as_numbers(source()), _what_fetches(name))
+    read = complex_array if in_plane else real_data
+    array, people, types = fetched(lambda: _read_as_numbers(source(), read), _what_fetches(name))
     if array is None and types:
         raise DataError(f"The data of private '{name}' {not_numbers(types)}")
     return array, people
 
 
-def _read_as_numbers(held: object) -> tuple[Data | None, Codes | str | None, str]:
+def _read_as_numbers(
+    held: object, read: Callable[[object], Data | None]
+) -> tuple[Data | None, Codes | str | None, str]:
     values, people = parts_of(held)
-    array = real_data(values)
+    array = read(values)
     codes = None if people is None else codes_of(people)
     return array, codes, types_of(values) if array is None else ""
 
@@ -356,7 +361,10 @@ def _kind_of(values: object) -> str | None:
     except ValueError:
         return "have rows of different lengths. Pass rows of one length, or one dp.Private each"
     if kind == "c":
-        return "are complex. Pass real and imaginary parts: np.stack([data.real, data.imag])"
+        return (
+            "are complex. Write dp.Private(..., complex=True), or hermitian=True for a Hermitian "
+            "matrix. Or pass real and imaginary parts: np.stack([data.real, data.imag])"
+        )
     if kind in "SU" and isinstance(values, (list, tuple, np.ndarray)):
         return "are texts. Convert them: np.asarray(values, dtype=float)"
     return None
@@ -403,6 +411,17 @@ def real_array(values: object) -> NDArray[np.float64] | None:
         if raw.dtype.kind not in "biufO":
             return None
         return np.array(np.ma.getdata(raw), dtype=np.float64, order="F")
+    except Exception:  # whatever an object's conversion raises may quote the data
+        return None
+
+
+def complex_array(values: object) -> Any:
+    """Return a complex copy of array-like values, or None if they are no numbers."""
+    try:
+        raw = np.asanyarray(values)
+        if np.ma.is_masked(raw) or raw.dtype.kind not in "biufc":
+            return None
+        return np.array(np.ma.getdata(raw), dtype=np.complex128, order="F")
     except Exception:  # whatever an object's conversion raises may quote the data
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, check_fields, optional
 from ..errors import DataError, PrivacyError
 from ..guard import frameless
-from .adjacency import Adjacency, Codes, MirroredWithin, Rows
-from .matrices import BLOCK, Data, Identity, as_array
+from .adjacency import Adjacency, Codes, ComplexWithin, MirroredWithin, Rows
+from .matrices import BLOCK, Data, Identity, as_array, from_real_entries, real_entries
 
 UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
@@ -47,9 +47,21 @@ class PrivateSpec:
         return isinstance(self.adjacency, MirroredWithin)
 
     @property
+    def is_complex(self) -> bool:
+        """Return whether the data are complex numbers, stored as real ones."""
+        return isinstance(self.adjacency, ComplexWithin)
+
+    @property
+    def hermitian(self) -> bool:
+        """Return whether the data are a Hermitian matrix, stored as one triangle."""
+        return isinstance(self.adjacency, ComplexWithin) and self.adjacency.hermitian
+
+    @property
     def size(self) -> int:
         """Number of entries that are kept."""
         n = self.shape[0] if self.shape else 1
+        if self.is_complex:
+            return n * n if self.hermitian else 2 * math.prod(self.shape)
         return n * (n + 1) // 2 if self.symmetric else math.prod(self.shape)
 
     def unfolded(self) -> sp.csr_array | Identity:
@@ -88,12 +100,31 @@ class PrivateSpec:
         parts = [adjacency.stretch(p, n) for n in (width // 2, width - width // 2) if n]
         return adjacency.max_norm * float(np.linalg.norm(parts, p))
 
-    def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shaped(self, flat: NDArray[np.float64]) -> NDArray[Any]:
         """Return the entries that are kept, column by column, in the declared shape."""
+        adjacency = self.adjacency
+        if not isinstance(adjacency, ComplexWithin):
+            return self._unfolded(flat)
+        if not adjacency.hermitian:
+            return from_real_entries(flat, self.shape, True)
+        n, (i, j) = self.shape[0], np.triu_indices(self.shape[0], 1)
+        matrix = np.diag(flat[:n]).astype(complex)
+        real, imag = np.split(flat[n:] / adjacency.mirror, 2)
+        matrix[i, j], matrix[j, i] = real + 1j * imag, real - 1j * imag
+        return matrix
+
+    def _unfolded(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
 
-    def kept(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+    def kept(self, array: NDArray[Any]) -> NDArray[np.float64]:
         """Return the stored entries of an array of the declared shape."""
+        adjacency = self.adjacency
+        if isinstance(adjacency, ComplexWithin):
+            array = np.asarray(array, dtype=complex)
+            if not adjacency.hermitian:
+                return real_entries(array)
+            upper = array[np.triu_indices(self.shape[0], 1)] * adjacency.mirror
+            return np.concatenate([np.real(np.diag(array)), real_entries(upper)])
         if not isinstance(self.adjacency, MirroredWithin):
             return array.ravel(order="F")
         i, j = np.triu_indices(self.shape[0])
@@ -126,7 +157,7 @@ class PrivateSpec:
             return np.clip(flat, *self.interval)
         if self.psd:
             values, vectors = np.linalg.eigh(self.shaped(flat))
-            return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.T)
+            return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.conj().T)
         if self.sign is None:
             return flat
         return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
@@ -153,7 +184,8 @@ class PrivateSpec:
             if sp.issparse(array):
                 rows = adjacency.enforced(array) if isinstance(adjacency, Rows) else array
             elif not isinstance(adjacency, Rows):
-                return self.kept((array + array.T) / 2 if self.symmetric else array)
+                both = (array + array.conj().T) / 2 if self.symmetric or self.hermitian else array
+                return self.kept(both)
             else:
                 rows = adjacency.enforced(array.reshape(array.shape[0], -1))
             if rows is not None:
@@ -238,6 +270,11 @@ class PrivateSpec:
                 "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
                 "clean the data before binding them."
             )
+        if self.hermitian and not self._mirrored(array):
+            return (
+                "are not the Hermitian matrix that was declared. Pass (A + A.conj().T) / 2, or "
+                "write complex=True in place of hermitian=True or PSD=True."
+            )
         if self.symmetric and not self._mirrored(array):
             return (
                 "are not the symmetric matrix that was declared, of which one triangle is used. "
@@ -269,9 +306,9 @@ class PrivateSpec:
             )
         return None
 
-    def _mirrored(self, array: NDArray[np.float64]) -> bool:
+    def _mirrored(self, array: NDArray[Any]) -> bool:
         largest = float(np.abs(array).max())
-        return bool((np.abs(array - array.T) <= _ROUNDED * largest).all())
+        return bool((np.abs(array - array.conj().T) <= _ROUNDED * largest).all())
 
     def _sums_to_one(self, array: Data) -> bool:
         rows = np.atleast_2d(as_array(array))
@@ -279,7 +316,7 @@ class PrivateSpec:
         return bool((rows >= 0).all() and (np.abs(sums - 1) <= _ROUNDED * rows.shape[1]).all())
 
     def _semidefinite(self, array: NDArray[np.float64]) -> bool:
-        values = np.linalg.eigvalsh((array + array.T) / 2)
+        values = np.linalg.eigvalsh((array + array.conj().T) / 2)
         return bool(values[0] >= -_ROUNDED * np.abs(values).max())
 
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Complex, Integral, Real
 from typing import Any
 
 import cvxpy as cp
@@ -88,6 +88,8 @@ class _Walk:
             return _hashed("number", str(value))
         if isinstance(value, Real):
             return _number(float(value))
+        if isinstance(value, Complex):
+            return _hashed("complex", _number(float(value.real)), _number(float(value.imag)))
         if isinstance(value, np.ndarray) or sp.issparse(value):
             return _array(value)
         if isinstance(value, (list, tuple)):
@@ -146,6 +148,12 @@ def _array(value: Any) -> bytes:
 
     Booleans are no numbers: as indices they say which entries are meant, and not where they are.
     """
+    if value.dtype.kind == "c" and not sp.issparse(value):
+        return _hashed("complex", _array(value.real), _array(value.imag))
+    if value.dtype.kind == "c":
+        return _hashed(
+            "complex", _array(sp.coo_array(value.real)), _array(sp.coo_array(value.imag))
+        )
     if value.dtype.kind not in "biuf":
         raise Opaque(value.dtype.name)
     array, sparse = ("mask", "sparse mask") if value.dtype.kind == "b" else ("array", "sparse")

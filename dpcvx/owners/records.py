@@ -35,7 +35,7 @@ from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.summed import Delivery, Heard, Question, SecretSharing, Shared, SplitSharing
-from ..model.adjacency import MirroredWithin, Rows, Within
+from ..model.adjacency import ComplexWithin, MirroredWithin, Rows, Within
 from ..model.canonical import ConeData, Cones
 from ..model.layout import Layout, Piece
 from ..model.matrices import Identity
@@ -126,6 +126,7 @@ RECORDS: Mapping[str, type] = {
     "private": PrivateSpec,
     "within": Within,
     "mirrored": MirroredWithin,
+    "complex within": ComplexWithin,
     "rows": Rows,
     "asserted": Asserted,
     "cone program": ConeData,

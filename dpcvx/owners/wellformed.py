@@ -157,14 +157,15 @@ def _specs(private: Sequence[PrivateSpec]) -> None:
         _require(_size(spec.shape, "a shape") > 0, "a shape")
         mirrored = isinstance(spec.adjacency, MirroredWithin)
         square = len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
-        _require(square or not mirrored, "a symmetric matrix")
-        _require(mirrored or not spec.psd, "a semidefinite matrix")
+        _require(square or not (mirrored or spec.hermitian), "a symmetric matrix")
+        _require(mirrored or spec.hermitian or not spec.psd, "a semidefinite matrix")
         _require(bool(spec.shape) or not isinstance(spec.adjacency, Rows), "records")
         _require(not mirrored or spec.sign is None, "a sign")
         lower, upper = spec.bounds or (0.0, 1.0)
         _require(lower < upper, "bounds of data")
         plain = spec.bounds is None and spec.kind == "real"
-        _require(plain or not mirrored, "a symmetric matrix")
+        _require(plain or not (mirrored or spec.is_complex), "a symmetric matrix")
+        _require(not spec.is_complex or spec.sign is None, "a sign")
 
 
 def _form(form: NormalForm) -> None:

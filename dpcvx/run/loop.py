@@ -10,6 +10,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Literal
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
@@ -49,10 +50,14 @@ def _blas() -> ThreadpoolController:
 
 def whole_start(problem: Declaration) -> dict[int, Array]:
     """Return the public start of whole variables, by cvxpy id."""
-    return {
-        v.id: np.asarray(problem.start.get(v, as_array(v.project(np.zeros(v.shape)))))
-        for v in problem.variables()
-    }
+    return {v.id: np.asarray(problem.start.get(v, _no_start(v))) for v in problem.variables()}
+
+
+def _no_start(variable: cp.Variable) -> NDArray[Any]:
+    """Return the point of a variable's attributes that is closest to zero."""
+    if variable.is_complex():
+        return np.zeros(variable.shape, dtype=complex)
+    return as_array(variable.project(np.zeros(variable.shape)))
 
 
 def drive(

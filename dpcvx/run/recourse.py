@@ -306,5 +306,6 @@ def constants_of(
     found: dict[int, cp.Expression] = {}
     for (private, spec), flat in zip(specs.items(), values, strict=False):
         constant = cp.Constant(flat if sp.issparse(flat) else spec.shaped(flat))
-        found[id(private)] = cp.psd_wrap(constant) if spec.psd else constant
+        # cvxpy does not rewrite the wrapper of a complex matrix: it looks at eigenvalues.
+        found[id(private)] = cp.psd_wrap(constant) if spec.psd and not spec.is_complex else constant
     return found

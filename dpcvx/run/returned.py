@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.common_point import agents_apart, common_point
+from ..model.matrices import from_real_entries, real_entries
 from ..solvers.conic import Outcome
 from .result import Result, Status
 from .solution import Solution
@@ -67,12 +68,12 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
 
 def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]:
     """Return the values of whole variables at a solution that all agents agree on, in one pass."""
-    flat = {v.id: np.ravel(solution.start[v.id], order="F").copy() for v in variables}
+    flat = {v.id: real_entries(solution.start[v.id]).copy() for v in variables}
     for local, x in zip(solution.program.agents, solution.vectors, strict=True):
         for piece in local.layout.pieces:
             if piece.variable in flat:  # slacks of coupling= have variables of their own
                 flat[piece.variable][piece.entries] = x[piece.offset : piece.stop]
-    return [flat[v.id].reshape(v.shape, order="F") for v in variables]
+    return [from_real_entries(flat[v.id], v.shape, v.is_complex()) for v in variables]
 
 
 def _violation(constraint: cp.Constraint) -> tuple[float, float]:

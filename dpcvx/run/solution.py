@@ -20,6 +20,7 @@ from ..algorithms.written_model import Decision
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.declaration import SLACK
+from ..model.matrices import from_real_entries, real_entries
 
 Array = NDArray[np.float64]
 # Of the largest dual value: solvers leave so much of none.
@@ -98,9 +99,10 @@ class Solution:
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             if local.name == agent and any(p.variable == number for p in local.layout.pieces):
                 piece = local.layout[number]
-                flat = np.ravel(self.start[number], order="F").copy()
+                start = self.start[number]
+                flat = real_entries(start).copy()
                 flat[piece.entries] = x[piece.offset : piece.stop]
-                return flat.reshape(piece.shape, order="F")
+                return from_real_entries(flat, np.shape(start), np.iscomplexobj(start))
         names = ", ".join(local.name for local in self.program.agents)
         raise ModelError(
             f"No agent {show(agent)} holds a variable '{name}'; the agents are {names}."
@@ -226,8 +228,8 @@ class Solution:
         check_argument("solution.dual_stability", "draws", draws, integer(1))
         check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)
         decision, model = self._priced(constraint), self.program.model
-        value = np.asarray(decision.duals[constraint.id], dtype=float)
-        sizes = [np.abs(np.asarray(dual)).max(initial=0.0) for dual in decision.duals.values()]
+        value = np.asarray(decision.duals[constraint.id])
+        sizes = [np.abs(part).max(initial=0.0) for part in map(_entries, decision.duals.values())]
         near = tolerance * np.abs(value) + _UNPAID * max(sizes)
         assert model is not None
         if not model.published:  # nothing is noisy
@@ -237,7 +239,7 @@ class Solution:
             again = self.program.decide(released, decision.scenarios, decision.solver)
             other = again.duals.get(constraint.id)
             if other is not None:
-                stays += np.abs(np.asarray(other, dtype=float) - value) <= near
+                stays += np.abs(np.asarray(other) - value) <= near
         return stays / draws
 
     def _priced(self, constraint: cp.Constraint) -> Decision:
@@ -310,15 +312,15 @@ class Solution:
     def _mean(self, variable: int) -> Array:
         """Return the mean over the agents that hold each entry of a variable, by its cvxpy id."""
         start = np.asarray(self.start[variable])
-        total, count = np.zeros(start.size), np.zeros(start.size)
+        flat = real_entries(start).copy()
+        total, count = np.zeros(flat.size), np.zeros(flat.size)
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             for piece in local.layout.pieces:
                 if piece.variable == variable:
                     total[piece.entries] += x[piece.offset : piece.stop]
                     count[piece.entries] += 1
-        flat = np.ravel(start, order="F").copy()
         flat[count > 0] = total[count > 0] / count[count > 0]
-        return flat.reshape(start.shape, order="F")
+        return from_real_entries(flat, start.shape, np.iscomplexobj(start))
 
     @property
     def common(self) -> tuple[Array, ...]:
@@ -371,6 +373,12 @@ class Iterate:
 
     average: Solution
     last: Solution
+
+
+def _entries(dual: Any) -> Array:
+    """Return all entries of a dual value, which may be a list of parts."""
+    parts = dual if isinstance(dual, (list, tuple)) else [dual]
+    return np.concatenate([real_entries(part) for part in parts])
 
 
 def assign(

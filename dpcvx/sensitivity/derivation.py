@@ -62,6 +62,7 @@ def derive(
         If no bound can be derived.
     """
     _check_records(form, owner)
+    _check_complex(form, owner)
     clip = None if clip == math.inf else clip
     if clip is not None and asserted is not None:
         raise PrivacyError(
@@ -265,6 +266,18 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
 
 _ASSERT = "assert a bound that you can prove: dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
 _CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip_norm=1.0), or {_ASSERT}"
+
+
+def _check_complex(form: NormalForm, owner: str) -> None:
+    """Refuse complex data in a gradient: their parts change together, and no bound counts that."""
+    if not any(spec.is_complex for spec in form.private):
+        return
+    reads = [form.root, *(u for atom in form.atoms for u in atom.args)]
+    if any(u.G for u in reads):
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{owner}': its gradient reads complex data. "
+            "Write dp.OneShot(as_written=True), which releases them once."
+        )
 
 
 def _check_records(form: NormalForm, owner: str) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._words import at_least, between, together
 from ..errors import PrivacyError
-from ..model.adjacency import Rows, Within
+from ..model.adjacency import ComplexWithin, Rows, Within
 from ..model.matrices import product, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
@@ -340,6 +340,8 @@ def moves_one(statistic: Statistic) -> bool:
         return False
     if statistic.size == 1:
         return True
+    if any(spec.is_complex for spec in statistic.private):
+        return False  # the real and the imaginary part of an entry change together
     changes = [(spec.size, spec.adjacency) for spec in statistic.private]
     by_entry = all(
         isinstance(change, Within) and (size == 1 or change.norm == "entry")
@@ -381,6 +383,8 @@ def restated(
             found = moments_of(sensitivity.private, p)
     elif kind == "data" and once.encode is None and sensitivity.linear:
         found = whole_data(sensitivity, p, owner)
+    elif any(spec.is_complex for spec in sensitivity.private):
+        pass  # entries change in two parts at once, which no other statistic's bound counts
     elif sensitivity.constant and how is not None and np.isfinite(how).all():
         used = int(np.count_nonzero(np.diff(J.indptr)))
         if kind == "slope" and how.shape == (used,) and (how > 0).all():
@@ -515,5 +519,8 @@ def reach_of(spec: PrivateSpec, p: int) -> float:
     adjacency = spec.adjacency
     if isinstance(adjacency, Rows):
         return spec.row_reach(p)
+    if isinstance(adjacency, ComplexWithin):
+        real = spec.shape[0] if adjacency.hermitian else 0
+        return adjacency.reach(real, (spec.size - real) // 2, p)
     identity = sp.eye_array(spec.size, format="csr")
     return ball_norm(identity, adjacency.norm, p).value * adjacency.radius

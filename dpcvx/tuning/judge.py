@@ -17,7 +17,7 @@ from ..algorithms.program import AsWritten, Program, compile_problem
 from ..algorithms.written_model import Rules, follows, solve
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
-from ..model.matrices import as_array
+from ..model.matrices import real_entries
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..run.loop import whole_start
@@ -150,7 +150,7 @@ class Judge:
             for piece in local.layout.pieces:
                 held = values.get(piece.variable)
                 if held is not None:  # None where nothing depends on it
-                    flat = np.ravel(np.asarray(as_array(held), dtype=float), order="F")
+                    flat = real_entries(held)
                     x[piece.offset : piece.stop] = flat[piece.entries]
             vectors.append(x)
         return Solution(self.program, tuple(vectors), start)

@@ -163,3 +163,13 @@ def test_records_that_enter_by_their_second_moments_alone_are_found(case):
     agent = dp.Agent(cp.Minimize(cost), name="a")
     specs = [agent.specs("a")[private] for private in agent.private]
     assert reads_moments([cost], agent.private, specs) is expected
+
+
+def test_sums_in_the_imaginary_part_are_read_as_well():
+    S, d = np.kron(np.eye(2), np.ones((1, 3))), data(6)
+    z, scale = cp.Variable(2, complex=True, name="z"), cp.Variable(nonneg=True, name="scale")
+    assert sums_of(cp.norm(1j * (S @ d) - z)) == pytest.approx(S / 0.5)
+    # Read from the tree: the factor is private as well.
+    factor = data(1, "factor", nonneg=True)
+    sums = sums_of(cp.abs(1j * cp.sum(d)) * factor[0] * scale + cp.exp(-scale))
+    assert sums is not None and sums.shape[0] == 2 and (sums[:, :6] != 0).any(axis=0).all()

@@ -549,3 +549,108 @@ def test_a_plan_of_a_geometric_program_is_forecast():
     plan = dp.Problem([agent]).plan(dp.OneShot(gp=True, scenarios=0), **BUDGET)
     told = plan.forecast(60)
     assert 0 <= told.gap < told.start
+
+
+# Complex numbers.
+
+
+def test_a_beam_is_formed_with_a_private_covariance(tmp_path):
+    rng, n = np.random.default_rng(0), 4
+    steering = np.exp(1j * np.pi * np.arange(n) * np.sin(0.3))
+    heard = rng.normal(size=(n, 30)) + 1j * rng.normal(size=(n, 30))
+    R = heard @ heard.conj().T / 60
+    covariance = dp.Private(R, adjacency=dp.Within(0.01), complex=True, PSD=True, name="R")
+    w = cp.Variable(n, complex=True, name="w")
+    limit = cp.real(steering.conj() @ w) >= 1
+    agent = dp.Agent(cp.Minimize(cp.quad_form(w, covariance)), [limit], name="array")
+    problem = dp.Problem([agent])
+    best = np.linalg.solve(R, steering)
+    best /= (steering.conj() @ best).real
+    exact = problem.plan(mechanism=None).run(seed=0)
+    assert exact[w] == pytest.approx(best, abs=1e-4)
+    plan = problem.plan(epsilon=100.0, delta=1e-6)
+    result = plan.run(seed=0)
+    released = result.released["R"]
+    assert np.allclose(released, released.conj().T) and np.linalg.eigvalsh(released)[0] > -1e-9
+    assert result[w] == pytest.approx(best, abs=0.05) and np.iscomplexobj(w.value)
+    assert result.solution.to_dict()["w"].dtype == complex
+    assert dp.not_private.objective(problem, result.solution) >= (best.conj() @ R @ best).real
+    other = dp.Private(R, adjacency=dp.Within(0.01), complex=True, PSD=True, name="R")
+    agent = dp.Agent(cp.Minimize(cp.quad_form(w, other)), [1j * limit.args[0] == 1j], name="array")
+    assert dp.Problem([agent]).plan(**BUDGET).fingerprint != problem.plan(**BUDGET).fingerprint
+
+
+def test_hermitian_and_imaginary_variables_are_of_their_kind():
+    C = np.array([[1.0, 2 - 1j], [2 + 1j, -1.0]])
+    d = dp.Private(C, adjacency=dp.Within(0.01), hermitian=True, name="C")
+    X, z = cp.Variable((2, 2), hermitian=True, name="X"), cp.Variable(imag=True, name="z")
+    cost = cp.norm(X - d, "fro") + cp.abs(z - (1 + 2j))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [X >> 0], name="a")])
+    exact = problem.plan(mechanism=None).run(seed=0)
+    values, vectors = np.linalg.eigh(C)
+    assert exact[X] == pytest.approx((vectors * np.maximum(values, 0)) @ vectors.conj().T, abs=1e-3)
+    result = problem.plan(**BUDGET).run(seed=0)
+    assert np.allclose(result[X], result[X].conj().T) and np.linalg.eigvalsh(result[X])[0] > -1e-6
+    assert result[z] == pytest.approx(2j, abs=1e-3)
+
+
+def phasors():
+    """Two agents agree on complex voltages; one has real data, the other complex ones."""
+    v = cp.Variable(2, complex=True, name="v")
+    load = dp.Private([0.3, 0.5], adjacency=dp.Within(0.01), name="load")
+    z = dp.Private([1 + 1j, 0.5j], adjacency=dp.Within(0.01, 2), complex=True, name="z")
+    first = dp.Agent(cp.Minimize(cp.norm(cp.real(v) - load)), [cp.abs(v) <= 1], name="first")
+    second = dp.Agent(cp.Minimize(cp.sum_squares(v - z)), [cp.norm(v) <= 2], name="second")
+    return dp.Problem([first, second], start={v: [1j, 1.0]}), v
+
+
+def test_agents_share_complex_variables_and_owners_take_part():
+    problem, v = phasors()
+    plan = problem.plan(epsilon=10.0, delta=1e-6)
+    result = plan.run(seed=0)
+    assert result.feasible and np.abs(result[v]).max() <= 1 + 1e-6
+    assert result.solution.of("second", v) == pytest.approx(result[v])
+    whole = dp.not_private.joint_problem(problem, result.released)
+    whole.solve(cp.CLARABEL)
+    again = problem.plan(dp.OneShot(as_written=True, scenarios=0), epsilon=10.0, delta=1e-6)
+    assert dp.check_sensitivity(again, seed=0).passed
+    owners = plan.run(executor=dp.LoopbackOwners(plan, seed=0))
+    assert np.array_equal(owners[v], result[v])
+    assert pickle.loads(pickle.dumps(plan)).fingerprint == plan.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"adjacency": dp.Within(0.1)}, dp.DataError, r"Write dp\.Private\(\.\.\., complex=True\)"),
+        ({"adjacency": dp.Rows(3.0), "complex": True}, dp.ModelError, "takes dp.Within and PSD"),
+        (
+            {"adjacency": dp.Within(0.1), "hermitian": True},
+            dp.DataError,
+            "not the Hermitian matrix",
+        ),
+        ({"adjacency": dp.Within(1), "complex": True, "PSD": True}, dp.DataError, "not the Hermit"),
+        (
+            {"adjacency": dp.Within(1), "complex": True, "nonneg": True},
+            dp.ModelError,
+            "no sign, bounds=",
+        ),
+    ],
+)
+def test_complex_data_that_are_not_what_was_declared_are_refused(given, error, message):
+    with pytest.raises(error, match=message):
+        dp.Private(np.array([[1.0, 1j], [2.0, 0.0]]), name="d", **given)
+
+
+def test_complex_numbers_are_refused_where_parts_would_be_lost():
+    problem, v = phasors()
+    with pytest.raises(dp.ModelError, match=r"Use dp\.OneShot\(\)"):
+        problem.plan(dp.LinearizedADMM(), **BUDGET)
+    z = dp.Private([1 + 1j, 0.5j], adjacency=dp.Within(0.01), complex=True, name="z")
+    kept = dp.Problem([dp.Agent(cp.Minimize(cp.norm(v - z)), [cp.real(v) >= cp.real(z)])])
+    with pytest.raises(dp.PrivacyError, match="margins are proved for real data"):
+        kept.plan(violation_probability=0.1, **BUDGET)
+    assert kept.plan(constraints="released", **BUDGET).run(seed=0).status.solved
+    agents = [dp.Agent(cp.Minimize(cp.norm(v - 1)), name=f"a{k}") for k in range(2)]
+    with pytest.raises(dp.ModelError, match="Give one with complex variables to an agent"):
+        dp.Problem(agents, coupling=[cp.real(v) <= 1])

@@ -123,10 +123,12 @@ def test_right_arguments_work():
         lambda x, d: cp.sum_squares((1 + 1j) * x - d),
     ],
 )
-def test_complex_numbers_are_refused(cost):
+def test_complex_numbers_are_refused_by_steps(cost):
+    x, d = cp.Variable(2), dp.Private(np.ones(2), adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost(x, d)), name="a")])
     with pytest.raises(dp.ModelError, match="Agent 'a' uses complex numbers"):
-        x, d = cp.Variable(2), dp.Private(np.ones(2), adjacency=dp.Within(0.1))
-        dp.Agent(cp.Minimize(cost(x, d)), name="a")
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
+    assert problem.plan(epsilon=1.0, delta=1e-6).algorithm.as_written
 
 
 def test_models_of_others_atoms_are_refused_with_what_to_try():

@@ -102,9 +102,6 @@ def test_an_agent_has_variables():
     ("attributes", "remedy"),
     [
         ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
-        ({"complex": True}, "two real variables"),
-        ({"imag": True}, "as a real variable"),
-        ({"hermitian": True}, "two real variables"),
     ],
     ids=lambda a: next(iter(a)) if isinstance(a, dict) else "",
 )

@@ -264,6 +264,7 @@ FORMATS = {
     b"dpx7": "19304e311145ecc74018775a8fb53ae4",
     b"dpx8": "0db410a1894c3c098ab72db0c8601632",
     b"dpx9": "647d798e34aefb7a8b3cd67f67478d86",
+    b"dpxA": "b6bf6e5b8c447729234224c0da63e44a",
 }
 UNIONS = (typing.Union, type(int | str))
 

@@ -9,6 +9,7 @@ from functools import cache
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx._words import at_least
@@ -18,7 +19,7 @@ from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release
 from dpcvx.run.public_oracle import publish
 from dpcvx.sensitivity.queries.gradients import Gradient
-from dpcvx.sensitivity.release_once import Publication
+from dpcvx.sensitivity.release_once import Once, Publication, restated
 from tests.helpers import Words
 from tests.instances import INSTANCES, power_line
 from tests.spies import gate_of_one
@@ -740,3 +741,60 @@ def test_changes_whose_squares_are_no_numbers_are_refused(mechanism, radius):
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="a")])
     with pytest.raises(dp.PrivacyError, match="Squares of numbers beyond 1e\\+150 are no numbers"):
         problem.plan(dp.ADMM(), rounds=2, release="once", mechanism=mechanism, delta=1e-6)
+
+
+def complex_moves(spec, seed):
+    """Changes of the data on the sphere of the adjacency, as differences of stored entries."""
+    rng, kind = np.random.default_rng(seed), spec.adjacency
+    shape = spec.shape
+    for k in range(200):
+        angle = np.exp(2j * np.pi * (rng.random(shape) if k % 2 else np.full(shape, 0.125)))
+        change = angle * rng.exponential(size=shape) ** rng.choice([0, 1, 4])
+        if kind.norm == "entry" or rng.random() < 0.2:
+            picked = np.zeros(shape)
+            picked.flat[rng.integers(change.size)] = 1.0
+            change = change * picked
+        if spec.hermitian:
+            real = np.where(np.eye(shape[0], dtype=bool), np.abs(change), 0)
+            upper = np.triu(change, 1)
+            change = upper + upper.conj().T + real
+        p = np.inf if kind.norm == "entry" else float(kind.norm)
+        size = np.linalg.norm(np.ravel(change), p)
+        if size > 0:
+            yield spec.kept(change * (kind.radius / size)), change * (kind.radius / size)
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("norm", ["entry", 1, 2, "inf"])
+def test_no_change_of_complex_data_moves_what_is_released_by_more(norm, hermitian):
+    """By brute force over neighbors; the bound is reached, so that noise is no larger than due."""
+    shape = (3, 3) if hermitian else (4,)
+    kinds = {"hermitian": True} if hermitian else {"complex": True}
+    d = dp.Private(shape=shape, adjacency=dp.Within(0.3, norm), name="d", **kinds)
+    X = cp.Variable(shape, complex=True, name="X")
+    agent = dp.Agent(cp.Minimize(cp.norm(cp.vec(X - d, order="F"))), name="a")
+    for mechanism, p in (("laplace", 1), ("gaussian", 2)):
+        plan = dp.Problem([agent]).plan(mechanism=mechanism, epsilon=1.0, delta=1e-6)
+        released = plan.agents[0].publication
+        zero, most = np.zeros(d.spec.size), 0.0
+        for stored, change in complex_moves(d.spec, 0):
+            assert d.spec.adjacency.allows(change, np.zeros(shape))
+            assert d.spec.shaped(stored) == pytest.approx(change)
+            moved = released.statistic([stored]) - released.statistic([zero])
+            most = max(most, float(np.linalg.norm(moved, p)))
+        assert most <= released.sensitivity
+        assert most >= 0.8 * released.sensitivity
+
+
+def test_statistics_of_complex_data_other_than_the_data_are_refused():
+    """Sums and shaped data are bounded for entries that change one by one."""
+    d = dp.Private(shape=2, adjacency=dp.Within(0.1), name="d", complex=True)
+    X = cp.Variable(2, complex=True, name="X")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.norm(X - d)), name="a")])
+    known = problem.plan(epsilon=1.0, delta=1e-6).agents[0].sensitivity
+    for kind in ("sums", "data", "shaped slope"):
+        named = Once(kind, None, sp.csr_array(np.eye(4)))
+        with pytest.raises(dp.PrivacyError, match="nothing bounds"):
+            restated(known, 1, "a", named)
+    with pytest.raises(dp.PrivacyError, match="moves several of those"):
+        problem.plan(mechanism="staircase", epsilon=1.0, delta=1e-6)
