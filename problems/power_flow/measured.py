@@ -108,7 +108,9 @@ def optimum(study: PowerFlow) -> float | None:
     setting = study.setting
     if setting.kind == "soc" and study.hours == 1 and not (setting.stores or setting.flexible):
         try:
-            return central(study.case, study.objective, study.load_scale, explain=False).value
+            return central(
+                study.case, study.objective, study.load_scale, cuts=setting.cuts, explain=False
+            ).value
         except dp.SolverError:
             return None
     try:

@@ -147,6 +147,8 @@ def zone_model(
     zone: int,
     load: cp.Expression,
     objective: Objective,
+    *,
+    cuts: bool = False,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Objective and constraints of one zone.
 
@@ -169,6 +171,8 @@ def zone_model(
         "both" minimizes that cost plus 100 times the squared residuals of "shed", so that `load`
         appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
         the last bit of imbalance costs as much as the dearest power.
+    cuts : bool
+        See `zone_constraints`.
 
     Returns
     -------
@@ -199,7 +203,7 @@ def zone_model(
     if objective != "shed":
         cost = generation_cost(case, zones, variables, zone)
     cost, balance = balanced(objective, cost, delivered(case, zones, variables, zone), load)
-    return cost, [*zone_constraints(case, zones, variables, zone), *balance]
+    return cost, [*zone_constraints(case, zones, variables, zone, cuts=cuts), *balance]
 
 
 def balanced(
@@ -223,7 +227,7 @@ def balanced(
 
 
 def zone_constraints(
-    case: Case, zones: Zones, variables: Variables, zone: int
+    case: Case, zones: Zones, variables: Variables, zone: int, *, cuts: bool = False
 ) -> list[cp.Constraint]:
     """All constraints of a zone but its balance, none of which holds a load.
 
@@ -236,8 +240,56 @@ def zone_constraints(
         Network, partition and the variables declared for them.
     zone : int
         Index of the zone in ``zones.names``.
+    cuts : bool
+        With `lifted_cuts`, which tighten the relaxation.
     """
-    return _limits(case, zones, variables, zone, relaxed=True)
+    more = lifted_cuts(case, variables, _seen(case, zones, zone)[1]) if cuts else []
+    return [*_limits(case, zones, variables, zone, relaxed=True), *more]
+
+
+def lifted_cuts(case: Case, variables: Variables, pairs: Ints) -> list[cp.Constraint]:
+    """Return the lifted nonlinear cuts of pairs of buses (Coffrin, Hijazi, Van Hentenryck, 2017).
+
+    They hold for all voltages within their bounds and angle limits, and cut off points of the
+    cones where both voltages are far from one end of their bounds. For one end (a, b) of the
+    bounds (l or u) of both voltages, with the other end (c, d), sums s of both bounds, and half the
+    width h and middle m of the angle limits, a cut is::
+
+        s1 s2 (wr cos m + wi sin m) - b s2 cos h w1 - a s1 cos h w2 >= a b cos h (c d - a b)
+
+    Parameters
+    ----------
+    case : Case
+    variables : Variables
+    pairs : ndarray of int
+        Positions; those with a voltage without upper bound, or angles beyond 90 degrees, have no
+        cuts.
+    """
+    bus, at = case.bus, pairs[_has_cuts(case)[pairs]]
+    if not len(at):
+        return []
+    first, second = case.pairs.first[at], case.pairs.second[at]
+    middle = (case.pairs.angmax[at] + case.pairs.angmin[at]) / 2
+    cosine = np.cos((case.pairs.angmax[at] - case.pairs.angmin[at]) / 2)
+    low, high = (bus.vmin[first], bus.vmin[second]), (bus.vmax[first], bus.vmax[second])
+    sums = low[0] + high[0], low[1] + high[1]
+    w1, w2 = variables.w[first], variables.w[second]
+    wr, wi = variables.wr[at], variables.wi[at]
+    turned = cp.multiply(np.cos(middle), wr) + cp.multiply(np.sin(middle), wi)
+    return [
+        turned
+        - cp.multiply(near[1] * cosine / sums[0], w1)
+        - cp.multiply(near[0] * cosine / sums[1], w2)
+        >= near[0] * near[1] * cosine * (far[0] * far[1] - near[0] * near[1]) / (sums[0] * sums[1])
+        for near, far in ((high, low), (low, high))
+    ]
+
+
+def _has_cuts(case: Case) -> NDArray[np.bool_]:
+    pairs, right = case.pairs, np.pi / 2
+    bounded = np.isfinite(case.bus.vmax)
+    narrow = (pairs.angmin >= -right) & (pairs.angmax <= right)
+    return narrow & bounded[pairs.first] & bounded[pairs.second]
 
 
 def zone_limits(case: Case, zones: Zones, variables: Variables, zone: int) -> list[cp.Constraint]:

@@ -111,6 +111,7 @@ class SocModel:
     case: Case
     zones: Zones
     x: tuple[Variables, ...]
+    cuts: bool = False
     quantities: int = 2
 
     @property
@@ -125,7 +126,11 @@ class SocModel:
 
     def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
         """Return all constraints of a zone but its balance, with the bounds of `case`."""
-        return [limit for x in self.x for limit in zone_constraints(case, self.zones, x, zone)]
+        return [
+            limit
+            for x in self.x
+            for limit in zone_constraints(case, self.zones, x, zone, cuts=self.cuts)
+        ]
 
     def delivered(self, zone: int) -> cp.Expression:
         """Return the power for the loads of a zone: columns are hours, active power first."""
@@ -310,6 +315,7 @@ def make_model(
     shared: Shared = "voltage",
     outages: Ints | None = None,
     emergency: float = 1.0,
+    cuts: bool = False,
 ) -> SocModel | DcModel | DistFlowModel:
     """Declare the variables of a model.
 
@@ -325,9 +331,12 @@ def make_model(
         Branches whose outage "dc" survives; see `dc.contingency_limits`.
     emergency : float
         Share of its rating that a branch may carry then.
+    cuts : bool
+        Of "soc", see `model.lifted_cuts`.
     """
     if kind == "soc":
-        return SocModel(case, zones, tuple(variables(case, zones, shared) for _ in range(hours)))
+        each = tuple(variables(case, zones, shared) for _ in range(hours))
+        return SocModel(case, zones, each, cuts)
     quantities = 1 if kind == "dc" else 2
     reserves = tuple(
         cp.Variable((len(case.bus.id), quantities), name="reserve") for _ in range(hours)

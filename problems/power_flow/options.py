@@ -117,6 +117,11 @@ def _network(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="take branches of any negative resistance, as equivalents of reduced networks have",
     )
+    add(
+        "--cuts",
+        action="store_true",
+        help="with --model soc: tighten the relaxation by lifted nonlinear cuts",
+    )
     add("--load-scale", type=float, default=1.0, help="factor on all loads (default 1)")
     add(
         "--shared",

@@ -74,6 +74,7 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
         radius=options.radius,
         hidden=options.hide,
         shared=options.shared,
+        cuts=options.cuts,
         equivalents=options.equivalents,
         proxy=proxy,
     )

@@ -102,7 +102,12 @@ def network_state(case: Case, zones: Zones, variables: Variables) -> State:
 
 
 def central(
-    case: Case, objective: Objective, load_scale: float = 1.0, *, explain: bool = True
+    case: Case,
+    objective: Objective,
+    load_scale: float = 1.0,
+    *,
+    cuts: bool = False,
+    explain: bool = True,
 ) -> Central:
     """Solve the network as one zone that knows all loads. The result is not private.
 
@@ -113,6 +118,8 @@ def central(
         See `model.zone_model`.
     load_scale : float
         Factor on all loads.
+    cuts : bool
+        With lifted nonlinear cuts, see `model.lifted_cuts`: a bound at least as tight.
     explain : bool
         Where the loads cannot be served, solve once more and name the limits in the way.
 
@@ -130,7 +137,7 @@ def central(
     zones = read_zones(1, case)
     declared = variables(case, zones)
     load = cp.Constant(case.scaled_load(load_scale))
-    expression, constraints = zone_model(case, zones, declared, 0, load, objective)
+    expression, constraints = zone_model(case, zones, declared, 0, load, objective, cuts=cuts)
     problem = cp.Problem(cp.Minimize(expression), constraints)
     status = solve(problem)
     if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):

@@ -75,6 +75,7 @@ class Setting:
     emergency: float
     change: Adjacency
     shared: Shared
+    cuts: bool
     proxy: Floats | None  # public loads, shaped like those of the study
 
 
@@ -257,6 +258,7 @@ def power_flow(
     radius: float = 0.01,
     hidden: Hidden | Adjacency = "entry",
     shared: Shared = "voltage",
+    cuts: bool = False,
     equivalents: bool = False,
     proxy: Floats | None = None,
 ) -> PowerFlow:
@@ -310,6 +312,8 @@ def power_flow(
         in all hours; or all numbers of a zone; see `hidden.adjacency`.
     shared : {"voltage", "flow"}
         Consensus set of "soc", see `model.Variables`.
+    cuts : bool
+        Tighten "soc" by lifted nonlinear cuts, see `model.lifted_cuts`.
     equivalents : bool
         See `case.read_case`.
     proxy : ndarray, shape (buses, 2) or as `PowerFlow.load`, optional
@@ -327,7 +331,7 @@ def power_flow(
     dp.ModelError
         Another argument cannot be used.
     """
-    _check(model, objective, private, balance, horizon, contingencies, emergency)
+    _check(model, objective, private, balance, horizon, contingencies, emergency, cuts)
     change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
@@ -369,6 +373,7 @@ def power_flow(
             emergency,
             change,
             shared,
+            cuts,
             _read_proxy(proxy, network, horizon, 1 if model == "dc" else 2, private),
         )
     )
@@ -378,7 +383,14 @@ def _assembled(setting: Setting) -> PowerFlow:
     """The problem of a setting."""
     case, zones, hours = setting.case, setting.zones, setting.factors.shape[1]
     model = make_model(
-        setting.kind, case, zones, hours, setting.shared, setting.outages, setting.emergency
+        setting.kind,
+        case,
+        zones,
+        hours,
+        setting.shared,
+        setting.outages,
+        setting.emergency,
+        setting.cuts,
     )
     nominal = setting.load_scale * case.load[:, : model.quantities]
     factors = np.broadcast_to(setting.factors, (len(nominal), hours))
@@ -574,6 +586,7 @@ def _check(
     horizon: int,
     contingencies: Sequence[int] | str,
     emergency: float,
+    cuts: bool,
 ) -> None:
     """Refuse words that are not known, and terms that a model does not have."""
     for name, value, known in (
@@ -587,6 +600,10 @@ def _check(
             raise dp.ModelError(f"{name}={value!r} is not known. Write one of {shown}.")
     if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= _MOST_HOURS:
         raise dp.ModelError(f"horizon= is no number of hours from 1 to {_MOST_HOURS}. Write 24.")
+    if cuts and model != "soc":
+        raise dp.ModelError(
+            f"cuts= tightens model='soc', and model={model!r} has no relaxation. Leave it out."
+        )
     if len(contingencies) and model != "dc":
         raise dp.ModelError(
             f"contingencies= needs flows after an outage, which model={model!r} does not have. "

@@ -1,6 +1,6 @@
 """The zones' models: what each uses, where loads enter, and that together they are the network."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -9,7 +9,14 @@ import pytest
 
 from dpcvx.errors import ModelError
 from problems.power_flow.case import Case, read_case
-from problems.power_flow.model import Variables, cone_scale, cost_scale, variables, zone_model
+from problems.power_flow.model import (
+    Variables,
+    cone_scale,
+    cost_scale,
+    lifted_cuts,
+    variables,
+    zone_model,
+)
 from problems.power_flow.solution import central
 from problems.power_flow.zones import Zones, read_zones
 from tests.problems.power_flow.networks import AWKWARD, bundled_text
@@ -217,3 +224,42 @@ def test_wrong_arguments():
         zone_model(CASE14, zones, declared, 3, load, "shed")
     with pytest.raises(ModelError, match=r"zone 2 has shape \(5, 2\), its 4 buses"):
         zone_model(CASE14, zones, declared, 1, load, "shed")
+
+
+def narrow(case: Case, degrees: float) -> Case:
+    """The case with angle limits about shifted middles."""
+    middle = np.radians(np.linspace(-3, 3, len(case.pairs.first)))
+    half = np.radians(degrees)
+    return replace(case, pairs=replace(case.pairs, angmin=middle - half, angmax=middle + half))
+
+
+def test_lifted_cuts_hold_for_all_voltages_within_bounds_and_touch_some():
+    case = narrow(CASE14, 8.0)
+    zones = read_zones(1, case)
+    x, rng, pairs = variables(case, zones), np.random.default_rng(0), np.arange(20)
+    cuts = lifted_cuts(case, x, pairs)
+    first, second = case.pairs.first, case.pairs.second
+    least = np.inf
+    for draw in range(400):
+        # Corners of the bounds, where the cuts are tight, and points within.
+        share = rng.random(14) if draw % 2 else rng.integers(0, 2, 14)
+        size = case.bus.vmin + share * (case.bus.vmax - case.bus.vmin)
+        place = rng.random(20) if draw % 2 else rng.integers(0, 2, 20)
+        across = case.pairs.angmin + place * (case.pairs.angmax - case.pairs.angmin)
+        x.w.value, product = size**2, size[first] * size[second]
+        x.wr.value, x.wi.value = product * np.cos(across), product * np.sin(across)
+        for cut in cuts:
+            slack = cut.args[1].value - cut.args[0].value  # written as right <= left
+            least = min(least, slack.min())
+    assert -1e-12 < least < 1e-12
+
+
+def test_lifted_cuts_tighten_the_bound_and_leave_out_open_voltages():
+    case = narrow(CASE14, 1.0)
+    loose, tight = (central(case, "shed", 1.3, cuts=cuts).value for cuts in (False, True))
+    assert tight > loose * 1.001
+    ends = np.where(np.arange(14) == 3, np.inf, case.bus.vmax)
+    opened = replace(case, bus=replace(case.bus, vmax=ends))
+    x = variables(opened, read_zones(1, opened))
+    count = np.sum((opened.pairs.first != 3) & (opened.pairs.second != 3))
+    assert [cut.shape for cut in lifted_cuts(opened, x, np.arange(20))] == [(count,)] * 2
