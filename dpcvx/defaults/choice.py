@@ -30,7 +30,7 @@ from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.limits import with_margins
-from ..plan.request import KINDS, Choice, Request, asked_of
+from ..plan.request import KINDS, Choice, Mechanisms, Request, asked_of
 from ..privacy.accounting import check_delta
 from ..privacy.mechanism import Laplace, Staircase
 from ..sensitivity.queries.solutions import obstacle_to_perturbation, perturbation_bounds
@@ -72,6 +72,7 @@ _PERTURBED = (
 # Who needs convex objectives, for messages.
 # Noises whose ratio is below this are about the same.
 _ALIKE = 1.05
+_PURE = "Laplace noise: Gaussian noise has no guarantee at delta=0"
 # Noise that composes worse has to be better by more than this, which it is not at this epsilon.
 _MUCH, _SMALL = 1.2, 1.0
 _UNNAMED = "a plan without a named method"
@@ -157,7 +158,9 @@ def choose(
             if steps is not None:
                 request = _as_tried(request, steps)
         request = _filled(request)
-        if request.chooses_noise:
+        if known.program.kept and request.violation_probability is not None:
+            request = least_margins(problem, known, request)
+        elif request.chooses_noise:
             request = quieter(problem, known, request)
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
@@ -503,30 +506,97 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     """
     delta = request.delta
     if not delta:
-        pure = replace(request, mechanism="laplace").chosen(
-            "mechanism", "Laplace noise: Gaussian noise has no guarantee at delta=0"
-        )
+        pure = replace(request, mechanism="laplace").chosen("mechanism", _PURE)
         return _stepped(problem, known, request, "laplace", None) or pure
     once = request.release == "once"
-    errors: list[list[Error | None]] = []
-    quiet: dict[str, Agents] = {}
-    programs: list[Program] = []
-    for kind in KINDS:
-        quiet[kind] = _with_noise(problem, known, request, kind)
-        errors.append(_errors(known, quiet[kind], once))
-        if known.program.kept and request.violation_probability is not None:
-            shares = margin_shares(known.program, quiet[kind], known.at_stand_ins.stakes)
-            given = known.program, quiet[kind], request.violation_probability, None
-            programs.append(with_margins(*given, shares))
-    if programs:
-        ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"
-    else:
-        ratio, of = _ratio(errors[0], errors[1])
+    quiet = {kind: _with_noise(problem, known, request, kind) for kind in KINDS}
+    ratio, of = _ratio(*(_errors(known, quiet[kind], once) for kind in KINDS))
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
-    stepped = None if programs else _stepped(problem, known, request, best, quiet[best])
+    stepped = _stepped(problem, known, request, best, quiet[best])
     if stepped is not None:
         return stepped
     return _quieter(request, quiet[best], best, other, max(ratio, 1 / ratio), of)
+
+
+@dataclass(frozen=True, eq=False)
+class _Margins:
+    """Noise in the data of constraints, and the margins that cover it."""
+
+    kind: Mechanisms
+    limited: bool
+    agents: Agents
+    program: Program
+
+    def times(self, other: _Margins, known: Study) -> float:
+        """Return the ratio of these margins to others."""
+        return margin_ratio(self.program, other.program, known.at_stand_ins.stakes)
+
+
+def least_margins(problem: Declaration, known: Study, request: Selection) -> Selection:
+    """Choose the noise in data that constraints contain: its kind, if open, and its limit.
+
+    Noise with a limit has the smaller margins if violations have to be so rare that these reach
+    beyond the limit. It then breaks no constraint at all.
+
+    Parameters
+    ----------
+    problem : Declaration
+    known : Study
+    request : Selection
+        With all else settled, and `violation_probability`.
+
+    Raises
+    ------
+    PrivacyError
+        If noise cannot be scaled to the budget.
+    """
+    kinds = request.mechanisms
+    limits = [False, True] if _may_limit(problem, request) else [False]
+    if request.truncates:
+        limits = [True]
+    options: list[_Margins] = []
+    for limited in limits:
+        try:
+            options += [_margins(problem, known, request, kind, limited) for kind in kinds]
+        except PrivacyError:
+            if not options:
+                raise  # else no limit can be computed
+    best = options[0]
+    for option in options[1:]:
+        best = option if best.times(option, known) > 1 else best
+    if request.chooses_noise and request.delta:
+        (other,) = (o for o in options if o.limited == best.limited and o is not best)
+        given = str(best.kind), str(other.kind), other.times(best, known)
+        request = _quieter(request, best.agents, *given, "margins")
+    elif request.chooses_noise:
+        request = replace(request, mechanism="laplace").chosen("mechanism", _PURE)
+    if best.limited and not request.truncates:
+        (free,) = (o for o in options if o.kind == best.kind and not o.limited)
+        request = replace(request, limited=True).chosen(
+            "violation_probability",
+            f"noise with a limit: margins of noise without one are {free.times(best, known):.2g} "
+            "times as large at this violation_probability=",
+        )
+    return replace(request, quiet=best.agents)
+
+
+def _may_limit(problem: Declaration, request: Selection) -> bool:
+    """Return whether noise may get a limit, which takes half of delta."""
+    asked = asked_of(problem, request.mechanisms[0], request.epsilon).values()
+    free = all(one is None or one.mechanism.per_step() is None for one in asked)
+    plain = all(one is None or not one.mechanism.single for one in asked)
+    return bool(request.delta) and free and plain and max(problem.shares(), default=1) == 1
+
+
+def _margins(
+    problem: Declaration, known: Study, request: Selection, kind: Mechanisms, limited: bool
+) -> _Margins:
+    agents = _with_noise(problem, known, replace(request, limited=limited), kind)
+    violation = request.violation_probability
+    assert violation is not None
+    shares = margin_shares(known.program, agents, known.at_stand_ins.stakes)
+    program = with_margins(known.program, agents, violation, None, shares)
+    return _Margins(kind, limited, agents, program)
 
 
 def _quieter(
@@ -541,7 +611,7 @@ def _quieter(
     )
 
 
-def _with_noise(problem: Declaration, known: Study, request: Selection, kind: str) -> Agents:
+def _with_noise(problem: Declaration, known: Study, request: Selection, kind: Mechanisms) -> Agents:
     """Return the agents with noise of this kind, and with what each of them releases once."""
     assert request.algorithm is not None and request.rounds is not None
     once, needs, delta = request.release == "once", request.algorithm.requirements, request.delta
@@ -549,7 +619,7 @@ def _with_noise(problem: Declaration, known: Study, request: Selection, kind: st
     asked = asked_of(problem, kind, request.epsilon)
     agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
     agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
-    if request.violation_probability == 0 and delta:
+    if request.truncates and delta:
         agents = calibrated_with_limit(agents, asked, delta)
     stakes = by_agent(known.program, known.at_stand_ins.stakes)
     return published(known.program, agents, known.responses, stakes) if once else agents

@@ -221,7 +221,7 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
     else:
         given = draft.needs, draft.rounds, draft.releases, delta, draft.once
         agents = calibrated(agents, draft.asked, *given)
-        if selection.violation_probability == 0 and draft.noisy:
+        if selection.truncates and draft.noisy:
             agents = calibrated_with_limit(agents, draft.asked, draft.delta)
     multipliers = [agent.noise and agent.noise.multiplier for agent in agents]
     return noisy_draft(draft, multipliers), multipliers

@@ -298,7 +298,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         agents = tuple(
             replace(a, noise=a.noise and replace(a.noise, level=last.level)) for a in agents
         )
-    elif request.violation_probability == 0 and draft.noisy:
+    elif request.truncates and draft.noisy:
         agents = truncated(agents, draft.delta)
     if draft.noisy and needs.perturbed is not None and needs.perturbed >= 0:  # it may be open
         agents = perturbed(agents, needs.perturbed)
@@ -336,7 +336,9 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
         agents, releases=draft.releases, once=draft.once, groups=problem.group_names
     )
     if draft.program.kept and request.violation_probability is not None:
-        promise = limits.promise(request.violation_probability, request.slack_penalty)
+        # Noise with a limit breaks none, whatever was allowed.
+        violation = 0.0 if request.truncates else request.violation_probability
+        promise = limits.promise(violation, request.slack_penalty)
         guarantee = replace(guarantee, kept=promise)
     if request.constraints == "released":
         guarantee = replace(guarantee, kept=limits.FOR_RELEASED)

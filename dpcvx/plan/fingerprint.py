@@ -66,6 +66,8 @@ def fingerprint_of(
     noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
     kept = (request.violation_probability, request.slack_penalty)
+    if request.limited:
+        kept = (*kept, "limited")
     if request.constraints != "true":
         kept = (*kept, request.constraints)
     for part in (

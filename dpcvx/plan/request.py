@@ -76,6 +76,9 @@ class Request:
     )
     slack_penalty: float | None = None  # what a unit of that costs
     constraints: Constraints = "true"  # for which data constraints with private data hold
+    # Whether noise in data that constraints contain has a limit: chosen by margins, and required
+    # where violation_probability= is 0.
+    limited: bool = False
     scale: Scaling | None = None  # of records
     prior: Mapping[Private | str, Prior] | None = None  # as given
     expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
@@ -87,6 +90,11 @@ class Request:
             return None
         rules = self.algorithm.requirements.rules
         return AsWritten(self.violation_probability is not None, self.slack_penalty, rules)
+
+    @property
+    def truncates(self) -> bool:
+        """Return whether noise in data that constraints contain has a limit."""
+        return self.limited or self.violation_probability == 0
 
     @property
     def chooses_noise(self) -> bool:

@@ -142,7 +142,7 @@ class Account:
                 "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
                 "rule is proved by which both could share a delta. Put such a run first in its "
                 "ledger, or write order='fixed' where users come in random order, and a "
-                "violation_probability= above 0 where it is 0."
+                "larger violation_probability= where noise has a limit."
             )
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:

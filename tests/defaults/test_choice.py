@@ -440,3 +440,46 @@ def test_a_plan_can_be_made_with_next_to_no_noise(epsilon, algorithm):
             algorithm, mechanism=mechanism, epsilon=epsilon, delta=1e-6, **rounds
         )
         assert 0.99 * epsilon < plan.guarantee.epsilon <= epsilon
+
+
+def plant(rows=3, **agent):
+    """A linear program with private right-hand sides."""
+    rng = np.random.default_rng(1)
+    x = cp.Variable(2, nonneg=True, name="x")
+    b = dp.Private(rng.uniform(5, 9, rows), name="b", adjacency=dp.Within(0.05), nonneg=True)
+    limits = [rng.uniform(0, 1, (rows, 2)) @ x <= b, cp.sum(x) <= cp.sum(b) / 2]
+    return dp.Problem([dp.Agent(cp.Maximize(cp.sum(x)), limits, name="plant", **agent)])
+
+
+def margins(plan):
+    return [margin for kept in plan.program.kept for margin in kept.tightened.margins.values()]
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "laplace", "gaussian"])
+def test_a_rarer_violation_never_has_larger_margins_than_none(mechanism):
+    budget = dict(epsilon=1.0, delta=1e-6, mechanism=mechanism)
+    surely = plant().plan(violation_probability=0, **budget)
+    least = -np.inf
+    for violation in (0.1, 1e-3, 1e-6, 1e-9, 1e-12, 1e-200):
+        plan = plant().plan(violation_probability=violation, **budget)
+        total = sum(map(np.log, margins(plan)))
+        assert total <= sum(map(np.log, margins(surely))) + 1e-9
+        assert total >= least - 1e-9
+        least, limited = total, plan.agents[0].noise.truncation is not None
+        assert limited == ("noise with a limit" in str(plan))
+        assert limited == ("hold for the true data in every run" in " ".join(str(plan).split()))
+    assert limited and margins(plan) == margins(surely)
+    assert plan.fingerprint != surely.fingerprint
+    assert plan.price.epsilon <= 1.0 + 1e-9 and plan.price.delta == 1e-6
+
+
+def test_noise_with_a_level_or_without_a_delta_or_of_groups_gets_no_limit():
+    problem = plant()
+    level = problem.plan(
+        mechanism=dp.Laplace(release_epsilon=1.0), delta=1e-6, violation_probability=1e-12
+    )
+    pure = problem.plan(epsilon=1.0, delta=0, violation_probability=1e-12)
+    assert level.agents[0].noise.truncation is None and pure.agents[0].noise.truncation is None
+    assert "Laplace noise: Gaussian noise has no guarantee at delta=0" in " ".join(
+        choice.why for choice in pure.choices
+    )
