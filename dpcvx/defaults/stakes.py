@@ -210,7 +210,8 @@ def _by_part(
         marks = {k: float(next(numbers)) for k in range(len(one.tightened.constraint.parts))}
         marked.append(replace(one, tightened=replace(one.tightened, margins=marks)))
     lost = plain - with_kept(whole.data, replace(program, kept=tuple(marked)), data).b
-    by_number = {round(lost[row]): prices[row] for row in np.flatnonzero(lost > 0.5)}
+    marked_rows = np.flatnonzero(np.abs(lost) > 0.5)  # a margin raises an exponent
+    by_number = {round(abs(lost[row])): abs(prices[row]) for row in marked_rows}
     numbers = count(1)
     return [
         [float(f"{max(0.0, by_number.get(next(numbers), 0.0)):.2g}") for _ in parts]

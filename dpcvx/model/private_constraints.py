@@ -15,6 +15,11 @@ B_j - (A_{1,j} y, A_{2,j} y, \dots)`. If no data multiply variables, v does not 
 decision, and a number is subtracted from the row. Else the row is kept for all noise in :math:`\{N
 u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. In a second-order cone, the
 first row covers what the others move by as well.
+
+Exponential and power cones are monotone in some of their rows. A point of :math:`\{(x, y, z) : y
+e^{x / y} \le z, y > 0\}` stays in it if x falls or z grows, and a point of :math:`\{(x, y, z) :
+x^a y^{1 - a} \ge |z|, x, y \ge 0\}` if x or y grows. Each such row has a margin of its own, which
+moves the row the other way: the true slack is then at a point that the cone cannot lose.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -38,6 +44,12 @@ from .spec import PrivateSpec
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+
+# Of cones that are monotone in single rows: these. In the first one of "exp" less slack is safer.
+_MONOTONE = {"exp": {0, 2}, "power": {0, 1}}
+# Cones whose rows come before those of exponential cones.
+_BEFORE = ("zero", "nonneg", "soc", "psd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +91,13 @@ class PrivateConstraint:
         if self.slopes.nnz:
             A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)
         return A, self.data.b + self.offsets @ d
+
+    def sign(self, number: int) -> float:
+        """Return what a margin of one takes from the slack of a part: -1 if less of it is safer."""
+        cones = self.data.cones
+        before = sum(size for kind, size in cones.blocks() if kind in _BEFORE)
+        k = self.parts[number].first - before
+        return -1.0 if 0 <= k < 3 * cones.exp and k % 3 == 0 else 1.0
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
         """Return derivatives of some rows' slacks by the data: ``offset - slope y`` for entry k.
@@ -133,7 +152,8 @@ def private_constraint(
     places = {id(p): q for p, q in zip(used, stand_ins, strict=True)}
 
     def compiled() -> tuple[list[ConeData], list[float]]:
-        copy = public_copy(constraint, public).tree_copy(places)
+        copy = public_copy(constraint, public)
+        copy = copy.tree_copy({**places, **_running_sums(copy, places)})
         if not copy.is_dcp(dpp=True):
             raise _bent(what, used[0].spec.name)
         points, steps = _points(used)
@@ -167,6 +187,23 @@ def private_constraint(
             "multiplied by 0. Leave it out, so that the constraint is public."
         )
     return PrivateConstraint(what, layout, base, offset, slope, parts)
+
+
+def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
+    """Return products with a matrix in place of running sums, by the ids of these.
+
+    The cone form of a running sum has an equality for every entry, and data in it.
+    """
+    found: dict[int, Any] = {}
+    for argument in tree.args:
+        found.update(_running_sums(argument, places))
+    if isinstance(tree, cp.cumsum) and tree.args[0].ndim in (1, 2):
+        summand, axis = tree.args[0].tree_copy({**places, **found}), tree.get_data()[0]
+        if axis == 0:
+            found[id(tree)] = np.tril(np.ones((summand.shape[0],) * 2)) @ summand
+        elif axis == 1 and summand.ndim == 2:
+            found[id(tree)] = summand @ np.triu(np.ones((summand.shape[1],) * 2))
+    return found
 
 
 def _stand_in(private: Private) -> cp.Parameter:
@@ -210,14 +247,18 @@ def _parts(
         if met[rows].any():
             if kind == "zero":
                 raise equality(what, name)
-            if kind not in ("nonneg", "soc"):
+            inside = [k for k in range(size) if met[first + k]]
+            if kind in ("nonneg", "soc"):
+                found.append(ConstraintRows(first, size, bool(bends[rows].any())))
+            elif bends[rows].any() or not _MONOTONE.get(kind, set()) >= set(inside):
                 raise PrivacyError(
                     f"{what} puts private '{name}' into a cone of kind {kind}, for which dpcvx "
-                    "knows no margin. Keep the data in linear inequalities and norms: bound the "
-                    "function by a variable, such as t <= cp.log(x), and write t >= "
+                    "knows no margin there. Keep the data in linear inequalities and norms: bound "
+                    "the function by a variable, such as t <= cp.log(x), and write t >= "
                     f"{name} in its place."
                 )
-            found.append(ConstraintRows(first, size, bool(bends[rows].any())))
+            else:
+                found += [ConstraintRows(first + k, 1, False) for k in inside]
         first += size
     return tuple(found)
 
@@ -225,12 +266,14 @@ def _parts(
 def equality(what: str, name: str) -> PrivacyError:
     """Return the refusal of an equality with private data."""
     return PrivacyError(
-        f"{what} is an equality with private '{name}'. What is decided from noisy data cannot meet "
-        "it exactly for the true data. Write constraints='released' in problem.plan(...), so that "
-        "it holds for the released data. Or write an inequality with a reserve that covers the "
-        f"rest, such as cp.sum(p) + reserve >= cp.sum({name}), and price the reserve in the "
-        "objective. Or, if no other agent uses the variables, leave it to dp.Agent(..., "
-        "recourse=[constraint]), which result.recourse(...) keeps."
+        f"{what} is an equality with private '{name}', which a decision from noisy data cannot "
+        "meet exactly for the true data. Write the variable that it defines as an expression, such "
+        f"as p = B @ theta + {name} in place of p = cp.Variable(...): bounds of p then have "
+        "margins. Or write constraints='released' in problem.plan(...), so that it holds for the "
+        "released data; result.recourse(...) meets it for the owner. Or write an inequality with a "
+        f"reserve that covers the rest, such as cp.sum(p) + reserve >= cp.sum({name}), and price "
+        "the reserve in the objective. Or, if no other agent uses the variables, leave it to "
+        "dp.Agent(..., recourse=[constraint])."
     )
 
 
@@ -311,7 +354,7 @@ class Tightened:
         """Return the program for data as they left."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
-            b[self.constraint.parts[number].first] -= margin
+            b[self.constraint.parts[number].first] -= self.constraint.sign(number) * margin
         return self._assembled(A, b)
 
     def directions(self) -> ConeData | None:
@@ -334,7 +377,7 @@ class Tightened:
         A = sp.csr_array(sp.hstack([A, sp.csr_array((m, width - N))]))
         # What may be missed is added to the slack, what noise does to a cone is taken from it.
         for k in range(missed):
-            A = _with_entry(A, parts[k].first, N + k, -1.0)
+            A = _with_entry(A, parts[k].first, N + k, -self.constraint.sign(k))
         for k, column in bending.items():
             A = _with_entry(A, parts[k].first, column, 1.0)
         lifted = {parts[k].first: k for k in self.balls if k not in bending}

@@ -79,6 +79,7 @@ def test_equalities_with_private_data_are_refused_for_the_true_data(given):
         problem.plan(epsilon=1.0, delta=1e-6, **given)
     text = str(caught.value)
     parts = ("Constraint 1", "'north'", "'load'", "reserve >= cp.sum(load)", "'released'")
+    parts = (*parts, "p = B @ theta + load")
     for part in (*parts, "dp.Agent(..., recourse=[constraint])"):
         assert part in text
 

@@ -30,6 +30,8 @@ CONSTRAINTS = {
     "SOC": cp.SOC(cp.sum(y) - cp.sum(g), A @ x - d),
     "square": cp.sum_squares(x - d) <= 1,
     "logarithm": cp.log(y) >= e,
+    "exponents": cp.log_sum_exp(A @ x + d) <= 2 + cp.sum(y),
+    "inside a logarithm": cp.log(cp.sum(y) - cp.sum(d)) >= 1,
     "symmetric": f @ x[:2] <= f[0, 1] - gain[:2],
 }
 
@@ -73,6 +75,8 @@ def test_at_any_data_it_is_the_constraint_with_these_as_constants(name, numbers)
         ("coefficients", [1], [True]),
         ("cone", [1, 4], [True, False]),
         ("SOC", [4], [False]),
+        ("exponents", [1, 1, 1], [False] * 3),
+        ("inside a logarithm", [1], [False]),
     ],
 )
 def test_the_rows_that_data_touch(name, sizes, bends):
@@ -85,6 +89,14 @@ def test_the_entries_that_a_row_meets():
     assert limit.entries(limit.parts[0].rows).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_running_sums_are_rows_without_equalities():
+    limit, sums = compiled(cp.cumsum(x - d) <= 2), np.tril(np.ones((3, 3)))
+    assert (limit.data.cones.zero, len(limit.parts)) == (0, 3)
+    assert limit.offsets.toarray()[:, :3].tolist() == sums.tolist()
+    along = compiled(cp.cumsum(cp.reshape(x - d, (1, 3), order="F"), axis=1) <= 2)
+    assert along.offsets.toarray()[:, :3].tolist() == sums.tolist()
+
+
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [
@@ -92,9 +104,21 @@ def test_the_entries_that_a_row_meets():
         (cp.multiply(d, cp.abs(x)) <= 1, "affinely"),
         (cp.quad_form(x[:2], f) <= 1, "affinely"),
         (x + 0 * d <= d - d + 1, "cancels out of it or is multiplied by 0"),
-        (cp.log(cp.sum(y) - cp.sum(d)) >= 1, r"cone of kind exp.*t >= d"),
+        (cp.ExpCone(x[0], y[0] + d[0], x[1]), r"cone of kind exp.*t >= d"),
+        (cp.exp(e @ x) <= 1 + y[0], r"cone of kind exp.*t >= e"),
+        (cp.PowCone3D(y[0], y[1], d[0], 0.3), r"cone of kind power.*t >= d"),
+        (cp.lambda_max(f + cp.diag(x[:2])) <= 1, r"cone of kind psd"),
     ],
-    ids=["product of data", "sign unknown", "quadratic form", "nothing", "inside a logarithm"],
+    ids=[
+        "product of data",
+        "sign unknown",
+        "quadratic form",
+        "nothing",
+        "base",
+        "in exponents",
+        "tip of a power cone",
+        "matrix",
+    ],
 )
 def test_what_no_margin_keeps_is_refused(constraint, words):
     with pytest.raises(dp.PrivacyError, match=words):

@@ -73,7 +73,46 @@ def region():
     return Model(agent, d, lambda x, d: np.linalg.norm(x - d) - 2)
 
 
-MODELS = {build.__name__: build() for build in (balance, lines, knapsack, region)}
+def exponents():
+    """A sum of exponentials of private exponents, which the noise moves one by one."""
+    x, d = cp.Variable(3, name="x", nonneg=True), np.array([0.5, -0.3, 0.1])
+    rate = dp.Private(d, name="rate", adjacency=dp.Within(0.05))
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), [cp.sum(cp.exp(rate - x)) <= 1], name="plant")
+    return Model(agent, d, lambda x, d: np.exp(d - x).sum() - 1)
+
+
+def logarithm():
+    """Private data in a logarithm, which has to be large enough."""
+    x, d = cp.Variable(2, name="x", nonneg=True), np.array([1.0, 0.5])
+    load = dp.Private(d, name="load", adjacency=dp.Within(0.05))
+    left = cp.log(cp.sum(x) - cp.sum(load))
+    agent = dp.Agent(cp.Minimize(np.array([1.0, 2.0]) @ x), [left >= 0.2], name="plant")
+    return Model(agent, d, lambda x, d: 0.2 - np.log(max(x.sum() - d.sum(), 1e-9)))
+
+
+def powers():
+    """A geometric mean over private widths."""
+    x, d = cp.Variable(2, name="x", nonneg=True), np.array([0.5, 0.4])
+    width = dp.Private(d, name="width", adjacency=dp.Within(0.02))
+    cone = cp.PowCone3D(x[0] - width[0], x[1] + width[1], cp.Constant(1.0), 0.3)
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), [cone, x <= 9], name="plant")
+
+    def excess(x, d):
+        return 1 - max(x[0] - d[0], 0) ** 0.3 * max(x[1] + d[1], 0) ** 0.7
+
+    return Model(agent, d, excess)
+
+
+def stock():
+    """A stock that is a running sum of orders less private demands."""
+    u, d = cp.Variable(4, name="u", nonneg=True), np.array([2.0, 3.0, 1.0, 2.5])
+    demand = dp.Private(d, name="demand", adjacency=dp.Within(0.05))
+    agent = dp.Agent(cp.Minimize(cp.sum(u)), [cp.cumsum(u - demand) >= 0, u <= 9], name="shop")
+    return Model(agent, d, lambda x, d: -np.cumsum(x - d).min())
+
+
+BUILDS = (balance, lines, knapsack, region, exponents, logarithm, powers, stock)
+MODELS = {build.__name__: build() for build in BUILDS}
 
 
 @cache
@@ -121,6 +160,21 @@ def test_true_data_break_constraints_no_more_often_than_promised(name):
 @pytest.mark.parametrize("name", ["knapsack", "region"])
 def test_so_with_gaussian_noise(name):
     assert broken(name, planned(name, 0.1, "gaussian")) <= allowed(0.1)
+
+
+@pytest.mark.parametrize("name", ["exponents", "logarithm", "powers"])
+def test_margins_of_the_other_sign_are_caught_in_every_cone(name):
+    plan = planned(name, 0.1)
+
+    def turned(tightened):
+        return replace(tightened, margins={k: -m for k, m in tightened.margins.items()})
+
+    assert broken(name, plan, changed(plan, turned)) > allowed(0.1)
+
+
+@pytest.mark.parametrize("name", ["exponents", "logarithm", "powers"])
+def test_noise_with_a_limit_breaks_no_cone(name):
+    assert broken(name, planned(name, 0)) == 0
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
