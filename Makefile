@@ -16,7 +16,14 @@ few-demo := --seeds 1
 few-ryu_kim_power_flow := --seeds 1 --rounds 30
 few-chan_xie_zhao_elastic_net := --repetitions 2
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check bench utility campaigns clean
+# Settings of tests.machines, each a target: a few cases of each test function, or all with CASES=.
+MACHINES := bare newest next kernel ascii turkish homeless blanks readonly user sdist shuffled \
+	hashes optimized zone offline fresh
+CASES ?= 1
+# Modules that a night's mutation run plants faults in.
+MUTATED ?= sensitivity.norms privacy.accounts privacy.noise run.gate
+
+.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check machines mutation bench utility campaigns clean
 
 demo: $(INSTALLED)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -73,6 +80,15 @@ weight: $(READY)  ## how much there is to read, beside the figures of the last c
 	$(BIN)/python -m tests.weight
 
 check: test lowest lint types examples docs wheel
+
+machines: $(READY)  ## tests as on other machines, one after the other; machine-sdist runs one
+	$(BIN)/python -m tests.machines --all --cases "$(CASES)"
+
+$(addprefix machine-,$(MACHINES)): machine-%: $(READY)
+	$(BIN)/python -m tests.machines $* --cases "$(CASES)"
+
+mutation: $(READY)  ## faults planted in modules, and the tests that notice them
+	$(BIN)/python -m tests.mutation --faults 40 $(MUTATED)
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/benchmarks/speed.md for options
 	$(BIN)/python -m pytest -m timed tests/benchmarks

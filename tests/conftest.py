@@ -1,9 +1,11 @@
 """Settings of all tests: hypothesis draws the same examples every time; no test recalls another.
 
 ``--cases 2`` runs at most two cases of every test function, spread evenly, and tries few examples.
+``--shuffle 7`` runs all in an order drawn by this seed.
 """
 
 import gc
+import random
 from collections import defaultdict
 
 import pytest
@@ -18,12 +20,15 @@ from tests import spies
 ALIKE = settings(derandomize=True, deadline=None, database=None)
 settings.register_profile("dpcvx", ALIKE)
 settings.register_profile("few", ALIKE, max_examples=5)
+# For nights: examples that nobody has tried, with what reproduces a failure.
+settings.register_profile("fresh", ALIKE, derandomize=False, print_blob=True)
 settings.load_profile("dpcvx")
 
 
 def pytest_addoption(parser):
-    """Add the option that runs a part of every family of cases."""
+    """Add the options that run a part of every family of cases, and another order."""
     parser.addoption("--cases", type=int, help="of every test function, at most")
+    parser.addoption("--shuffle", type=int, help="seed of the order of all tests")
 
 
 def pytest_configure(config):
@@ -32,18 +37,22 @@ def pytest_configure(config):
     Collection makes thousands of objects that stay, and a fifth of its time would look for garbage.
     """
     gc.disable()
-    if config.getoption("--cases"):
+    drawn = config.getoption("--hypothesis-profile", None)
+    if config.getoption("--cases") and not drawn:
         settings.load_profile("few")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keep as many cases of every function as are asked for, spread evenly."""
+    """Keep as many cases of every function as are asked for, spread evenly, and order them."""
     most = config.getoption("--cases")
     if most:
         families = defaultdict(list)
         for item in items:
             families[item.nodeid.partition("[")[0]].append(item)
         items[:] = [case for cases in families.values() for case in spread(cases, most)]
+    order = config.getoption("--shuffle")
+    if order is not None:
+        random.Random(order).shuffle(items)
 
 
 def pytest_collection_finish():

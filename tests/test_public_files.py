@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import changes
+from tests import changes, machines
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -21,10 +21,34 @@ def targets():
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.name)
 def test_forge_commands_are_targets_of_the_makefile(path):
     text = path.read_text()
-    matrices = ",".join(re.findall(r"target: \[(.*)\]", text))
-    named = {name.strip() for name in matrices.split(",") if name.strip()}
-    named |= set(re.findall(r"\bmake ([a-z]+)", text))
+    named = listed("target", text) | set(re.findall(r"\bmake ([a-z]+)\b(?!-)", text))
     assert named and named <= targets()
+
+
+def listed(key, text):
+    """Names in the matrices of a workflow."""
+    matrices = ",".join(re.findall(rf"{key}: \[(.*)\]", text))
+    return {name.strip() for name in matrices.split(",") if name.strip()}
+
+
+def test_every_other_machine_is_a_target_and_the_job_of_a_workflow():
+    (line,) = re.findall(r"^MACHINES := (.*\\\n.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert line.replace("\\", "").split() == [*machines.SETTINGS]
+    jobs = [listed("machine", path.read_text()) for path in WORKFLOWS]
+    assert set().union(*jobs) == machines.SETTINGS.keys()
+    assert sum(map(len, jobs)) == len(machines.SETTINGS)
+
+
+def test_files_of_other_machines_exist():
+    assert all((ROOT / name).is_file() for name in machines.READING)
+
+
+def test_a_machine_that_is_not_here_is_said_and_fails_where_it_was_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr(machines, "found", lambda uv, version: None)
+    assert machines.main(["next"]) == 1
+    assert "next  NOT RUN, no environment of Python 3.14" in capsys.readouterr().out
+    monkeypatch.setattr(machines, "SETTINGS", {"next": machines.SETTINGS["next"]})
+    assert machines.main(["--all"]) == 0
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

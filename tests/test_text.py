@@ -32,12 +32,12 @@ def anchors(text):
 
 
 def broken_links(path):
-    for target in LINK.findall(path.read_text()):
+    for target in LINK.findall(path.read_text("utf-8")):
         if re.match(r"[a-z]+:", target):
             continue
         file, _, anchor = target.partition("#")
         other = path.parent / file if file else path
-        if not other.exists() or (anchor and anchor not in anchors(other.read_text())):
+        if not other.exists() or (anchor and anchor not in anchors(other.read_text("utf-8"))):
             yield target
 
 
@@ -66,11 +66,11 @@ def wrong(paths, what):
 
 
 def missing_files(path):
-    return (name for name in FILE.findall(path.read_text()) if not (ROOT / name).exists())
+    return (name for name in FILE.findall(path.read_text("utf-8")) if not (ROOT / name).exists())
 
 
 def missing_modules(path):
-    for name in MODULE.findall(path.read_text()):
+    for name in MODULE.findall(path.read_text("utf-8")):
         place = ROOT / name.replace(".", "/")
         if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists():
             yield name
@@ -82,7 +82,7 @@ def test_what_texts_refer_to_exists(what):
 
 
 def test_nothing_was_left_for_later():
-    assert not wrong([*TEXTS, *SOURCES], lambda path: PLACEHOLDER.findall(path.read_text()))
+    assert not wrong([*TEXTS, *SOURCES], lambda path: PLACEHOLDER.findall(path.read_text("utf-8")))
 
 
 def narrows(test):
@@ -103,7 +103,7 @@ def values_asserted(source):
 
 
 def test_nothing_that_is_checked_vanishes_under_optimization():
-    assert not wrong(SOURCES, lambda path: values_asserted(path.read_text()))
+    assert not wrong(SOURCES, lambda path: values_asserted(path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_a_broken_link_or_a_missing_file_would_be_found(tmp_path):
 
 
 def test_names_of_the_package_exist():
-    for name in {name for path in CURRENT for name in NAME.findall(path.read_text())}:
+    for name in {name for path in CURRENT for name in NAME.findall(path.read_text("utf-8"))}:
         thing(name[1:])  # raises with the name that is missing
 
 
 def wrong_keywords(path):
-    for node in code(path.read_text()):
+    for node in code(path.read_text("utf-8")):
         if isinstance(node, ast.Call) and NAME.fullmatch(ast.unparse(node.func)):
             names = inspect.signature(thing(ast.unparse(node.func)[3:])).parameters
             if not {k.arg for k in node.keywords if k.arg} <= {*names}:
@@ -163,7 +163,7 @@ def test_keywords_of_problems_exist(method):
     calls = [
         node
         for path in TEXTS
-        for node in code(path.read_text())
+        for node in code(path.read_text("utf-8"))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == method
     ]
     assert calls
@@ -188,6 +188,6 @@ def test_exported_names_have_a_summary(name):
 
 
 def test_the_readme_names_what_users_write():
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text("utf-8")
     shown = {name[1:].split(".")[0] for name in NAME.findall(readme)}
     assert {"Private", "Agent", "Problem", "Within", "Rows", "check_sensitivity", "audit"} <= shown

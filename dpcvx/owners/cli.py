@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : sequence of str, optional
         Those of the process if omitted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names may be more than a locale can write
+            stream.reconfigure(errors="backslashreplace")
     asked = _parser().parse_args(arguments)
     try:
         asked.do(asked)

@@ -300,7 +300,7 @@ class OwnerFiles:
         """Add to the owner's own log, which may quote data; return whether that could be done."""
         try:
             number = os.open(self.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(number, "a") as log:
+            with os.fdopen(number, "a", encoding="utf-8", errors="backslashreplace") as log:
                 log.write(text.rstrip() + "\n")
         except OSError:  # a disk that is full is what the text is about
             return False

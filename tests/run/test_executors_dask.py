@@ -3,8 +3,10 @@
 That results are those of one process is tried by `tests.campaigns.everywhere`.
 """
 
+import asyncio
 import os
 import signal
+import time
 import warnings
 from functools import partial
 
@@ -76,6 +78,8 @@ def test_a_worker_that_is_killed_is_reported_and_the_run_goes_on(client, tmp_pat
     assert caught.value.agents == (0, 2)
     assert "agents 0 and 2 was lost" in str(caught.value)
     assert "it goes on in round 17" in str(caught.value)
+    while executor.worker in client.scheduler_info(n_workers=-1)["workers"]:
+        time.sleep(0.05)  # the scheduler may hear of it later than the run
     client.wait_for_workers(2)
     result = plan.run(ledger=path, executor=dp.Dask(client), seed=seed, verbose=False)
     assert result.rounds == 30
@@ -154,3 +158,38 @@ def test_what_is_no_client_is_refused(wrong):
 def test_a_timeout_is_a_positive_number(client, timeout):
     with pytest.raises(dp.ModelError, match="timeout"):
         dp.Dask(client, timeout)
+
+
+def test_a_client_that_was_closed_is_refused_or_reported(client, tmp_path):
+    from distributed import Client
+
+    class Closing(dp.Dask):
+        def map(self, method, *common, each=None):
+            if method == "act" and common[0] == 2:
+                self._client.close()
+            return super().map(method, *common, each=each)
+
+    plan, path = summing(rounds=3), tmp_path / "spent.jsonl"
+    other = Client(client.scheduler.address)
+    with pytest.raises(dp.WorkerLostError, match="again with the same ledger"):
+        plan.run(executor=Closing(other), ledger=path, verbose=False)
+    with pytest.raises(dp.ModelError, match=r"is closed.*dp\.Dask\(Client\(address\)\)"):
+        plan.run(executor=dp.Dask(other), ledger=path, verbose=False)
+    result = plan.run(executor=dp.Dask(client), ledger=path, verbose=False)
+    assert result.status is dp.Status.COMPLETED
+    assert any("resumed in round 1" in note for note in result.notes)
+
+
+def test_a_client_of_an_event_loop_is_refused_in_it_and_serves_a_thread(client):
+    from distributed import Client
+
+    plan = summing(rounds=1)
+
+    async def main():
+        async with Client(client.scheduler.address, asynchronous=True) as other:
+            executor = dp.Dask(other)
+            with pytest.raises(dp.ModelError, match="without asynchronous=True"):
+                plan.run(executor=executor, verbose=False)
+            return await asyncio.to_thread(plan.run, executor=executor, verbose=False)
+
+    assert asyncio.run(main()).status is dp.Status.COMPLETED

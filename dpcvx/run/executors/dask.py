@@ -69,6 +69,7 @@ class Dask:
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Send every worker its agents; all build them at the same time."""
+        self._require_open()
         workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
         if not workers:
             raise ModelError(
@@ -95,6 +96,23 @@ class Dask:
             host.call = self._waited(host, host.future, until)
         self._answers({host.worker: host.call.made() for host in self._hosts}, until)
 
+    def _is_closed(self) -> bool:
+        return getattr(self._client, "status", "running") in ("closing", "closed")
+
+    def _require_open(self) -> None:
+        """Refuse a client that cannot answer a call that waits."""
+        if self._is_closed():
+            raise ModelError(
+                f"The client of dp.Dask is {self._client.status}, so no worker can be called. "
+                "Pass one that is connected: dp.Dask(Client(address)), and close it after the run."
+            )
+        if getattr(self._client, "asynchronous", False):
+            raise ModelError(
+                "The client of dp.Dask runs in the event loop that plan.run would block. Write "
+                "dp.Dask(Client(address)) without asynchronous=True, or call the run in a thread: "
+                "await asyncio.to_thread(plan.run, executor=dp.Dask(client))."
+            )
+
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Call all workers and wait for all; the first agent's error is raised."""
         self._calls += 1
@@ -117,7 +135,7 @@ class Dask:
         hosts, self._hosts, self._journal = self._hosts, [], None
         for host in hosts:
             host.call = None
-        if hosts:
+        if hosts and not self._is_closed():
             self._client.cancel([host.future for host in hosts], force=True)
 
     def _answers(self, calls: Mapping[str, Any], until: float) -> list[Any]:
@@ -134,7 +152,9 @@ class Dask:
             try:
                 answers.append((host.agents, call.result(timeout=_GLANCE)))
             except TimeoutError:
-                if time.monotonic() > until:
+                if self._is_closed() or time.monotonic() > until:
+                    with suppress(DpcvxError):
+                        heard(answers, self._journal)
                     raise self._lost(waiting, None) from None
                 continue
             except PrivacyError:
@@ -151,9 +171,10 @@ class Dask:
             try:
                 return future.result(timeout=_GLANCE)
             except TimeoutError:
-                gone = host.worker not in self._client.scheduler_info(n_workers=-1)["workers"]
+                there = self._client.scheduler_info(n_workers=-1).get("workers", {})
+                gone = host.worker not in there
                 if gone or time.monotonic() > until:
-                    raise self._lost([host], None) from None
+                    raise self._lost([host], ConnectionError() if gone else None) from None
             except _LOST as error:
                 raise self._lost([host], error) from None
 
@@ -164,6 +185,8 @@ class Dask:
         why = f"gave no answer within {self._timeout:g} seconds" if error is None else "was lost"
         if len(names) > 1 and error is not None:
             why = "were lost"
+        if self._is_closed():
+            why = "cannot be called: the client was closed in the run"
         what = f"Dask {noun} {', '.join(names)} with {named(agents)} {why}"
         return lost("Dask", what, names, agents, self._journal is not None, self._round)
 
