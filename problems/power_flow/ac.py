@@ -8,7 +8,7 @@ up what the losses come to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Literal
 
@@ -280,7 +280,7 @@ class AcCheck:
     """
 
     loads: Loads
-    flow: Flow
+    flow: Flow = field(repr=False)
     slack_error: float
     slack_outside: float
     overloads: int

@@ -27,7 +27,7 @@ from .options import parser
 from .planning import objective_of, plan_of, private_of, study_of
 from .provenance import provenance
 from .relaxed import relaxation
-from .report import BOUND, ac_line, nature, objective_unit, table, violations
+from .report import BOUND, ac_line, nature, objective_unit, violations
 from .solution import State, central
 from .study import PowerFlow
 from .sweep import Setting, summary, sweep
@@ -298,7 +298,7 @@ def _distributed(options: argparse.Namespace) -> int:
     if not options.quiet:
         if options.seeds is not None:
             print(f"guarantee of every run: {runs[0].result.guarantee}\n\nthe first run,")
-        print(table(study, runs[0].outcome))
+        print(runs[0].outcome)
         if runs[0].prices is not None:
             print(runs[0].prices)
         print(_comparison(study, runs, best))

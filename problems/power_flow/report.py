@@ -7,7 +7,7 @@ private; the other functions need no loads: of released values they are post-pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,16 +212,22 @@ class Outcome:
     ac : tuple of AcCheck
         Per hour, what an AC power flow from the point's set points does, at loads that are public
         or follow from released values.
+    text : str
+        All of this as a table, which `print` shows.
     """
 
     objective: float
-    imbalance: dict[int, tuple[float, float]]
+    imbalance: dict[int, tuple[float, float]] = field(repr=False)
     zones: tuple[ZoneImbalance, ...]
     load: float
     relaxation: Relaxation | None
     nature: str
     short: str
-    ac: tuple[AcCheck, ...]
+    ac: tuple[AcCheck, ...] = field(repr=False)
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 _APPROXIMATIONS = {
@@ -256,6 +262,7 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
     whole = float(np.linalg.norm(study.load.sum(axis=0), axis=0).mean()) or 1.0
     _, factor = objective_unit(study)
     relaxed, words, short = nature(study)
+    ac = tuple(ac_check(study, result, hour=hour) for hour in range(study.hours))
     return Outcome(
         value / factor,
         {int(bus): (float(p), float(q)) for bus, (p, q) in zip(case.bus.id, mean, strict=True)},
@@ -264,7 +271,8 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
         relaxed,
         words,
         short,
-        tuple(ac_check(study, result, hour=hour) for hour in range(study.hours)),
+        ac,
+        "\n".join([_table(study, value / factor, zones), words, ac_line(ac)]),
     )
 
 
@@ -323,26 +331,25 @@ def ac_line(checks: Sequence[AcCheck]) -> str:
     return f"{checks[0].head}: {', '.join(parts)}, losses {losses:.1f} MWh"
 
 
-def table(study: PowerFlow, outcome: Outcome) -> str:
-    """The outcome as text, labeled as what it is."""
+def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -> str:
+    """Objective and imbalance as text, labeled as what it is."""
     unit, _ = objective_unit(study)
     lines = [
         "measured against the true loads (not private, for study only):",
-        f"  objective {_shown(outcome.objective, 6)} {unit}",
+        f"  objective {_shown(objective, 6)} {unit}",
         f"  {'zone':<12}{'buses':>6}{'sum |dP| MW':>14}{'sum |dQ| MVAr':>15}{'worst bus':>22}",
     ]
-    for zone in outcome.zones:
+    for zone in zones:
         worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} MVA)"
         power = f"{_shown(zone.active):>14}{_shown(zone.reactive):>15}"
         lines.append(f"  {zone.name:<12}{zone.buses:>6}{power}{worst:>22}")
     load = study.case.base_mva * study.load.sum(axis=0).mean(axis=1)
-    missing = f"{_shown(sum(zone.active for zone in outcome.zones))} of {load[0]:.4g} MW"
+    missing = f"{_shown(sum(zone.active for zone in zones))} of {load[0]:.4g} MW"
     if len(load) > 1:
-        reactive = sum(zone.reactive for zone in outcome.zones)
+        reactive = sum(zone.reactive for zone in zones)
         missing += f", {_shown(reactive)} of {load[1]:.4g} MVAr"
     mean = f" on average over {study.hours} hours" if study.hours > 1 else ""
     lines.append(f"  missing or too much{mean}: {missing}")
-    lines += [outcome.nature, ac_line(outcome.ac)]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ import dpcvx as dp
 from ..baselines import at_start
 from ..files import text
 from .measured import measure, optimum
-from .planning import plan_of, study_of
+from .planning import plan_of, released, study_of
 from .provenance import provenance
 from .report import objective_unit
 from .study import PowerFlow
@@ -123,9 +123,9 @@ def sweep(
                 "optimum": optimum(study),
                 # Where loads are to be covered, a point that ignores them is no answer.
                 "start": None
-                if options.violation_probability is not None
+                if options.violation_probability is not None or released(study, options)
                 else at_start(study.problem) / objective_unit(study)[1],
-                "noiseless": _noiseless(study, plan),
+                "noiseless": _noiseless(study, plan, options),
             }
             for seed in fresh:
                 run = measure(study, plan.run(seed=seed))
@@ -216,10 +216,15 @@ def _planned(
     return _Planned(setting, options, study, plan_of(study, options))
 
 
-def _noiseless(study: PowerFlow, plan: dp.Plan) -> float | None:
+def _noiseless(study: PowerFlow, plan: dp.Plan, options: argparse.Namespace) -> float | None:
     """The true objective after the same method without noise; None where it has no such form."""
     try:
-        silent = study.problem.plan(plan.algorithm, mechanism=None, rounds=plan.rounds)
+        silent = study.problem.plan(
+            plan.algorithm,
+            mechanism=None,
+            rounds=plan.rounds,
+            constraints="released" if released(study, options) else "true",
+        )
         return measure(study, silent.run(), own=False).outcome.objective
     except dp.DpcvxError:
         return None

@@ -18,7 +18,7 @@ from dpcvx.errors import ModelError
 
 from .case import Case
 from .relaxed import CLOSED, TIGHT, angle_mismatch, cone_slack, relaxation
-from .report import generator_costs, imbalance, thermal_loading
+from .report import generator_costs, imbalance, nature, thermal_loading
 from .solution import State
 from .study import PowerFlow
 
@@ -242,10 +242,10 @@ def result_tables(
 
 def study_tables(
     study: PowerFlow,
-    states: Sequence[State],
-    loads: Sequence[Floats],
+    states: Sequence[State] | None = None,
+    loads: Sequence[Floats] | None = None,
     *,
-    note: str,
+    note: str | None = None,
     price: Floats | None = None,
     private: bool = True,
 ) -> tuple[Table, Table, Table]:
@@ -254,11 +254,13 @@ def study_tables(
     Parameters
     ----------
     study : PowerFlow
-    states : sequence of State
-        One per hour. With several, rows have the hour, from 0, in front.
-    loads : sequence of ndarray, shape (buses, 2)
-        `PowerFlow.net_load` of every hour.
-    note : str
+    states : sequence of State, optional
+        One per hour; if omitted, from the values of the variables. With several, rows have the
+        hour, from 0, in front.
+    loads : sequence of ndarray, shape (buses, 2), optional
+        True loads; if omitted, `PowerFlow.net_load` of every hour. Columns that depend on them are
+        marked as not private.
+    note : str, optional
         How far the point is from an AC power flow, such as `report.nature` returns.
     price : ndarray, shape (buses, hours), optional
         Of `prices.prices`, in $/MWh.
@@ -271,6 +273,9 @@ def study_tables(
         With ``model="dc"``, without reactive power.
     """
     active = study.model.quantities == 1
+    states = [study.state(t) for t in range(study.hours)] if states is None else states
+    loads = [study.net_load(t) for t in range(study.hours)] if loads is None else loads
+    note = nature(study)[1] if note is None else note
     hours = []
     for hour, (state, load) in enumerate(zip(states, loads, strict=True)):
         buses, branches, generators = (

@@ -1,6 +1,7 @@
 """Sweeps run every combination once, go on where they stopped, and store what repeats a run."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,3 +121,26 @@ def test_the_command_writes_tables_and_figures(swept, tmp_path, capsys):
     assert "case 5, epsilon 0.5: stored before" in out and "not private" in out
     names = {"sweep.csv", "sweep.tex", "sweep.svg", "provenance.json"}
     assert {p.name for p in tmp_path.iterdir()} == names
+
+
+def test_sweeps_of_models_that_balance_released_loads_run(tmp_path, capsys):
+    """A point that ignores loads does not balance them, so there is none without data."""
+    path = tmp_path / "runs.jsonl"
+    command = f"--case 14 --model dc --over epsilon=1,10 --seeds 2 --json {path}"
+    assert main(command.split()) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 4 and "error" not in capsys.readouterr().err
+    for line in lines:
+        assert line["start"] is None
+        assert line["noiseless"] == pytest.approx(line["optimum"], rel=1e-5)
+
+
+def test_gaps_below_zero_are_drawn_as_they_are(swept):
+    """Released loads may be served at less cost, which a logarithmic axis does not show."""
+    cells, _ = swept
+    moved = [replace(cell, optimum=max(cell.objectives) + 1) for cell in cells]
+    for drawn, scale in ((cells, "log"), (moved, "linear")):
+        for axes in sweep_figure(drawn).axes:
+            assert axes.get_yscale() == scale
+    (line, *_) = sweep_figure(moved).axes[0].lines
+    assert np.all(np.asarray(line.get_ydata()) < -0.9)
