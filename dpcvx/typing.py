@@ -21,7 +21,7 @@ from .plan.request import Choice, Constraints, Mechanisms, Observer, Release, Sc
 from .plan.terms import Terms
 from .privacy.accounting import Composition
 from .privacy.accounts import Account
-from .privacy.last_iterate import Amplification, LastIterate, Order
+from .privacy.last_iterate import Amplification, LastIterate, Order, Secrecy
 from .privacy.ledger_file import Journal
 from .privacy.ledger_lines import Writer
 from .privacy.secret_sharing import Encoding, Residues
@@ -79,6 +79,7 @@ __all__ = [
     "Release",
     "Residues",
     "Scaling",
+    "Secrecy",
     "StepRule",
     "Terms",
     "Values",

@@ -149,7 +149,7 @@ class MirroredWithin(Within):
 class ComplexWithin(Within):
     """`Within` for complex numbers: norms are those of the moduli of the entries.
 
-    Of a Hermitian matrix an entry and its conjugate are one, and change alike. The norms 1, 2 and
+    An entry of a Hermitian matrix and its conjugate are one entry, and change together. The norms 1, 2 and
     "inf" are of the whole difference, both triangles counted.
     """
 
@@ -174,7 +174,7 @@ class ComplexWithin(Within):
         real : int
             Number of entries without an imaginary part.
         pairs : int
-            Of those with one.
+            Number of entries with an imaginary part.
         p : {1, 2}
         """
         spread = math.sqrt(2) if p == 1 and pairs else 1.0  # of a number of modulus 1

@@ -285,7 +285,7 @@ def require_real(tree: Tree, what: str) -> None:
     ----------
     tree : cvxpy objective or constraint
     what : str
-        What it is, for messages.
+        Name of the tree, for messages.
     """
     if is_complex(tree):
         raise ModelError(
