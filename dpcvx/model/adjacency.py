@@ -149,8 +149,8 @@ class MirroredWithin(Within):
 class ComplexWithin(Within):
     """`Within` for complex numbers: norms are those of the moduli of the entries.
 
-    An entry of a Hermitian matrix and its conjugate are one entry, and change together. The norms 1, 2 and
-    "inf" are of the whole difference, both triangles counted.
+    An entry of a Hermitian matrix and its conjugate are one entry, and change together. The norms
+    1, 2 and "inf" are of the whole difference, and count both triangles.
     """
 
     hermitian: bool = False
