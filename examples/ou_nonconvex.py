@@ -2,7 +2,7 @@ r"""Nonconvex classification over a network, as in Ou, Wang, Liu and Lu, section
 
 Figures 1 and 2 as printed (the gap against rounds, by the decay r and the scale u of the noise)
 with what every curve guarantees in total. DPP2 beside PPDC after K = 500 rounds, by the decay: not
-yet Figure 3, of which `printed.py` of the study names the differences. Figure 3 the other way
+Figure 3, which `python -m problems.papers --figure ou_figure_3` runs. Figure 3 the other way
 round: the gap against the total epsilon, the same for all methods, whose parameters come from one
 public search. Besides, what the first tier of privacy hides, what damps disagreement, and which of
 the paper's conditions its parameters violate. Records are made up; gaps are computed on them in the
@@ -268,7 +268,7 @@ def _curves(
 
 def _primal_dual(found: Found) -> Iterator[str]:
     K = found.mode.rounds - 1
-    yield (f"PPDC at the same scales and decays (not yet Figure 3): gap at {K}, and total epsilon")
+    yield (f"PPDC at the same scales and decays (not Figure 3): gap at {K}, and total epsilon")
     yield f"   {'':<8}" + "".join(f"{name:>28}" for name in found.primal_dual)
     for k, r in enumerate(found.mode.decays):
         own = [list(traces.values())[k] for traces in found.primal_dual.values()]

@@ -5,7 +5,7 @@ win) and D (random weights without noise), on made-up records like the UCI Adult
 file itself. Networks and shares are drawn anew in every run. The paper gives every method the same
 noise and compares privacy losses: the curves of Figures 2, B and C are run that way, with the total
 of every curve and the loss that its outputs realized (`problems.census.printed`). Only the accuracy
-panels are drawn: figures with the privacy panels, as printed, are still to come. Everywhere else
+panels are drawn here: `python -m problems.papers` draws the privacy panels as well. Everywhere else
 all methods of a table have the same total guarantee, stated before the data are read, and the same
 mechanism, and gaps are compared. Noise is the same multiple of the sensitivity in every round, or
 falls like 1.02^-k as the paper's does. Comparators are described in `problems.census.methods`.

@@ -181,7 +181,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 def printed_noise(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
     """Accuracy panels of Figures 2, B and C: distances from the optimum, and what curves cost.
 
-    The privacy panels are not drawn.
+    `problems.papers` draws them with their privacy panels.
 
     Parameters
     ----------

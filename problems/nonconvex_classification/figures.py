@@ -74,7 +74,7 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
 def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
     """Gap after K rounds by the decay r, and the total epsilon beside it.
 
-    Not yet Figure 3 of the paper, which has other decays, another measure, and DiaDSP.
+    Not Figure 3 of the paper, which has other decays, another measure, and DiaDSP.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
     figure.legend(loc="outside lower center", ncols=len(found))
     figure.suptitle(
         "DPP2 and PPDC at the decays of Figure 1: one decay is not one privacy, and none of these\n"
-        f"protects; not yet Figure 3; {_NOT_PRIVATE}"
+        f"protects; not Figure 3; {_NOT_PRIVATE}"
     )
     return figure
 

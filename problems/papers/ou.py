@@ -76,12 +76,17 @@ def _figure_3(scope: Scope) -> list[Row]:
     return rows
 
 
-def convergence() -> LocalConvergence:
+def convergence(size: Size = Size()) -> LocalConvergence:  # noqa: B008
     """Return what holds of DPP2 on the records of Figure 1 near their stationary point.
 
     Theorems 1 and 2 do not cover these parameters, and are false; see `problems.refutations.ou`.
+
+    Parameters
+    ----------
+    size : Size
+        The paper's if omitted.
     """
-    arrays = printed.drawn(Size(), 0)
+    arrays = printed.drawn(size, 0)
     x = np.zeros(arrays.signed.shape[2])
     count = len(arrays.P)
     for _ in range(30):  # Newton's method for the sum

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ __all__ = ["Panel", "Scope", "Study", "draw"]
 # Okabe and Ito's colors, in the order of the curves' first appearance.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999")
 _LINES = ("-", "--", "-.", ":")
+# Of a title, in an inch.
+_CHARACTERS = 12
 # Values below are rounding errors.
 _LEAST = 1e-32
 
@@ -127,7 +130,7 @@ def draw(study: Study, rows: Sequence[Row]) -> Figure:
     kinds = [kind for kind in dict.fromkeys(_kind(row.curve) for row in rows) if kind]
     across = study.columns or len(study.panels)
     down = math.ceil(len(study.panels) / across)
-    width = ONE_COLUMN + 0.7 if across == 1 else TWO_COLUMNS * max(1.0, across / 3)
+    width = ONE_COLUMN + 2 if across == 1 else TWO_COLUMNS * max(1.0, across / 3)
     height = 2.3 * down + 1.2 + 0.16 * math.ceil((len(names) + len(kinds)) / 2)
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(
@@ -145,11 +148,13 @@ def draw(study: Study, rows: Sequence[Row]) -> Figure:
     handles += [Line2D([], [], color="0.4", ls=_LINES[k]) for k in range(len(kinds))]
     labels = [_label(rows, name) for name in names] + kinds
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=7)
-    lines = [
+    stated = (
         f"{study.figure}: {study.teaches}",
         f"{study.records}; computed in the open: not private",
-    ]
-    figure.suptitle("\n".join(lines + ([study.assumes] if study.assumes else [])))
+        study.assumes,
+    )
+    wrapped = (line for each in stated for line in wrap(each, int(_CHARACTERS * width)))
+    figure.suptitle("\n".join(wrapped))
     return figure
 
 

@@ -75,7 +75,7 @@ def test_both_noises_of_ppdc_stand_beside_each_other(made):
     rows = part(text, "PPDC at", "Figure 2")
     pairs = re.findall(r"^   ([\d.]+) +(\S+), (\S+) +(\S+), (\S+)$", rows, re.M)
     assert [float(r) for r, *_ in pairs] == list(MODE.decays)
-    assert "not yet Figure 3" in rows
+    assert "not Figure 3" in rows
     for name, column in zip(found.primal_dual, (1, 3), strict=True):
         for row, trace in zip(pairs, found.primal_dual[name].values(), strict=True):
             assert float(row[column]) == pytest.approx(trace.gap[7], rel=5e-3)

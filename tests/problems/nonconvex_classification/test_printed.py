@@ -94,7 +94,7 @@ def test_ppdc_has_the_papers_step_and_weights():
 
 @pytest.mark.parametrize("decay", [0.1, 0.5, 0.9])
 def test_at_the_papers_settings_dpp2_ends_nearer_than_ppdc(decay):
-    """Figure 3: the squared norm of the mean gradient at x^500; DiaDSP is not run."""
+    """Figure 3: the squared norm of the mean gradient at x^500."""
     arrays, curve = printed.drawn(PAPER, 0), Curve(decay, 1.0, 500)
     ends = (
         printed.points(arrays, curve, 0, FIGURE_3)[-1],

@@ -28,7 +28,8 @@ def test_short_run_has_the_panels_of_the_figure_and_is_drawn(name):
         assert own.epsilon is None or own.epsilon > 0
     figure = draw(study, found)
     assert [ax.get_xlabel() for ax in figure.axes][-1] != ""
-    assert study.teaches in figure.get_suptitle() and study.records in figure.get_suptitle()
+    title = " ".join(figure.get_suptitle().split())
+    assert study.teaches in title and study.records in title and study.assumes in title
     assert all(problems.papers.entry(study.paper, entry) for entry in study.entries)
 
 
