@@ -560,8 +560,9 @@ def _require_solver(model: WrittenModel, choice: SolverChoice) -> None:
     error = model.rehearsed(choice)
     if error:
         raise ModelError(
-            f"The solver that dp.OneShot names does not solve the model for made-up data: {error} "
-            f"cvxpy has {', '.join(cp.installed_solvers())}. Nothing was released."
+            f"cvxpy does not solve the model for made-up data: {error} It has the solvers "
+            f"{', '.join(cp.installed_solvers())}. Install or name another one, as in "
+            'dp.OneShot(solver="SCIP"). Nothing was released.'
         )
 
 

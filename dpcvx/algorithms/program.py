@@ -403,8 +403,8 @@ def compile_agent(
     geometric = as_written is not None and as_written.rules == "dgp"
     if as_written is None:
         _require_real(agent, name)
-    elif as_written.rules != "dcp":  # the set is that of the convex ones, and contains all points
-        constraints = [c for c in constraints if c.is_dcp()]
+    else:  # the set is that of the convex ones, and contains all points
+        constraints = [c for c in constraints if c.is_dcp() and not isinstance(c, cp.FiniteSet)]
     constraint_data = _relaxed_set(constraints, variables, layout)
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
@@ -522,6 +522,14 @@ def _require_real(agent: Agent, name: str) -> None:
                 f"Variable '{variable.name()}' of agent '{name}' is boolean or integer, and local "
                 "steps are convex. Use dp.OneShot(), which solves the model as it is written for "
                 "released data, or relax the variable, for example to bounds=[0, 1]."
+            )
+    for position, constraint in enumerate(agent.constraints):
+        if isinstance(constraint, cp.FiniteSet):
+            raise ModelError(
+                f"Constraint {position} of agent '{name}' is a cp.FiniteSet, which is not convex, "
+                "and local steps are. Use dp.OneShot(), which solves the model as it is written "
+                "for released data. Or write its convex hull, such as [x >= 0, x <= 2], and round "
+                "the solution."
             )
 
 

@@ -20,7 +20,7 @@ from ..model.adjacency import Rows
 from ..model.canonical import parameter_columns
 from ..model.matrices import real_entries
 from ..model.spec import PrivateSpec
-from .written_model import WrittenAgent, free, integral
+from .written_model import WrittenAgent, free, integral, put
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,8 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
         return None  # whose domains tie entries together
     read = None
     trees = (agent.cost, *agent.constraints)
-    if not any(integral(v) for tree in trees for v in tree.variables()):
+    finite = any(isinstance(constraint, cp.FiniteSet) for constraint in agent.constraints)
+    if not (finite or any(integral(v) for tree in trees for v in tree.variables())):
         read = parameter_columns(agent.cost, agent.constraints, agent.data)
     if read is None and size <= _ONE_BY_ONE:
         read = _of_tree(agent)
@@ -166,7 +167,8 @@ def _without_variables(tree: Any) -> Iterator[cp.Expression]:
 
 def _affine(expression: cp.Expression) -> bool:
     places = {id(p): free(p) for p in expression.parameters()}
-    return bool(expression.tree_copy(places).is_affine())
+    copy = put(expression, places)
+    return copy is not None and bool(copy.is_affine())
 
 
 def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:

@@ -13,7 +13,6 @@ import functools
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -33,6 +32,7 @@ from ..model.layout import Layout, picked
 from ..model.matrices import as_array, real_entries
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
+from ..solvers.active_set import attempt
 from ..solvers.conic import Outcome
 
 Array = NDArray[np.float64]
@@ -201,8 +201,11 @@ class WrittenModel:
 
     @property
     def mixed(self) -> bool:
-        """Return whether some variable is boolean or integer."""
-        return any(map(integral, self.variables.values()))
+        """Return whether some variable is boolean or integer, or in a finite set."""
+        return any(map(integral, self.variables.values())) or any(
+            isinstance(c, cp.FiniteSet)
+            for c in (*self.coupling, *(c for agent in self.agents for c in agent.constraints))
+        )
 
     def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
         """Return data of the declared kind that are closest to the released values, by agent."""
@@ -394,13 +397,16 @@ class WrittenModel:
         return cp.Problem(self._objective(joined(costs)), constraints)
 
     def rehearsed(self, solver: SolverChoice) -> str:
-        """Return the name of the error that a solver of the user's ends in; empty if it solves.
+        """Return why cvxpy cannot solve the model for made-up data; empty if it can.
+
+        It is solved if the user chose a solver or options. Of a mixed-integer problem, which may
+        take long, only the solver is looked for.
 
         Parameters
         ----------
         solver : SolverChoice
         """
-        if solver == SolverChoice():
+        if solver == SolverChoice() and not self.mixed:
             return ""
         values = [
             [
@@ -421,15 +427,34 @@ class WrittenModel:
                 *(c.copy() for c in self.coupling),
             ],
         )
+        told = ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                solve(problem, self.rules, solver.name or cp.CLARABEL, solver.options)
-            except cp.SolverError as error:
-                return "" if "failed" in str(error) else str(error)
-            except Exception as error:  # made-up data may fail otherwise; options may not
-                return f"{type(error).__name__}: {error}"
-        return ""
+            for name in self._solvers(solver):
+                try:
+                    if self.mixed and self.rules != "dqcp" and not solver.options:
+                        problem.get_problem_data(name, gp=self.rules == "dgp")
+                    else:
+                        solve(problem, self.rules, name, solver.options)
+                    return ""
+                except cp.SolverError as error:
+                    if "failed" in str(error):  # with the numbers that were made up
+                        return ""
+                    told = str(error).partition(" Refer to")[0]
+                except Exception as error:
+                    told = f"{type(error).__name__}: {error}"
+        return told
+
+    def _solvers(self, solver: SolverChoice) -> list[str | None]:
+        """Return names of solvers to try, None for cvxpy's choice.
+
+        Clarabel takes every cone; SCIPY prints nothing and takes mixed-integer linear ones.
+        """
+        if solver.name is not None:
+            return [solver.name]
+        if self.mixed:
+            return [cp.SCIPY, None] if self.rules == "dcp" else [None]
+        return [cp.CLARABEL, cp.SCS] if self.rules == "dqcp" else [cp.CLARABEL]
 
     def _ended(
         self, problem: cp.Problem, solver: SolverChoice = SolverChoice()
@@ -440,15 +465,11 @@ class WrittenModel:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells
-            # Clarabel takes every cone; SCIPY prints nothing and takes mixed-integer linear ones.
-            mixed = [cp.SCIPY, None] if self.rules == "dcp" else [None]
-            default = mixed if self.mixed else [cp.CLARABEL]
-            for chosen in default if solver.name is None else [solver.name]:
-                try:
-                    solve(problem, self.rules, chosen, solver.options)
+            for chosen in self._solvers(solver):
+                # Whatever a solver raises, what was released is not lost.
+                given = problem, self.rules, chosen, solver.options
+                if attempt(lambda given=given: solve(*given) or True):
                     break
-                except Exception:  # of any solver: what was released is not lost
-                    continue
             else:
                 return Outcome.FAILED, {}
         values = {} if problem.solution is None else problem.solution.primal_vars
@@ -477,8 +498,10 @@ class WrittenModel:
             each = zip(places[-1], agent.specs, agent.split(flat), strict=True)
             for d, spec, part in each:
                 far.append(self._distance(d, spec.shaped(part), spec.adjacency.radius))
-            put = {id(p): d for p, d in zip(agent.data, places[-1], strict=True)}
-            constraints += [c.tree_copy(dict(put)) for c in agent.constraints]
+            moved = {id(p): d for p, d in zip(agent.data, places[-1], strict=True)}
+            constraints += [put(c, moved) for c in agent.constraints]
+        if any(constraint is None for constraint in constraints):
+            return None
         problem = cp.Problem(cp.Minimize(joined(far)), constraints)
         if not follows(problem, self.rules):
             return None
@@ -653,13 +676,16 @@ def solve(
     solver : str or None
     options : sequence of (str, value)
     """
+    if rules == "dqcp" and problem.is_dcp():  # which cvxpy does not bisect
+        rules = "dcp"
     given: dict[str, Any] = {ARGUMENTS[rules]: True} if rules in ARGUMENTS else {}
     *distances, last = _DISTANCES if rules == "dqcp" and "eps" not in dict(options) else [None]
     for distance in distances:
-        with suppress(cp.SolverError):
-            problem.solve(solver=solver, qcp=True, eps=distance, **dict(options))
-            if problem.status == cp.OPTIMAL:
-                return
+        value = attempt(
+            lambda eps=distance: problem.solve(solver=solver, qcp=True, eps=eps, **dict(options))
+        )
+        if value is not None and problem.status == cp.OPTIMAL:
+            return
     if last is not None:
         given["eps"] = last
     problem.solve(solver=solver, **given, **dict(options))
@@ -778,7 +804,23 @@ def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
     places: dict[int, Any] = {id(p): free(p) for p in data}
     places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in cost.variables()}
     with np.errstate(all="ignore"):
-        return bool(data) and not cost.tree_copy(places).is_affine()
+        copy = put(cost, places)
+    return bool(data) and (copy is None or not copy.is_affine())
+
+
+def put(tree: Any, places: Mapping[int, Any]) -> Any:
+    """Return a copy with other leaves; None if an atom takes no variables in their place.
+
+    Parameters
+    ----------
+    tree : cvxpy expression or constraint
+    places : mapping of int to cvxpy expression
+        By the Python id of the leaf.
+    """
+    try:
+        return tree.tree_copy(dict(places))
+    except ValueError:
+        return None
 
 
 def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:

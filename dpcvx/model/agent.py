@@ -14,6 +14,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.transforms.indicator import indicator
 from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
@@ -241,7 +242,7 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
                 f"Constraint {position} {where}of agent '{label}' is a {kind}, not a cvxpy "
                 f"constraint. {write}"
             )
-        if isinstance(constraint, cp.FiniteSet):
+        if where and isinstance(constraint, cp.FiniteSet):
             raise ModelError(
                 f"Constraint {position} {where}of agent '{label}' is a cp.FiniteSet, which is not "
                 "convex. Write its convex hull, such as [x >= 0, x <= 2], and round the solution. "
@@ -332,6 +333,12 @@ def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None
     while nodes:
         node = nodes.pop()
         nodes += node.args
+        if isinstance(node, indicator):
+            raise ModelError(
+                f"The objective of agent '{label}' uses cp.transforms.indicator, which cvxpy does "
+                "not copy. Write its constraints among those of the agent: "
+                "dp.Agent(objective, [x >= 0])."
+            )
         if spellings.is_perspective(node):
             raise ModelError(
                 f"The objective of agent '{label}' uses cp.perspective, which cvxpy does not copy. "

@@ -212,7 +212,8 @@ def _solve(problem: cp.Problem, rules: Rules) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
         try:
-            solve(problem, rules, None if problem.is_mixed_integer() else cp.CLARABEL)
+            finite = any(isinstance(c, cp.FiniteSet) for c in problem.constraints)
+            solve(problem, rules, None if finite or problem.is_mixed_integer() else cp.CLARABEL)
         except SolverError:
             return None
     return problem.status

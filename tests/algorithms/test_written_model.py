@@ -654,3 +654,47 @@ def test_complex_numbers_are_refused_where_parts_would_be_lost():
     agents = [dp.Agent(cp.Minimize(cp.norm(v - 1)), name=f"a{k}") for k in range(2)]
     with pytest.raises(dp.ModelError, match="Give one with complex variables to an agent"):
         dp.Problem(agents, coupling=[cp.real(v) <= 1])
+
+
+# Models that no convex solver takes, and atoms that take no variables in place of data.
+
+
+def test_variables_of_finite_sets_are_decided():
+    d, v = np.array([0.3, 1.7, -0.4]), cp.Variable(3, name="v")
+    data = dp.Private(d, adjacency=dp.Within(0.001), name="d", proxy=np.zeros(3))
+    agent = dp.Agent(cp.Minimize(cp.norm1(v - data)), [cp.FiniteSet(v, [-1, 0, 2])], name="a")
+    plan = dp.Problem([agent]).plan(**BUDGET)
+    result = plan.run(seed=0)
+    assert result[v] == pytest.approx([0, 2, 0], abs=1e-6)
+    with pytest.raises(dp.ModelError, match="no dual values"):
+        result.solution.dual(agent.constraints[0])
+    assert plan.forecast(60).gap >= 0
+
+
+def test_a_model_without_a_solver_is_refused_before_anything_is_released():
+    """A run would spend the budget on data for which nothing can be decided."""
+    v = cp.Variable(3, boolean=True, name="v")
+    data = dp.Private(np.ones(3), adjacency=dp.Within(0.1), name="d")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.exp(cp.norm(v - data))), name="a")])
+    takes = {"MOSEK", "XPRESS", "SCIP", "COPT", "GUROBI", "CPLEX"} & set(cp.installed_solvers())
+    if not takes:  # which of them have exponential cones is theirs to say
+        with pytest.raises(dp.ModelError, match="mixed-integer solver.*Nothing was released"):
+            problem.plan(**BUDGET)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda v, d: cp.norm(cp.convolve(d, v) - 1),
+        lambda v, d: cp.dotsort(cp.pos(v), cp.abs(d)) + cp.sum_squares(v - 1),
+    ],
+    ids=["convolve", "dotsort"],
+)
+def test_data_may_be_arguments_that_have_to_be_constant(cost):
+    v, d = cp.Variable(3, name="v"), np.array([1.0, 2.0, 1.5])
+    data = dp.Private(d, adjacency=dp.Within(0.01), name="d", nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost(v, data)), [cp.abs(v) <= 5], name="a")])
+    result = problem.plan(dp.OneShot(as_written=True), epsilon=1e6, delta=1e-6).run(seed=0)
+    best = cp.Problem(cp.Minimize(cost(v, d)), [cp.abs(v) <= 5])
+    best.solve(cp.CLARABEL)
+    assert dp.not_private.objective(problem, result.solution) == pytest.approx(best.value, rel=1e-3)

@@ -5,11 +5,14 @@ of the public constraints, and the optimum for the public proxy data. An answer 
 median gap is below half of that.
 """
 
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms import written_model
 from dpcvx.model.agent import private_in
 from problems.power_flow import read_case
 
@@ -21,9 +24,11 @@ SEEDS = 7
 EXACT = 1e-4
 
 
-def solve(problem):
-    with np.errstate(all="ignore"):  # at the edges of domains, where solvers end
-        problem.solve(solver=cp.SCIPY if problem.is_mixed_integer() else cp.CLARABEL)
+def solve(problem, rules="dcp"):
+    solver = cp.SCIPY if problem.is_mixed_integer() else cp.CLARABEL
+    with np.errstate(all="ignore"), warnings.catch_warnings():  # at the edges of domains
+        warnings.simplefilter("ignore")  # bisection warns of solvers that fail on the way
+        written_model.solve(problem, rules, solver)
     return problem.value if problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE) else np.inf
 
 
@@ -36,7 +41,8 @@ class Judged:
 
     def __init__(self, case: Case):
         self.case, self.whole = case, dp.not_private.joint_problem(case.problem)
-        solve(self.whole)
+        self.rules = case.given.get("algorithm", dp.OneShot()).rules
+        solve(self.whole, self.rules)
         with np.errstate(all="ignore"):
             self.optimum = float(self.whole.value) * self.sign
         if np.isnan(self.optimum):  # at the edge of a domain: what the solver says itself
@@ -56,7 +62,7 @@ class Judged:
         if following:
             fixed = [v == decided[v.id] for v in variables if v.id not in following]
             pinned = cp.Problem(self.whole.objective, [*self.whole.constraints, *fixed])
-            return solve(pinned) * self.sign - self.optimum
+            return solve(pinned, self.rules) * self.sign - self.optimum
         for variable in variables:
             variable.save_value(decided[variable.id])
         with np.errstate(all="ignore"):
@@ -69,13 +75,16 @@ class Judged:
         """The smaller gap of two public answers."""
         variables = self.case.problem.variables()
         limits = [c for c in self.case.problem.constraints if not private_in(c)]
-        solve(
-            cp.Problem(cp.Minimize(sum(cp.norm1(cp.vec(v, order="F")) for v in variables)), limits)
-        )
-        start = self.gap({v.id: np.array(v.value) for v in variables})
+        size = sum(cp.norm1(cp.vec(v, order="F")) for v in variables)
+        if self.rules == "dgp":  # no smallest point: at zero they have no value
+            start = self.gap({v.id: np.ones(v.shape) for v in variables})
+        else:
+            solve(cp.Problem(cp.Minimize(size), limits))
+            start = self.gap({v.id: np.array(v.value) for v in variables})
         proxies = {p: p.proxy for p in objects_of(self.case)}
         guess = np.inf
-        if np.isfinite(solve(dp.not_private.joint_problem(self.case.problem, proxies))):
+        whole = dp.not_private.joint_problem(self.case.problem, proxies)
+        if np.isfinite(solve(whole, self.rules)):
             guess = self.gap({v.id: np.array(v.value) for v in variables})
         return min(abs(start), abs(guess))
 
@@ -99,7 +108,13 @@ def useful(name, epsilon):
     return median < 0.5 * judged.public() or median < least
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Judged by many solves, or by bisection, they take seconds each.
+SLOW = {"inpainting", "perron_completion", "sharpe_ratio", "yield_of_a_blend", "advertising"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.study] * (n in SLOW)) for n in MODELS]
+)
 def test_the_answer_is_the_optimum_where_there_is_next_to_no_noise(name):
     """At epsilon 1e6 noise is about a millionth of one change."""
     (gap,), judged = gaps(name, 1e6, seeds=1)
@@ -107,7 +122,7 @@ def test_the_answer_is_the_optimum_where_there_is_next_to_no_noise(name):
 
 
 @pytest.mark.study
-@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 34), (10.0, 38)])
+@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 58), (10.0, 63)])
 def test_most_answers_are_useful(epsilon, least):
     """Seeds are fixed, so that the count is the same at every run on one machine."""
     told = {name: useful(name, epsilon) for name in MODELS}

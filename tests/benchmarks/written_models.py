@@ -419,3 +419,263 @@ def three_area_sums() -> Case:
     p, S = cp.Variable(3, nonneg=True, name="p"), np.kron(np.eye(3), np.ones((1, 20)))
     cost = cp.sum(cp.power(p, 3)) / 100 + 5 * cp.sum(cp.abs(S @ d - p))
     return alone(cp.Minimize(cost), [p <= 100])
+
+
+# Complex numbers, geometric and quasiconvex programs, as in cvxpy's gallery.
+
+GP, QCP = dp.OneShot(gp=True), dp.OneShot(qcp=True)
+
+
+@model
+def beam() -> Case:
+    a = np.exp(1j * np.pi * np.arange(5) * np.sin(0.3))
+    S = rng().normal(size=(5, 40)) + 1j * rng(1).normal(size=(5, 40))
+    interference = 2 * np.exp(1j * np.pi * np.arange(5) * np.sin(-0.8))
+    S += np.outer(interference, rng(2).normal(size=40))
+    given = {"complex": True, "PSD": True}
+    R = private(S @ S.conj().T / 40, 0.05, "R", 2 * np.eye(5), **given)
+    w = cp.Variable(5, complex=True, name="w")
+    return alone(cp.Minimize(cp.real(cp.quad_form(w, R))), [a.conj() @ w == 1])
+
+
+@model
+def hermitian_covariance() -> Case:
+    A = rng().normal(size=(4, 4)) + 1j * rng(1).normal(size=(4, 4))
+    C = private((A + A.conj().T) / 2, 0.05, "C", np.zeros((4, 4)), hermitian=True)
+    X = cp.Variable((4, 4), hermitian=True, name="X")
+    return alone(cp.Minimize(cp.norm(X - C, "fro")), [X >> 0])
+
+
+@model
+def phasors() -> Case:
+    """A power flow of three buses as a semidefinite program in voltages times their conjugates."""
+    y = np.array([[0, 1 - 5j, 1 - 4j], [1 - 5j, 0, 2 - 6j], [1 - 4j, 2 - 6j, 0]])
+    Y = np.diag(y.sum(axis=1)) - y
+    d = private([0.4, 0.7], 0.01, "load", 0.5, nonneg=True)
+    W = cp.Variable((3, 3), hermitian=True, name="W")
+    p, bought = cp.Variable(2, nonneg=True, name="p"), cp.Variable(nonneg=True, name="bought")
+    flow = cp.real(cp.diag(W @ Y.conj().T))
+    limits = [W >> 0, cp.real(cp.diag(W)) >= 0.9, cp.real(cp.diag(W)) <= 1.1]
+    limits += [flow[0] == bought, flow[1:] == p - d, p <= 1]
+    cost = bought + 2 * p[0] ** 2 + 0.8 * p[1] + p[1] ** 2
+    return alone(cp.Minimize(cost), limits, given=RELEASED, follow=[W, bought])
+
+
+@model
+def phase_lift() -> Case:
+    A, x = rng().normal(size=(12, 3)) + 1j * rng(1).normal(size=(12, 3)), np.array([1, 1j, 0.5])
+    b = private(np.abs(A.conj() @ x) ** 2, 0.05, "b", 2, nonneg=True)
+    X = cp.Variable((3, 3), hermitian=True, name="X")
+    fit = cp.norm1(cp.real(cp.diag(A.conj() @ X @ A.T)) - b)
+    return alone(cp.Minimize(fit + 0.1 * cp.real(cp.trace(X))), [X >> 0])
+
+
+@model
+def box_of_paper() -> Case:
+    h, w, d = (cp.Variable(pos=True, name=name) for name in "hwd")
+    wall = private(200.0, 1, "wall", 150, bounds=(1, np.inf))
+    floor = private(50.0, 1, "floor", 60, bounds=(1, np.inf))
+    limits = [2 * (h * w + h * d) <= wall, w * d <= floor, h / w <= 2, d / w <= 2, h / w >= 0.5]
+    return alone(cp.Maximize(h * w * d), limits, given={**RELEASED, "algorithm": GP}, price=10.0)
+
+
+@model
+def floor_plan() -> Case:
+    area = private([0.2, 0.5, 1.5, 0.5], 0.02, "area", 0.6, bounds=(0.05, 5))
+    w, h = cp.Variable(4, pos=True, name="w"), cp.Variable(4, pos=True, name="h")
+    W, H = cp.Variable(pos=True, name="W"), cp.Variable(pos=True, name="H")
+    limits = [cp.multiply(w, h) >= area, w[0] + w[1] <= W, w[2] + w[3] <= W]
+    limits += [h[0] + h[2] <= H, h[1] + h[3] <= H, h / w <= 2, w / h <= 2]
+    given = {**RELEASED, "algorithm": GP}
+    return alone(cp.Minimize(2 * (W + H)), limits, given=given, price=10.0)
+
+
+@model
+def powers_for_rates() -> Case:
+    """Least total power at which every link has its ratio of signal to noise."""
+    G = np.full((4, 4), 0.05) + np.diag([1.0, 0.8, 1.2, 0.9])
+    gain = private(G, 0.005, "gain", 0.05 + np.eye(4), bounds=(0.01, 5))
+    p = cp.Variable(4, pos=True, name="p")
+    limits = [p >= 0.01, p <= 10]
+    for i in range(4):
+        heard = sum(gain[i, k] * p[k] for k in range(4) if k != i)
+        limits.append((heard + 0.1) / (gain[i, i] * p[i]) <= 0.5)
+    given = {**RELEASED, "algorithm": GP}
+    return alone(cp.Minimize(cp.sum(p)), limits, given=given, price=10.0)
+
+
+@model
+def schedule_of_speeds() -> Case:
+    work = private(rng().uniform(1, 6, 5), 0.1, "work", 3, bounds=(0.5, 10))
+    s = cp.Variable(5, pos=True, name="s")
+    cost = cp.Minimize(cp.sum(cp.multiply(work, s**-1)) + cp.sum(s**2))
+    return alone(cost, [s <= 5], given={"algorithm": GP})
+
+
+@model
+def perron_completion() -> Case:
+    a = private([1.0, 1.9, 0.8, 3.2, 5.9], 0.05, "entries", 2, bounds=(0.1, 10))
+    m = cp.Variable(4, pos=True, name="missing")
+    X = cp.bmat([[a[0], m[0], a[1]], [m[1], a[2], m[2]], [a[3], a[4], m[3]]])
+    limits = [m[0] * m[1] * m[2] * m[3] == 1]
+    return alone(cp.Minimize(cp.pf_eigenvalue(X)), limits, given={"algorithm": GP})
+
+
+@model
+def sharpe_ratio() -> Case:
+    B = rng().normal(size=(5, 5)) * 0.1
+    F = np.linalg.cholesky(B @ B.T + 0.02 * np.eye(5))
+    mu = private(rng(1).uniform(0.02, 0.12, 5), 0.005, "mu", 0.07, nonneg=True)
+    w = cp.Variable(5, nonneg=True, name="w")
+    ratio = cp.Maximize((mu @ w) / cp.norm(F.T @ w))
+    return alone(ratio, [cp.sum(w) == 1], given={"algorithm": QCP})
+
+
+@model
+def shortest_fit() -> Case:
+    """As few leading coefficients as fit the data (minimum-length least squares)."""
+    A = rng().normal(size=(20, 6))
+    b = private(A[:, :3] @ [1, 2, 1] + rng(1).normal(size=20) * 0.1, 0.05, "b", 0)
+    x = cp.Variable(6, name="x")
+    given = {**RELEASED, "algorithm": QCP}
+    limits = [cp.sum_squares(A @ x - b) <= 2, cp.abs(x) <= 5]
+    return alone(cp.Minimize(cp.length(x)), limits, given=given, price=1.0)
+
+
+@model
+def yield_of_a_blend() -> Case:
+    """A linear-fractional program: yield per cost, both private."""
+    gain = private(rng().uniform(1, 4, 5), 0.1, "gain", 2, nonneg=True)
+    cost = private(rng(1).uniform(1, 3, 5), 0.1, "cost", 2, bounds=(0.5, 5))
+    x = cp.Variable(5, nonneg=True, name="x")
+    ratio = (gain @ x + 1) / (cost @ x + 0.5)
+    limits = [cp.sum(x) <= 3, x <= 1, cp.sum(x) >= 1]
+    return alone(cp.Maximize(ratio), limits, given={"algorithm": QCP})
+
+
+# More of the gallery.
+
+
+@model
+def completion() -> Case:
+    L, R = rng().normal(size=(6, 2)), rng(1).normal(size=(2, 6))
+    mask = (rng(2).random((6, 6)) < 0.7).astype(float)
+    M = private(L @ R, 0.1, "M", 0)
+    X = cp.Variable((6, 6), name="X")
+    return alone(cp.Minimize(cp.sum_squares(cp.multiply(mask, X - M)) + 0.5 * cp.normNuc(X)))
+
+
+@model
+def kalman_with_outliers() -> Case:
+    T = 15
+    A, C = np.array([[1, 0.5], [0, 1]]), np.array([[1.0, 0]])
+    y = private(np.cumsum(rng().normal(size=T)) / 3 + 0.1, 0.1, "y", 0)
+    x, w, v = (cp.Variable(s, name=n) for s, n in (((2, T + 1), "x"), (T, "w"), (T, "v")))
+    pushed = np.array([[0.1], [0.5]]) @ cp.reshape(w, (1, T), order="F")
+    limits = [x[:, 1:] == A @ x[:, :-1] + pushed]
+    limits += [y == cp.vec(C @ x[:, :-1], order="F") + v]
+    cost = cp.sum_squares(w) + cp.sum(2 * cp.huber(v, 0.5))
+    return alone(cp.Minimize(cost), limits, given=RELEASED, follow=[v])
+
+
+@model
+def advertising() -> Case:
+    P = private(rng().uniform(0, 0.1, (4, 6)), 0.005, "rates", 0.05, bounds=(0, 1))
+    R, B = rng(1).uniform(1, 3, 4), rng(2).uniform(20, 40, 4)
+    D = cp.Variable((4, 6), nonneg=True, name="shown")
+    T = np.full(6, 100.0)
+    earned = [cp.minimum(R[i] * (P[i, :] @ D[i, :]), B[i]) for i in range(4)]
+    limits = [cp.sum(D, axis=0) <= T, cp.sum(D, axis=1) >= 50]
+    return alone(cp.Maximize(sum(earned)), limits)
+
+
+@model
+def inpainting() -> Case:
+    U = private(np.kron(np.eye(2), np.ones((4, 4))), 0.1, "image", 0.5, bounds=(0, 1))
+    X = cp.Variable((8, 8), name="X")
+    known = (rng().random((8, 8)) < 0.8).astype(float)
+    return alone(cp.Minimize(cp.tv(X) + 3 * cp.norm1(cp.multiply(known, X - U))))
+
+
+@model
+def trend_filter() -> Case:
+    y = private(np.abs(np.arange(25) - 12) / 6 + rng().normal(size=25) / 10, 0.1, "y", 1)
+    D = np.diff(np.eye(25), 2, axis=0)
+    x = cp.Variable(25, name="x")
+    return alone(cp.Minimize(0.5 * cp.sum_squares(y - x) + 0.3 * cp.norm(D @ x, 1)))
+
+
+@model
+def fault_detection() -> Case:
+    A, faults = rng().normal(size=(14, 6)), np.array([0, 1, 0, 0, 1, 0.0])
+    y = private(A @ faults + rng(1).normal(size=14) * 0.1, 0.05, "y", 0)
+    x = cp.Variable(6, boolean=True, name="x")
+    return alone(cp.Minimize(cp.norm1(A @ x - y) + 0.2 * cp.sum(x)))
+
+
+@model
+def channel_capacity() -> Case:
+    """Entropies of the private rows are a linear coefficient of the input's distribution."""
+    P = private(rng().dirichlet(np.ones(4), size=3), 0.02, "P", 0.25, norm=1, simplex=True)
+    x = cp.Variable(3, nonneg=True, name="x")
+    information = cp.sum(cp.entr(P.T @ x)) - cp.sum(cp.entr(P), axis=1) @ x
+    return alone(cp.Maximize(information), [cp.sum(x) == 1])
+
+
+@model
+def powers_and_bandwidths() -> Case:
+    a = private(rng().uniform(0.5, 2, 5), 0.05, "gain", 1, nonneg=True)
+    P, W = cp.Variable(5, nonneg=True, name="P"), cp.Variable(5, nonneg=True, name="W")
+    rates = -cp.sum(cp.rel_entr(W, W + cp.multiply(a, P)))
+    return alone(cp.Maximize(rates), [cp.sum(P) == 2, cp.sum(W) == 1, W <= 0.4, P <= 0.6])
+
+
+@model
+def least_fuel() -> Case:
+    A = np.array([[-1, 0.4, 0.8], [1, 0, 0], [0, 1, 0]])
+    goal = private([7.0, 2, -6], 0.1, "goal", 0)
+    x, u = cp.Variable((3, 21), name="x"), cp.Variable(20, name="u")
+    pushed = np.array([[1.0], [0], [0.3]]) @ cp.reshape(u, (1, 20), order="F")
+    limits = [x[:, 0] == 0, x[:, 1:] == A @ x[:, :-1] + pushed]
+    cost = cp.sum(cp.maximum(cp.abs(u), 2 * cp.abs(u) - 1)) + 5 * cp.norm1(x[:, 20] - goal)
+    return alone(cp.Minimize(cost), limits)
+
+
+@model
+def worst_case_risk() -> Case:
+    mu = rng().uniform(0.02, 0.1, 4)
+    B = rng(1).normal(size=(4, 4)) * 0.1
+    S = private(B @ B.T + 0.02 * np.eye(4), 0.003, "S", 0.04 * np.eye(4), PSD=True)
+    w = cp.Variable(4, nonneg=True, name="w")
+    risk = cp.quad_form(w, S) + 0.01 * cp.square(cp.norm1(w))
+    return alone(cp.Minimize(risk), [cp.sum(w) == 1, mu @ w >= 0.05])
+
+
+@model
+def largest_losses() -> Case:
+    R = private(rng().normal(0.03, 0.2, (30, 4)), 0.01, "R", 0.03)
+    x = cp.Variable(4, nonneg=True, name="x")
+    return alone(cp.Minimize(cp.sum_largest(-R @ x, 5) / 5), [cp.sum(x) == 1])
+
+
+@model
+def log_utility() -> Case:
+    """As written without a clip: the domain of the logarithm is that of the model."""
+    r = private(rng().normal(0.05, 0.15, (15, 3)), 0.02, "returns", 0.05)
+    x = cp.Variable(3, nonneg=True, name="x")
+    return alone(cp.Maximize(cp.sum(cp.log(1 + r @ x)) / 15), [cp.sum(x) <= 1])
+
+
+@model
+def shortest_network() -> Case:
+    places = private(rng().uniform(0, 5, (5, 2)), 0.1, "places", 2.5)
+    hubs = cp.Variable((2, 2), name="hubs")
+    wires = [cp.norm(places[k, :] - hubs[k % 2, :]) for k in range(5)]
+    return alone(cp.Minimize(sum(wires) + cp.norm(hubs[0, :] - hubs[1, :])))
+
+
+@model
+def ridge_by_norms() -> Case:
+    X, w = private(rng().normal(size=(25, 3)), 0.05, "X", 0), cp.Variable(3, name="w")
+    y = private(rng(1).normal(size=25) + 1, 0.05, "y", 0)
+    return alone(cp.Minimize(cp.norm(X @ w - y) + 0.5 * cp.norm(w)))

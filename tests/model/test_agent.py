@@ -162,14 +162,20 @@ def test_public_bounds_of_variables_take_their_values():
 # -- shapes that broadcast to all pairs ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["constraints", "recourse"])
-def test_finite_sets_are_refused_by_name(where):
+def test_finite_sets_are_refused_by_name_in_recourse_and_by_steps():
     words = r"^Constraint 1 (in recourse= )?of agent 'north' is a cp\.FiniteSet.*not convex.*hull"
+    limits, cost = [x >= 0, cp.FiniteSet(x, [0, 1, 2])], cp.Minimize(cp.sum_squares(x))
     with pytest.raises(dp.ModelError, match=words):
-        dp.Agent(
-            cp.Minimize(cp.sum_squares(x)), **{where: [x >= 0, cp.FiniteSet(x, {0, 1, 2})]},
-            name="north",
-        )  # fmt: skip
+        dp.Agent(cost, recourse=limits, name="north")
+    problem = dp.Problem([dp.Agent(cost, limits, name="north")])
+    with pytest.raises(dp.ModelError, match=words):
+        problem.plan(dp.LinearizedADMM(), mechanism=None)
+
+
+def test_indicators_are_refused_with_what_to_write():
+    cost = cp.Minimize(cp.sum_squares(x) + cp.transforms.indicator([x >= 1]))
+    with pytest.raises(dp.ModelError, match=r"dp\.Agent\(objective, \[x >= 0\]\)"):
+        dp.Agent(cost, name="north")
 
 
 class Series:
