@@ -302,7 +302,7 @@ def _compared(
     for account in (past.ledger or {}).values():
         spent = account.spent()
         yield (
-            f"ledger {ledger.name}: {plural(len(held), 'run')}, "
+            f"ledger {ledger.name}: {plural(past.begun, 'run')}, "
             f"{plural(len(account.entries), 'charge')}; epsilon {number(spent.epsilon)} at delta "
             f"{number(spent.delta)} is spent; the log has every run"
             f"{f' but {len(before)} from before it' if before else ''}"

@@ -147,6 +147,8 @@ class Past:
         The runs among the lines that ended, by the fingerprint of their plan; the last one of each.
     ended : dict of str to None
         The fingerprints of the plans of all runs that ended, in their order.
+    begun : int
+        The number of runs among the lines.
 
     Raises
     ------
@@ -166,6 +168,7 @@ class Past:
         self.interrupted: Recorded | None = None
         self.finished: dict[str, Finished] = {}
         self.ended: dict[str, None] = dict.fromkeys(ended)
+        self.begun = 0
         self._running = ""
         try:
             for line in lines:
@@ -231,6 +234,7 @@ class Past:
             fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
             accounts[name] = accounts[name].continued(fresh) if name in accounts else fresh
         self.ledger, self._running = Accounts(tuple(accounts.values())), line["run"]
+        self.begun += 1
 
     def charge(self, line: Mapping[str, Any]) -> tuple[Entry, list[str]]:
         """Add a charge to the accounts, and return it with the names of its agents."""

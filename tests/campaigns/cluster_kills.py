@@ -208,7 +208,7 @@ def _trial(job, sort, path, seed, kills, length, draw, tally) -> str | None:
             time.sleep(0.001)
             now = time.monotonic()
             if kills and struck is None and path.exists() and path.stat().st_size > goal:
-                with contextlib.suppress(OSError, TypeError):  # it ended meanwhile
+                with contextlib.suppress(OSError, TypeError, IndexError):  # it ended, or begins
                     os.kill(victim(), signal.SIGKILL)
                     struck, limit = now, now + _PATIENCE
             elif now > limit:

@@ -86,7 +86,7 @@ def test_totals_hold_what_all_lines_add_up_to_to_the_bit(path, kinds):
     assert totals(path).exists()
     quick, whole = spent_of(path), past_of(path)
     assert quick.finished == {} and list(quick.ended) == [*whole.finished] == [*whole.ended]
-    assert held(quick) == held(whole)
+    assert held(quick) == held(whole) and whole.begun == 6
     with Journal(path) as journal:
         assert held(journal._past) == held(whole) and journal.has_finished("first")
         with open(path, "rb") as file:
