@@ -581,7 +581,7 @@ def least_margins(problem: Declaration, known: Study, request: Selection) -> Sel
 
 
 def _may_limit(problem: Declaration, request: Selection) -> bool:
-    """Return whether noise may get a limit, which takes half of delta."""
+    """Return whether noise may get a limit, which takes a part of delta."""
     asked = asked_of(problem, request.mechanisms[0], request.epsilon).values()
     free = all(one is None or one.mechanism.per_step() is None for one in asked)
     plain = all(one is None or not one.mechanism.single for one in asked)

@@ -21,7 +21,7 @@ from ..algorithms.program import once_per_kind
 from ..model.declaration import Declaration
 from ..plan.agent_plan import AgentPlan, Agents, agents_of
 from ..plan.checks import check_long
-from ..plan.noise import require_delta, truncated, with_noise
+from ..plan.noise import require_delta, spent_on_noise, truncated, with_noise
 from ..plan.request import Declared, Mechanisms, Noises, asked_of
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Laplace
@@ -224,7 +224,8 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
 
     def multiplier(asked: Declared) -> float:
         mechanism = asked.mechanism
-        return multiplied(asked, delta / 2, lambda e, d: mechanism.for_total(1, e, d))
+        spent = spent_on_noise(mechanism, delta)
+        return multiplied(asked, spent, lambda e, d: mechanism.for_total(1, e, d))
 
     found = tuple(
         replace(agent, noise=replace(agent.noise, multiplier=multiplier(asked)))

@@ -269,7 +269,7 @@ def _cost(program: Program, stakes: Stakes) -> float:
             ball = kept.tightened.balls.get(k)
             margin = kept.tightened.margins.get(k, 0.0)
             if ball is not None:
-                margin = ball.radius * stake.length(ball.noise.toarray())
+                margin = ball.length * stake.length(ball.noise.toarray())
             total += stake.price * margin
     return total
 
@@ -279,5 +279,5 @@ def _sizes(program: Program) -> list[float]:
     for kept in program.kept:
         found += kept.tightened.margins.values()
         for ball in kept.tightened.balls.values():
-            found.append(ball.radius * float(np.linalg.norm(ball.noise.data)))
+            found.append(ball.length * float(np.linalg.norm(ball.noise.data)))
     return found

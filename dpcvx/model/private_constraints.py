@@ -13,7 +13,9 @@ The data are :math:`d = \tilde d - \xi` with the noise :math:`\xi`. The slack of
 the data, so the true one is that of the released data less :math:`v_j(y)' \xi` with :math:`v_j(y) =
 B_j - (A_{1,j} y, A_{2,j} y, \dots)`. If no data multiply variables, v does not depend on the
 decision, and a number is subtracted from the row. Else the row is kept for all noise in :math:`\{N
-u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. In a second-order cone, the
+u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. An inequality may be kept for
+all noise in the box :math:`|u|_\infty \le r`: by subtracting :math:`r |N' v_j(y)|_1`, as the sum
+of variables that are at least as large as the magnitudes. In a second-order cone, the
 first row covers what the others move by as well.
 
 Exponential and power cones are monotone in some of their rows. A point of :math:`\{(x, y, z) : y
@@ -312,6 +314,13 @@ class NoiseBall:
 
     radius: float
     noise: sp.csr_array  # shape (D, s); N, from standard noise to noise in the data
+    box: bool = False  # whether each component is bounded by itself; of an inequality only
+
+    @property
+    def length(self) -> float:
+        """Return the largest length of standard noise in it."""
+        used = np.count_nonzero(np.diff(sp.csc_array(self.noise).indptr))
+        return self.radius * (math.sqrt(used) if self.box else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +357,8 @@ class Tightened:
     @property
     def auxiliary(self) -> int:
         """Return the number of columns besides the constraint's variables."""
-        return self.missable.stop + len(self._bending_cones())
+        boxes = sum(values.size for _, values in self._boxes(0).values())
+        return self.missable.stop + len(self._bending_cones()) + boxes
 
     def at(self, d: Array) -> ConeData:
         """Return the program for data as they left."""
@@ -380,14 +390,25 @@ class Tightened:
             A = _with_entry(A, parts[k].first, N + k, -self.constraint.sign(k))
         for k, column in bending.items():
             A = _with_entry(A, parts[k].first, column, 1.0)
-        lifted = {parts[k].first: k for k in self.balls if k not in bending}
+        boxes, first = self._boxes(width), N + missed + len(bending)
+        magnitudes, bounded = [sp.csr_array((0, width))], [np.zeros(0)]
+        for k, (rows, values) in boxes.items():
+            columns = _columns(first, values.size, width)
+            for column in range(first, first + values.size):
+                A = _with_entry(A, parts[k].first, column, 1.0)
+            magnitudes += [-rows - columns, rows - columns]
+            bounded += [-values, values]
+            first += values.size
+        balls = {k: ball for k, ball in self.balls.items() if k not in boxes}
+        lifted = {parts[k].first: k for k in balls if k not in bending}
         start = cones.zero + cones.nonneg
         soc = start + sum(cones.soc)
         kept = [j for j in range(cones.zero, start) if j not in lifted]
-        blocks = [A[: cones.zero], A[kept], -_columns(N, missed, width), A[start:soc]]
-        right = [b[: cones.zero], b[kept], np.zeros(missed), b[start:soc]]
+        blocks = [A[: cones.zero], A[kept], -_columns(N, missed, width), *magnitudes, A[start:soc]]
+        right = [b[: cones.zero], b[kept], np.zeros(missed), *bounded, b[start:soc]]
+        inequalities = len(kept) + missed + sum(values.size for values in bounded)
         sizes = list(cones.soc)
-        for k, ball in self.balls.items():
+        for k, ball in balls.items():
             rows, values = self._image(parts[k], ball, width)
             head, value = (
                 (-_columns(bending[k], 1, width), 0.0)
@@ -404,9 +425,14 @@ class Tightened:
             q=q,
             A=sp.csc_array(sp.vstack([*blocks, A[soc:]])),
             b=np.concatenate([*right, b[soc:]]),
-            cones=replace(cones, nonneg=len(kept) + missed, soc=tuple(sizes)),
+            cones=replace(cones, nonneg=inequalities, soc=tuple(sizes)),
             n=self.constraint.data.n,
         )
+
+    def _boxes(self, width: int) -> dict[int, tuple[sp.csr_array, Array]]:
+        """Return what noise in a box does to a row, component by component; see `_image`."""
+        parts = self.constraint.parts
+        return {k: self._image(parts[k], ball, width) for k, ball in self.balls.items() if ball.box}
 
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
@@ -425,7 +451,7 @@ class Tightened:
         turned = sp.csr_array(turned) * (math.sqrt(2) if both else 1.0)
         rows, values = sp.csr_array(turned @ slope), np.asarray(turned @ offset)
         used = np.flatnonzero((np.diff(rows.indptr) > 0) | (values != 0))
-        more = sp.csr_array((used.size, width - rows.shape[1]))
+        more = sp.csr_array((used.size, max(width - rows.shape[1], 0)))
         return sp.csr_array(sp.hstack([rows[used], more])), values[used]
 
 

@@ -13,7 +13,7 @@ probability. The total is divided over all rows, in shares that may follow from 
 rows that meet the same noise share one set.
 
 Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
-nothing is divided. For rows with coefficients the ball around the box stands for it.
+nothing is divided. For cones with coefficients the ball around the box stands for it.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _margins(kept: Kept) -> str:
         parts.append(f"margin {low if low == high else f'{low} to {high}'}{count}")
     if kept.tightened.balls:
         reach = max(
-            ball.radius * float(np.abs(ball.noise.data).max(initial=0.0))
+            ball.length * float(np.abs(ball.noise.data).max(initial=0.0))
             for ball in kept.tightened.balls.values()
         )
         parts.append(
@@ -405,6 +405,11 @@ def tightened(
             radius = length_quantile(spread.norm, components.size, alpha)
         slack = spread.rounding * math.sqrt(components.size)
         first = constraints[cases[0].constraint].parts[cases[0].part]
+        if first.bends and first.size == 1 and not spread.norm:
+            for case in cases:
+                box = NoiseBall(spread.rounding, spread.only(components), box=True)
+                balls[case.constraint][case.part] = box
+            continue
         if first.bends:
             for case in cases:
                 balls[case.constraint][case.part] = NoiseBall(

@@ -111,8 +111,9 @@ def require_delta(mechanism: Mechanism, delta: float | None) -> None:
 def truncated(agents: Agents, delta: float) -> Agents:
     """Return the agents, those with private data in constraints with noise that has a limit.
 
-    Half of delta is left to the tails that are cut off, so that each release costs no more in all
-    than noise of its multiplier costs at the other half.
+    Gaussian noise leaves half of delta to the tails that are cut off. Each release then costs no
+    more in all than noise of its multiplier costs at the other half. Laplace noise costs its pure
+    epsilon, and leaves all of delta to the tails.
 
     Parameters
     ----------
@@ -134,6 +135,11 @@ def truncated(agents: Agents, delta: float) -> Agents:
     )
 
 
+def spent_on_noise(mechanism: Mechanism, delta: float) -> float:
+    """Return the delta that noise of all lengths may cost, before it gets a limit."""
+    return 0.0 if mechanism.norm == 1 else delta / 2
+
+
 def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     if agent.share > 1:
         raise PrivacyError(
@@ -141,7 +147,8 @@ def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
             "such releases is not accounted for. Drop groups=, or write a violation_probability= "
             "above 0."
         )
-    mechanism, spent = noise.mechanism, delta / 2
+    mechanism = noise.mechanism
+    spent = spent_on_noise(mechanism, delta)
     price = mechanism.compose(Composition(), noise.multiplier, 1).price(spent)
     size = sum(spec.size for spec in agent.program.form.private)
     cut = truncation(mechanism.norm, size, price.epsilon, spent, delta)

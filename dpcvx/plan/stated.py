@@ -52,7 +52,10 @@ CERTIFIED = (
     "Minimizers are released with noise that covers their certified distance from the exact ones. "
     "Whether a search ends is not hidden; searches end for all admissible data."
 )
-CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
+CUT = {
+    1: "pure epsilon of noise of all lengths, delta for the tails that are cut off",
+    2: "noise of all lengths at half of delta, the other half for the tails that are cut off",
+}
 # Where agents with private data have variables that they may decide about with `Result.own`.
 OWN = (
     "Recourse solutions (result.recourse) stay with their agents: the guarantee covers only what "
@@ -100,7 +103,9 @@ def make_guarantee(
         claim = _claim(first.mechanism, releases)
     named = {agent.agent for agent in stated}
     accountants = [
-        CUT if a.noise is not None and a.noise.truncation is not None else a.price.accountant
+        CUT[a.noise.norm]
+        if a.noise is not None and a.noise.truncation is not None
+        else a.price.accountant
         for a in agents
         if a.price and a.name in named
     ]

@@ -12,6 +12,20 @@ B^c))`. So, for neighbors d and d',
 The composition of noise with tails does not cover this: such a release enters a ledger as the pair
 of epsilon and :math:`\delta_0 + (1 + e^\epsilon) \tau`.
 
+*Laplace noise* of scale b has a direct bound, without a factor for the number of entries. Let
+neighbors differ by v with :math:`|v|_1 \le b \epsilon`, and let every entry of the noise be within
+:math:`\pm T`, with :math:`T \ge b \epsilon`. If both densities are positive, the normalizing
+constants cancel, and their ratio is at most :math:`e^\epsilon`. Outputs that one of the two cannot
+have need an entry j of the noise within :math:`|v_j|` of its end:
+
+.. math:: \sum_j \frac{e^{-(T - |v_j|) / b} - e^{-T / b}}{2 (1 - e^{-T / b})}
+    = \frac{\sum_j (e^{|v_j| / b} - 1)}{2 (e^{T / b} - 1)} \le
+    \frac{e^\epsilon - 1}{2 (e^{T / b} - 1)},
+
+since :math:`e^a - 1 + e^c - 1 \le e^{a + c} - 1`. So :math:`T = b \log(1 + (e^\epsilon - 1) / (2
+\delta))` takes a release to (epsilon, delta), for delta up to 1/2. An integer :math:`|z| \le L` is
+the rounding of noise within L + 1/2 steps, so that limits on the grid are covered.
+
 Bounds that sums and lengths of noise exceed with at most a given probability.
 
 They hold for standard noise Y with independent components, of density :math:`e^{-y^2/2} / \sqrt{2
@@ -246,7 +260,7 @@ class Truncation:
 
 
 def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float) -> Truncation:
-    """Return the lowest limit that takes a release from one delta to another.
+    """Return the lowest known limit that takes a release from one delta to another.
 
     Parameters
     ----------
@@ -255,7 +269,8 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
     size : int
         Number of components of the release.
     epsilon, spent : float
-        Privacy loss of noise without a limit.
+        Privacy loss of noise without a limit. At a `spent` of 0, Laplace noise has the direct
+        bound.
     delta : float
         Largest delta of the release at the same epsilon; above `spent`.
 
@@ -264,6 +279,11 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
     PrivacyError
         If epsilon is so large, or delta so small, that no limit can be computed.
     """
+    if norm == 1 and spent == 0:
+        most = min(delta, 0.5) * (1 - 1e-9)
+        # log(1 + (e^epsilon - 1) / (2 delta)), without an overflow
+        tails = epsilon + math.log(-math.expm1(-epsilon)) - math.log(2 * most)
+        return Truncation(float(np.logaddexp(0.0, tails)) * _UP, size, epsilon, delta)
     # tau <= size * P(|Y| > reach). Half a step more is rounded down to the last step that is kept.
     less = math.exp(-epsilon)
     alpha = (delta - spent) * (1 - 1e-9) * less / (1 + less) / size

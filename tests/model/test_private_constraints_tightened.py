@@ -60,6 +60,20 @@ def excess(constraint, point, data):
     return float(np.max(constraint.tree_copy(constants).violation()))
 
 
+@pytest.mark.parametrize("price", [None, 100.0])
+@pytest.mark.parametrize("name", ["coefficients", "several rows"])
+def test_decisions_hold_for_all_noise_of_the_box_and_for_no_more(name, price):
+    constraint, rng = BENT[name], np.random.default_rng(5)
+    limit = limit_of(constraint)
+    box = replace(ball(2.0), box=True)
+    tightened = Tightened(limit, {}, {k: box for k in range(len(limit.parts))}, price)
+    corners = 2.0 * np.array(np.meshgrid(*[[-1, 1]] * D)).reshape(D, -1).T @ box.noise.toarray()
+    for direction in rng.normal(1.0, 0.3, size=(3, D)):
+        point = decided(tightened, direction)
+        worst = max(excess(constraint, point, LEFT - xi) for xi in corners)
+        assert -1e-5 <= worst <= 1e-5  # it binds at some corner, and holds at all
+
+
 @pytest.mark.parametrize("name", BENT)
 def test_decisions_hold_for_all_noise_of_the_ball(name):
     constraint, rng = BENT[name], np.random.default_rng(4)

@@ -301,7 +301,7 @@ def test_with_a_limit_the_total_is_what_was_asked_for(kind):
     for words in (
         "(1, 1e-6)-DP",
         "drawn again while an entry exceeds",
-        "the other half for the tails that are cut off",
+        "for the tails that are cut off",
         "hold for the true data in every run that finds a decision",
     ):
         assert words in text

@@ -21,7 +21,7 @@ norms = pytest.mark.parametrize("norm", [1, 2])
 
 def planned(norm, epsilon, delta, size):
     """Multiplier and limit of a release that costs this much."""
-    mechanism, spent = MECHANISM[norm], delta / 2
+    mechanism, spent = MECHANISM[norm], 0.0 if norm == 1 else delta / 2
     multiplier = mechanism.for_total(1, epsilon, spent)
     price = mechanism.compose(Composition(), multiplier, 1).price(spent)
     return multiplier, truncation(norm, size, price.epsilon, spent, delta)
@@ -71,6 +71,23 @@ def test_no_neighbors_are_told_apart_better_than_the_price_says(norm, size, epsi
     assert 0 < found <= delta
     # Enumeration finds what it should: a limit so low that the ends tell too much.
     assert worst(norm, cut.epsilon, grid, cut.steps(grid) // 2, size) > delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-2), (3.0, 0.2), (800.0, 0.1)])
+def test_the_limit_of_laplace_noise_depends_on_no_number_of_entries_and_is_nearly_attained(
+    epsilon, delta
+):
+    limits = [truncation(1, size, epsilon, 0.0, delta).reach for size in (1, 1000)]
+    assert limits[0] == limits[1] >= epsilon
+    tail = np.logaddexp(0.0, epsilon + np.log1p(-np.exp(-epsilon)) - math.log(2 * delta))
+    assert limits[0] == pytest.approx(tail, rel=1e-8) and limits[0] > tail
+    if epsilon < 10:  # one entry that moves by all of the sensitivity, on a fine grid
+        multiplier, cut = planned(1, epsilon, delta, 1)
+        grid = Grid(1.0, 400.0, 400.0 * multiplier)
+        mass = law(1, grid.scale, cut.steps(grid))
+        one, other = np.pad(mass, (400, 0)), np.pad(mass, (0, 400))
+        attained = delta_between(one, other, cut.epsilon)
+        assert 0.98 * delta <= attained <= delta
 
 
 @norms
