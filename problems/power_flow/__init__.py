@@ -23,6 +23,7 @@ from .dc import (
     link_limits,
     outage_factors,
     read_outages,
+    transfer_factors,
 )
 from .distflow import (
     DistFlowVariables,
@@ -152,6 +153,7 @@ __all__ = [
     "study_tables",
     "thermal_loading",
     "together",
+    "transfer_factors",
     "variables",
     "violations",
     "voltage_angles",

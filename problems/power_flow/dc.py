@@ -266,6 +266,38 @@ def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
     return outages
 
 
+def transfer_factors(case: Case) -> Floats:
+    """Return the flow on each branch for a unit of power that enters at each bus.
+
+    The power leaves at the reference of the part of the network, the first of its buses. A model
+    with ``factors @ injections`` for flows, less what phase shifters add, has no angles, so one
+    operator shares nothing, and zones share net injections in place of angles at their borders.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    ndarray, shape (branches, buses)
+        Power transfer distribution factors.
+    """
+    angles, size, ends = _angles(case, np.eye(len(case.bus.id)))
+    return size[:, None] * (ends.T @ angles)
+
+
+def _angles(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_array]:
+    """Angles for injections, the susceptances, and the ends of branches; references are 0."""
+    count, size = len(case.bus.id), susceptances(case)
+    ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
+    free = np.setdiff1d(np.arange(count), _references(case))
+    laplacian = sp.csc_array((ends @ sp.diags_array(size) @ ends.T)[free][:, free])
+    angles = np.zeros(injections.shape)
+    if len(free) and injections.shape[1]:
+        angles[free] = splu(laplacian).solve(injections[free])
+    return angles, size, ends
+
+
 def outage_factors(case: Case, outages: Ints) -> Floats:
     """Return the share of the flow on a lost branch that each other branch takes over.
 
@@ -280,13 +312,9 @@ def outage_factors(case: Case, outages: Ints) -> Floats:
     ndarray, shape (branches, outages)
         Line outage distribution factors; NaN where the outage parts the network.
     """
-    count, size = len(case.bus.id), susceptances(case)
+    count = len(case.bus.id)
     ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
-    free = np.setdiff1d(np.arange(count), _references(case))
-    laplacian = sp.csc_array((ends @ sp.diags_array(size) @ ends.T)[free][:, free])
-    angles = np.zeros((count, len(outages)))
-    if len(free) and len(outages):
-        angles[free] = splu(laplacian).solve(ends[free][:, outages].toarray())
+    angles, size, _ = _angles(case, ends[:, outages].toarray())
     moved = size[:, None] * (ends.T @ angles)
     kept = 1 - moved[outages, np.arange(len(outages))]
     with np.errstate(divide="ignore", invalid="ignore"):

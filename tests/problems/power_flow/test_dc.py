@@ -10,11 +10,12 @@ import dpcvx as dp
 from problems.power_flow import dc
 from problems.power_flow.ac import ac_check
 from problems.power_flow.case import read_case
-from problems.power_flow.dc import dc_flows, dc_variables
+from problems.power_flow.dc import dc_flows, dc_variables, transfer_factors
 from problems.power_flow.errors import CaseError
 from problems.power_flow.hours import Flexible, Store
 from problems.power_flow.measured import together
 from problems.power_flow.model import cost_scale
+from problems.power_flow.physics import incidence, susceptances
 from problems.power_flow.prices import prices
 from problems.power_flow.profiles import read_profiles
 from problems.power_flow.study import power_flow
@@ -293,3 +294,17 @@ def test_profiles_that_cannot_be_used_are_refused(text, message, tmp_path):
     with pytest.raises(CaseError, match=message) as caught:
         read_profiles(path, read_case(14), 1)
     assert "12345" not in str(caught.value)
+
+
+def test_transfer_factors_give_the_flows_of_injections_that_balance():
+    for case in (read_case(14), read_case(118)):
+        factors, count = transfer_factors(case), len(case.bus.id)
+        injected = np.random.default_rng(0).normal(size=(count, 3))
+        injected[0] -= injected.sum(axis=0)
+        x = dc_variables(case, 3)
+        ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
+        laplacian = (ends @ np.diag(susceptances(case)) @ ends.T)[1:, 1:]
+        x.angle.value = np.vstack([np.zeros((1, 3)), np.linalg.solve(laplacian, injected[1:])])
+        unshifted = dc_flows(case, x).value + (susceptances(case) * case.branch.shift)[:, None]
+        np.testing.assert_allclose(factors @ injected, unshifted, atol=1e-9)
+        assert not factors[:, 0].any()
