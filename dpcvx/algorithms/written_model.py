@@ -26,7 +26,7 @@ from ..errors import ModelError
 from ..guard import understood
 from ..model.adjacency import Within
 from ..model.agent import Agent, private_in
-from ..model.canonical import ConeData, public_copy
+from ..model.canonical import ConeData, public_copy, require_solver
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked
 from ..model.matrices import as_array, real_entries
@@ -433,7 +433,7 @@ class WrittenModel:
             for name in self._solvers(solver):
                 try:
                     if self.mixed and self.rules != "dqcp" and not solver.options:
-                        problem.get_problem_data(name, gp=self.rules == "dgp")
+                        require_solver(problem, name, self.rules == "dgp")
                     else:
                         solve(problem, self.rules, name, solver.options)
                     return ""
@@ -815,7 +815,7 @@ def put(tree: Any, places: Mapping[int, Any]) -> Any:
     ----------
     tree : cvxpy expression or constraint
     places : mapping of int to cvxpy expression
-        By the Python id of the leaf.
+        What replaces each leaf, by its Python id.
     """
     try:
         return tree.tree_copy(dict(places))

@@ -252,6 +252,20 @@ def parameter_columns(
     return sp.csr_array(read[np.flatnonzero(np.diff(read.indptr))])
 
 
+def require_solver(problem: cp.Problem, solver: str | None, geometric: bool) -> None:
+    """Raise cvxpy's error unless a solver takes a problem of public data; nothing is solved.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    solver : str or None
+        cvxpy's choice, if None.
+    geometric : bool
+        Whether it is a geometric program.
+    """
+    problem.get_problem_data(solver, gp=geometric)
+
+
 def _held(
     data: dict[str, Any],
     columns: NDArray[np.intp],
