@@ -815,7 +815,7 @@ def put(tree: Any, places: Mapping[int, Any]) -> Any:
     ----------
     tree : cvxpy expression or constraint
     places : mapping of int to cvxpy expression
-        What replaces each leaf, by its Python id.
+        Replacement of each leaf, by its Python id.
     """
     try:
         return tree.tree_copy(dict(places))
