@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx._words import number
@@ -468,6 +469,33 @@ def test_an_owner_releases_sums_that_its_program_names(tmp_path):
             with pytest.raises(dp.RefusedError) as refusal:
                 agree(change(offer), policy)
             assert refusal.value.code == code
+    assert charges(policy) == (0, 0)
+
+
+def test_owners_of_complex_data_count_real_and_imaginary_parts(tmp_path):
+    """An offer with another adjacency, or sums of parts, would hide less than one change."""
+    z = cp.Variable((2, 2), hermitian=True, name="z")
+    data = dp.Private(np.eye(2), name="R", adjacency=dp.Within(0.1), hermitian=True)
+    plan = dp.Problem([dp.Agent(cp.Minimize(cp.norm(z - data, "fro")), name="a")]).plan(**BUDGET)
+    offer, policy = offered(plan, tmp_path)
+    agreed = agree(offer, policy)
+    assert agreed.agent.publication.sensitivity == pytest.approx(1.0)  # in units of sqrt(2) 0.1
+    assert agreed.agent.publication.encode.diagonal() == pytest.approx(1 / (0.1 * np.sqrt(2)))
+    kind = offer.program.form.private[0].adjacency
+    sums = sp.csr_array(np.eye(4)[:2])
+    changes = {
+        "adjacency": [
+            lambda o: with_spec(o, adjacency=dp.Within(0.1)),
+            lambda o: with_spec(o, adjacency=replace(kind, radius=0.05)),
+            lambda o: with_spec(o, adjacency=replace(kind, hermitian=False)),
+        ],
+        "malformed": [lambda o: replace(o, once=replace(o.once, kind="sums", encode=sums))],
+    }
+    for code, many in changes.items():
+        for change in many:
+            with pytest.raises(dp.RefusedError) as refusal:
+                agree(change(offer), policy)
+            assert refusal.value.code in (code, "malformed", "unreadable"), change
     assert charges(policy) == (0, 0)
 
 
