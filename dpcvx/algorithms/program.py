@@ -26,6 +26,7 @@ from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
 from ..model.private_constraints import PrivateConstraint, Tightened, private_constraint
+from ..model.quadratic import quadratic
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import Blocks, blocks_of, empty_set, separable
@@ -303,6 +304,7 @@ def compile_problem(
             rules=as_written.rules,
         )
     templates: dict[Hashable, LocalProgram] = {}
+    sets: dict[Hashable, ConeData] = {}
     agents: list[LocalProgram] = []
     for model in models:
         key = model.key
@@ -310,7 +312,7 @@ def compile_problem(
             if as_written is None or as_written.rules == "dcp":
                 _require_convex_set(model.agent.public_constraints, model.name, model.agent)
             local = understood(
-                lambda model=model: compile_agent(model, coupling, proximal, as_written),
+                lambda model=model: compile_agent(model, coupling, proximal, as_written, sets),
                 model.name,
             )
             if key is not None:
@@ -387,6 +389,7 @@ def compile_agent(
     coupling: Coupling | None,
     proximal: bool = True,
     as_written: AsWritten | None = None,
+    sets: dict[Hashable, ConeData] | None = None,
 ) -> LocalProgram:
     """Compile one agent by itself; see `compile_problem`.
 
@@ -396,6 +399,8 @@ def compile_agent(
     coupling : Coupling or None
     proximal : bool
     as_written : AsWritten or None
+    sets : dict of ConeData, optional
+        Sets of agents that were compiled before, by `Model.set_key`; it gets this agent's.
     """
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
@@ -405,7 +410,13 @@ def compile_agent(
         _require_real(agent, name)
     else:  # the set is that of the convex ones, and contains all points
         constraints = [c for c in constraints if c.is_dcp() and not isinstance(c, cp.FiniteSet)]
-    constraint_data = _relaxed_set(constraints, variables, layout)
+    key = None if sets is None else model.set_key
+    if sets is None or key is None:
+        constraint_data = _relaxed_set(constraints, variables, layout)
+    else:
+        if key not in sets:
+            sets[key] = _relaxed_set(constraints, variables, layout)
+        constraint_data = sets[key]
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
         terms = agent.cost, layout, agent.private, name
@@ -486,11 +497,35 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
     def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
             return local.exact
+        separable_squares = _separable_squares(local)
+        if separable_squares is not None:
+            return separable_squares
         return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
     found = once_per_kind(program.agents, exact)
     pairs = zip(program.agents, found, strict=True)
     return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
+
+
+def _separable_squares(local: LocalProgram) -> ConeData | None:
+    """Return an agent's set with its objective at zero data; None if cvxpy has to compile it.
+
+    For objectives with a diagonal Hessian it is a sum of the set's cone program and numbers of the
+    normal form, without the auxiliary columns that cvxpy adds for arguments of squares.
+    """
+    terms = quadratic(local.form)
+    if local.rest is not None or terms.wide or terms.rest:
+        return None
+    H, data = sp.coo_array(terms.formed), local.constraints
+    if (H.row != H.col).any() or H.data.min(initial=0.0) < 0:
+        return None
+    size = data.A.shape[1]
+    P = sp.csc_array((H.data, (H.row, H.col)), shape=(size, size))
+    q = np.zeros(size)
+    q[: data.n] = local.form.at_zero().gradient(np.zeros(data.n))
+    if not (np.isfinite(P.data).all() and np.isfinite(q).all()):
+        return None
+    return replace(data, P=P, q=q)
 
 
 def _require_kept(problem: Declaration, as_written: AsWritten) -> None:

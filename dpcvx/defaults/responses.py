@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import AsWritten, LocalProgram, Program
@@ -109,26 +110,28 @@ def published(
         Stakes of an agent's constraints with private data, by position of the agent.
     """
     found: list[AgentPlan] = []
-    for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
-        known, noise = agent.sensitivity, agent.noise
-        statistic = None
-        if known is not None and noise is not None and agent.program.as_written:
-            assert program.model is not None
-            statistic = for_model(agent, known, noise, program.model.agents[k].by_moments)
-        elif known is not None and noise is not None:
-            statistic = publication(
-                known,
-                noise.mechanism.norm,
-                agent.name,
-                response,
-                noise.variance,
-                agent.expected,
-                whole=bool(agent.program.limits),
-                single=noise.mechanism.single,
-                # Noise with a limit is planned for so many components as there are data.
-                stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
-            )
-        found.append(replace(agent, publication=statistic))
+    # Searches for shapes call BLAS on small matrices: more threads than one only wait for others.
+    with ThreadpoolController().select(user_api="blas").limit(limits=1):
+        for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
+            known, noise = agent.sensitivity, agent.noise
+            statistic = None
+            if known is not None and noise is not None and agent.program.as_written:
+                assert program.model is not None
+                statistic = for_model(agent, known, noise, program.model.agents[k].by_moments)
+            elif known is not None and noise is not None:
+                statistic = publication(
+                    known,
+                    noise.mechanism.norm,
+                    agent.name,
+                    response,
+                    noise.variance,
+                    agent.expected,
+                    whole=bool(agent.program.limits),
+                    single=noise.mechanism.single,
+                    # Noise with a limit is planned for so many components as there are data.
+                    stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
+                )
+            found.append(replace(agent, publication=statistic))
     return tuple(found)
 
 

@@ -485,6 +485,18 @@ class Model:
             return None
 
     @property
+    def set_key(self) -> Hashable | None:
+        """Equal only where agents have the same set of their vectors; None if unknown."""
+        pieces = self.agent.layout.pieces
+        places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
+        trees = list(self.agent.public_constraints), list(self.agent.variables)
+        try:
+            written = digest_of(trees, places)
+        except Opaque:
+            return None
+        return (written, *((piece.shape, piece.entries.tobytes()) for piece in pieces))
+
+    @property
     def specs(self) -> tuple[PrivateSpec, ...]:
         """Return the public descriptions of its private objects."""
         return specs_of(self.agent.private, self.name)

@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.algorithms.program import compile_agent, compile_problem, once_per_kind
+from dpcvx.algorithms.program import (
+    compile_agent,
+    compile_problem,
+    once_per_kind,
+    with_objectives,
+)
 from dpcvx.model.agent import Model
+from dpcvx.model.canonical import public_copy
 from dpcvx.model.declaration import Agent
 from dpcvx.plan.agent_plan import sensitivities
+from dpcvx.solvers.conic import ConicProgram
 from dpcvx.solvers.projector import Projector
 from tests.forms import form_of
 
@@ -251,3 +258,50 @@ def test_each_agent_that_is_not_convex_is_named_though_it_is_looked_at_once():
     agents = [Written().agent("d"), *bent]
     plan = dp.Problem(agents).plan(dp.FederatedAveraging(), rounds=3, epsilon=1.0, delta=1e-6)
     assert "objectives of 'a', 'b' and 'c' are not convex" in plan.remarks
+
+
+def apart_in_a_matrix(cost, sets):
+    """Two agents with other public numbers in their costs, and these sets."""
+    rng, agents = np.random.default_rng(0), []
+    for k, limits in enumerate(sets):
+        d = dp.Private(rng.normal(size=2), name=f"d{k}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cost(rng, d)), limits, name=f"a{k}"))
+    return dp.Problem(agents)
+
+
+def test_equal_sets_of_other_agents_are_compiled_once():
+    def cost(rng, d):
+        return cp.sum_squares(rng.normal(size=(2, 2)) @ W - d)
+
+    problem = apart_in_a_matrix(cost, [[W >= 0], [W >= 0], [W >= 1]])
+    first, second, third = (local.constraints for local in compile_problem(problem).agents)
+    assert first is second and first is not third
+    assert [third.b.min(), first.b.min()] == [-1.0, 0.0]
+
+
+@pytest.mark.parametrize("scale", [1.0, np.array([0.5, 3.0])])
+def test_separable_squares_are_compiled_as_cvxpy_does(scale):
+    def cost(rng, d):
+        squares = cp.sum(cp.multiply(scale, cp.square(2 * W + 1 - d)))
+        return squares + rng.normal(size=2) @ W
+
+    problem = apart_in_a_matrix(cost, [[W >= -0.3, cp.norm(W) <= 2]] * 2)
+    program = with_objectives(problem, compile_problem(problem))
+    for local, agent in zip(program.agents, problem.agents, strict=True):
+        assert local.exact is not None
+        assert local.exact.A.shape[1] == local.constraints.A.shape[1]  # no auxiliary columns
+        found = ConicProgram(local.exact).solve(np.zeros(2), np.zeros(2), np.zeros(2)).x
+        cost = public_copy(agent.cost, agent.cost.parameters())
+        cp.Problem(cp.Minimize(cost), agent.constraints).solve(cp.CLARABEL)
+        assert found == pytest.approx(W.value, abs=1e-5)  # Clarabel's default accuracy
+
+
+@pytest.mark.parametrize(
+    "square", [lambda: cp.sum_squares(A @ W), lambda: cp.square(W[0]) + cp.norm1(W)]
+)
+def test_other_objectives_are_left_to_cvxpy(square):
+    problem = apart_in_a_matrix(lambda rng, d: square() + d @ W, [[W >= 0]] * 2)
+    program = with_objectives(problem, compile_problem(problem, proximal=False))
+    for local in program.agents:
+        assert local.exact is not None
+        assert local.exact.A.shape[1] > local.constraints.A.shape[1]

@@ -6,10 +6,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import ThreadpoolController
 
 import dpcvx as dp
 from dpcvx.defaults.response import Response
 from dpcvx.defaults.responses import predicted_gap, responses
+from dpcvx.defaults.statistics import publication
 
 FREE = np.inf
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
@@ -303,3 +305,22 @@ def test_second_moments_have_no_predicted_gap():
     plan = problem.plan(dp.OneShot(), mechanism="gaussian", **ONCE)
     (around,) = responses(plan.program)
     assert np.isnan(predicted_gap(plan.agents[0].publication, plan.agents[0].noise, around))
+
+
+def test_searches_for_statistics_use_one_thread_of_blas(monkeypatch):
+    blas = ThreadpoolController().select(user_api="blas")
+    threads = []
+
+    def noted(*args, **kwargs):
+        threads.extend(pool["num_threads"] for pool in blas.info())
+        return publication(*args, **kwargs)
+
+    monkeypatch.setattr("dpcvx.defaults.responses.publication", noted)
+    x = cp.Variable(2, name="x")
+    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    cost = cp.Minimize(cp.sum_squares(np.array([[1.0, 2.0], [0.0, 1.0]]) @ x - d))
+    problem = dp.Problem([dp.Agent(cost, [cp.abs(x) <= 5], name="north")])
+    with blas.limit(limits=2):
+        problem.plan(epsilon=1, delta=1e-6)
+        assert all(pool["num_threads"] <= 2 for pool in blas.info())
+    assert set(threads) <= {1}
