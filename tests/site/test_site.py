@@ -146,7 +146,7 @@ def tags(cell):
     return cell.metadata.get("tags", [])
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(11))
 def test_a_lesson_has_a_caption_under_every_picture_and_a_screen_of_code_between_two(number):
     (path,) = (html.SITE / "lessons").glob(f"{number}_*.ipynb")
     cells = [c for c in nbformat.read(path, as_version=4).cells if "remove-cell" not in tags(c)]
