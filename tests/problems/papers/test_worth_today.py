@@ -1,8 +1,11 @@
 """Published methods beside the package: every row has its budget, and the table has every row."""
 
+import re
+
 import pytest
 
 from problems.papers.worth_today import DELTA, EPSILON, PAPERS, Row, main, table
+from tests.problems.test_refutations import DOCS
 
 
 @pytest.mark.parametrize("name", ["xiao", "ou", "chan"])
@@ -30,3 +33,16 @@ def test_table_has_all_rows_and_the_initial_point(capsys):
     assert second == "|  | default | y |  | (1, 1e-06) | 1 |"
     main(["--short", "--runs", "1", "--papers", "xiao"])
     assert "median of 1 runs" in capsys.readouterr().out
+
+
+def test_page_has_the_papers_rows_with_the_default_ahead():
+    """Of each paper on the page: three kinds in order; medians fall from the accounted one."""
+    text = (DOCS / "worth_today.md").read_text()
+    found = re.findall(r"^\| .*\| (as published|accounted|default) \|.*\| ([^|]*) \|$", text, re.M)
+    assert [kind for kind, _ in found] == ["as published", "accounted", "default"] * len(PAPERS)
+    medians = [float(cell.split(" (")[0]) for _, cell in found]
+    for accounted, default in zip(medians[1::3], medians[2::3], strict=True):
+        assert default < accounted
+    totals = re.findall(r"\((\S+), (?:0|1e-06)\) \|", text)
+    assert len(totals) == 3 * len(PAPERS) and all(float(total) <= 1.0 for total in totals[1:])
+    assert float(totals[0]) > 1.5  # Ryu and Kim's statement is too small
