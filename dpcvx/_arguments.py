@@ -31,9 +31,9 @@ def as_python_number(value: T) -> T:
         return float(value)  # pyright: ignore[reportReturnType]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    known = {f.name: getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)}
+    values = {f.name: getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)}
     changed = {
-        name: new for name, old in known.items() if (new := as_python_number(old)) is not old
+        name: new for name, old in values.items() if (new := as_python_number(old)) is not old
     }
     if not changed:
         return value

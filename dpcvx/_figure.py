@@ -89,14 +89,14 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
         from matplotlib import rcParams, rcsetup, style
         from matplotlib.axes import Axes
 
-        if any(isinstance(one, Axes) for one in (*args, *kwargs.values())):
+        if any(isinstance(part, Axes) for part in (*args, *kwargs.values())):
             return draw(*args, **kwargs)  # on a figure of the user, in its style
         # Lines of a grid are as faint on any background.
         ink = {"grid.color": rcParams["axes.edgecolor"], "grid.alpha": _FAINT}
         text = rcParams["text.color"]
         with style.context([STYLE, ink]):
             cycle = rcParams["axes.prop_cycle"].by_key()
-            cycle["color"] = [text if one == _BLACK else one for one in cycle["color"]]
+            cycle["color"] = [text if part == _BLACK else part for part in cycle["color"]]
             rcParams["axes.prop_cycle"] = rcsetup.cycler(**cycle)
             figure = draw(*args, **kwargs)
             # Ticks are made when a figure is shown, which may be after these settings.

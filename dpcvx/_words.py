@@ -105,9 +105,9 @@ def named(text: str, names: Sequence[Sequence[Named]]) -> str:
         Names of each kind.
     """
     for k, others in enumerate(zip(*names, strict=True)):
-        one, every = others[0], list(dict.fromkeys(other.name for other in others))
-        before = one.before + (one.several if len(every) > 1 else "")
-        text = text.replace(f"{_NAME}{k}{_NAME}", f"{before}{together(every)}{one.after}")
+        first, every = others[0], list(dict.fromkeys(other.name for other in others))
+        before = first.before + (first.several if len(every) > 1 else "")
+        text = text.replace(f"{_NAME}{k}{_NAME}", f"{before}{together(every)}{first.after}")
     return text
 
 

@@ -73,8 +73,8 @@ def guarded(
                 warnings.simplefilter("ignore")
             return compute()
     except BaseException as error:
-        own = isinstance(error, DpcvxError) and not foreign
-        left = _bare(error) if own else _silenced(error, refusal)
+        expected = isinstance(error, DpcvxError) and not foreign
+        left = _bare(error) if expected else _silenced(error, refusal)
     del compute
     raise left
 
@@ -129,10 +129,10 @@ def warn_caller(text: str, kind: type[Warning]) -> None:
     text : str
     kind : type
     """
-    frame, own = inspect.currentframe(), 0
+    frame, depth = inspect.currentframe(), 0
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame, own = frame.f_back, own + 1
-    warnings.warn(text, kind, stacklevel=own + 1)
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(text, kind, stacklevel=depth + 1)
 
 
 def failed(what: str, kind: str) -> DataError:
@@ -230,10 +230,10 @@ def require_one_import(things: Iterable[object]) -> None:
 
 def _imported_again(thing: Callable[..., Any], given: Iterable[object]) -> bool:
     """Return whether a function and its arguments are of different imports of the package."""
-    own = next(iter(inspect.signature(thing).parameters), "") == "self"
+    is_method = next(iter(inspect.signature(thing).parameters), "") == "self"
     scope = getattr(thing, "__globals__", {}).values()
     return any(isinstance(value, type) and _is_old(value) for value in scope) or any(
-        _is_old(kind) for one in _inner(given, own) for kind in type(one).__mro__
+        _is_old(kind) for part in _inner(given, is_method) for kind in type(part).__mro__
     )
 
 
@@ -244,34 +244,34 @@ def _is_old(kind: type) -> bool:
         return False
     if module.partition(".")[0] != __name__.partition(".")[0]:
         return False
-    found: Any = sys.modules.get(module)
+    current: Any = sys.modules.get(module)
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is not kind
+        current = getattr(current, name, None)
+    return current is not kind
 
 
 def _inner(given: Iterable[Any], own: bool) -> Iterable[Any]:
     """Yield the arguments, and the elements of lists and mappings of them."""
-    for place, one in enumerate(given):
-        if own and place == 0:  # of the same import as its method
+    for position, part in enumerate(given):
+        if own and position == 0:  # of the same import as its method
             continue
-        yield one
+        yield part
         # Of these types alone: what other containers raise may quote data.
-        if type(one) is dict:
-            yield from (*one.keys(), *one.values())
-        elif type(one) in (list, tuple):
-            yield from one
+        if type(part) is dict:
+            yield from (*part.keys(), *part.values())
+        elif type(part) in (list, tuple):
+            yield from part
 
 
 def _unknown(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: Iterable[str]
 ) -> TypeError | None:
     """Return the refusal of arguments by names that are none."""
-    name = next((one for one in given if one not in takes), None)
+    name = next((name_of for name_of in given if name_of not in takes), None)
     if name is None or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return None
     what = thing.__qualname__.removesuffix(".__init__")
-    names = ", ".join(f"{one}=" for one in takes if one != "self")
+    names = ", ".join(f"{name_of}=" for name_of in takes if name_of != "self")
     fix = f" {_FIXED[what, name]}" if (what, name) in _FIXED else ""
     return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
 
@@ -316,15 +316,15 @@ def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]
     state : mapping of str to object
     what : str
     """
-    kept = dict(state)
-    made, read = kept.pop(VERSION, "an older version"), version("dpcvx")
+    state_of = dict(state)
+    made, read = state_of.pop(VERSION, "an older version"), version("dpcvx")
     if made != read:
         warn_caller(
             f"This {what} was pickled by dpcvx {made} and is read by dpcvx {read}, which may not "
             "understand it. Make it again with this version, or install the other one.",
             UserWarning,
         )
-    return kept
+    return state_of
 
 
 def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> AttributeError:
@@ -362,8 +362,8 @@ def discreet(function: C) -> C:
             left: BaseException = _of_one_import(error, function, (*args, *kwargs.values()))
         except BaseException as error:
             # Raised by the call itself: an argument is missing or unknown, and no value is quoted.
-            own = error.__traceback__ is not None and error.__traceback__.tb_next is None
-            left = _bare(error) if own else _silenced(error, refusal)
+            expected = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            left = _bare(error) if expected else _silenced(error, refusal)
         finally:
             del args, kwargs
         raise left

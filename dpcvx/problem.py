@@ -153,11 +153,11 @@ class Plan(Terms):
         told = self._told
         if proxy is not None:
             return forecast(self, time_limit, proxy)
-        known = told.forecast
-        if known is None or (known.unsimulated and time_limit > told.seconds):
-            told.forecast = known = forecast(self, time_limit)
+        earlier = told.forecast
+        if earlier is None or (earlier.unsimulated and time_limit > told.seconds):
+            told.forecast = earlier = forecast(self, time_limit)
             told.seconds = time_limit
-        return known
+        return earlier
 
     @frameless
     def run(
@@ -276,8 +276,8 @@ class Plan(Terms):
         return derivation(self)
 
     def __str__(self) -> str:
-        found = self.forecast()
-        return banner(self, self.guarantee, str(found), found.prefers_proxy)
+        forecast_ = self.forecast()
+        return banner(self, self.guarantee, str(forecast_), forecast_.prefers_proxy)
 
     def __repr__(self) -> str:
         what = f"{type(self.algorithm).__name__}, {plural(len(self.program.agents), 'agent')}"
@@ -364,8 +364,8 @@ class Problem(Declaration):
         """
         self.require_public_objectives("problem.value")
         values = [agent.cost.value for agent in self.agents]
-        known = [float(value) for value in values if value is not None]
-        return sum(known) if len(known) == len(values) else None
+        present = [float(value) for value in values if value is not None]
+        return sum(present) if len(present) == len(values) else None
 
     @frameless
     def plan(

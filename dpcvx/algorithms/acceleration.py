@@ -65,11 +65,11 @@ def accelerated(
         points = (*memory.points, point)[-length - 1 :]
         moves = (*memory.moves, move)[-length - 1 :]
         plain = point + move
-        found = _extrapolated(points, moves)
-        kept = replace(memory, points=points, moves=moves, plain=None)
-        if found is None:
-            return kept, plain
-        return replace(kept, plain=plain, extrapolated=memory.extrapolated + 1), found
+        extrapolated = _extrapolated(points, moves)
+        recent = replace(memory, points=points, moves=moves, plain=None)
+        if extrapolated is None:
+            return recent, plain
+        return replace(recent, plain=plain, extrapolated=memory.extrapolated + 1), extrapolated
 
 
 def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array | None:
@@ -87,8 +87,8 @@ def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array 
     if not np.isfinite(normal).all():
         return None
     gamma = np.linalg.solve(normal, scaled @ move)
-    found = points[-1] + moves[-1] - gamma @ (dS + dG)
-    return found if np.isfinite(found).all() else None
+    point = points[-1] + moves[-1] - gamma @ (dS + dG)
+    return point if np.isfinite(point).all() else None
 
 
 def _size(move: Array) -> float:

@@ -128,12 +128,12 @@ class ADMM(ConsensusMethod[ADMMState]):
     def propose(self, facts: PublicFacts) -> ADMM:
         """Fill in the penalty, the relaxation and the acceleration."""
         alpha, rounds = (1.0, 0) if facts.noisy else (_RELAXATION, _MEMORY)
-        own = replace(
+        proposed = replace(
             super().propose(facts),
             relaxation=alpha if self.relaxation is None else float(self.relaxation),
             acceleration=rounds if self.acceleration is None else self.acceleration,
         )
-        return own
+        return proposed
 
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
@@ -166,7 +166,7 @@ class ADMM(ConsensusMethod[ADMMState]):
         elif length and last is not None:
             memory, point = accelerated(memory, last, point - last, length)
         places = np.cumsum([local.slots.size for local in program.agents])[:-1]
-        sent = [Broadcast(own, rho) for own in np.split(point - scaled, places)]
+        sent = [Broadcast(target, rho) for target in np.split(point - scaled, places)]
         return replace(state, point=point, memory=memory), sent
 
     def notes(self, server: ConsensusServer) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ class ADMM(ConsensusMethod[ADMMState]):
 
 def _known(local: Local, x: Array, oracle: Oracle) -> ReleasedObjective:
     assert local.program.exact is not None
-    found = data_terms(local, x, oracle)
+    released = data_terms(local, x, oracle)
     return ReleasedObjective(
-        ConicProgram(with_curvature(local.program.exact, found.curvature)), found.slope
+        ConicProgram(with_curvature(local.program.exact, released.curvature)), released.slope
     )

@@ -39,8 +39,8 @@ def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: 
     """
     noisy = oracle.release(query)
     weight = query.step if isinstance(query, Step) else 0.0
-    found = local.projector(noisy, np.ones(noisy.shape[-1]), weight)
-    return state.after(found.x, found.outcome)
+    projection = local.projector(noisy, np.ones(noisy.shape[-1]), weight)
+    return state.after(projection.x, projection.outcome)
 
 
 # True, False, and what a plan puts in the place of True.

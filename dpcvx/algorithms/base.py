@@ -349,8 +349,8 @@ class Algorithm(abc.ABC, Generic[S, A]):
         ------
         ModelError
         """
-        own = type(self).__module__.startswith("dpcvx.")
-        owner = f"dp.{type(self).__name__}" if own else type(self).__name__
+        builtin = type(self).__module__.startswith("dpcvx.")
+        owner = f"dp.{type(self).__name__}" if builtin else type(self).__name__
         check_fields(self, owner, returned=_OUTPUT, **kinds)
 
     @property

@@ -90,8 +90,8 @@ class TwoBlocks:
         if self._conic is None:
             assert self._form is not None
             return self._form.minimize(self._curvature, slope), Outcome.SOLVED
-        found = self._conic.solve(np.zeros(before.size), slope, before)
-        return (before if found.x is None else found.x), found.outcome
+        answer = self._conic.solve(np.zeros(before.size), slope, before)
+        return (before if answer.x is None else answer.x), answer.outcome
 
 
 def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
@@ -133,8 +133,8 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
                 f"Agent '{local.name}' has constraints. dp.GradientADMM takes none on x: move them "
                 "to the public agent, on y, with the coupling x == y."
             )
-    own = {p.variable for p in first.layout.pieces}
-    both = [p.name for p in program.agents[public[0]].layout.pieces if p.variable in own]
+    variables = {p.variable for p in first.layout.pieces}
+    both = [p.name for p in program.agents[public[0]].layout.pieces if p.variable in variables]
     if both:
         raise ModelError(
             f"The public agent '{program.agents[public[0]].name}' uses '{both[0]}', which the "
@@ -150,13 +150,13 @@ def eliminated(program: Program) -> Eliminated:
     assert coupling is not None
     A = coupling.of(program.agents[users[0]].layout).toarray()
     B = coupling.of(program.agents[public].layout).toarray()
-    found = eliminate(A, B, coupling.right)
-    if not found.c.size:
+    remaining = eliminate(A, B, coupling.right)
+    if not remaining.c.size:
         raise ModelError(
             "coupling= does not contain the users' variables, so f and g are two problems. Tie "
             "them, for example by coupling=[x == y]."
         )
-    return found
+    return remaining
 
 
 def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:

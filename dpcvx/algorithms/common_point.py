@@ -81,8 +81,8 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
     """
     whole, m = joint_set(program), program.size
     x = np.zeros(whole.start.size)
-    for place, vector in zip(whole.places, vectors, strict=True):
-        x[place] = vector
+    for columns, vector in zip(whole.places, vectors, strict=True):
+        x[columns] = vector
     x[:m] = shared_mean(program, vectors)
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
     suits = not m or _suits(program, whole, x[:m], unit[:m])
@@ -113,8 +113,8 @@ def _holds(whole: Joint, x: Array, unit: Array) -> bool:
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
     """Return the agents' vectors: one array for agents with the same components in `places`."""
-    parts = {id(place): x[place] for place in whole.places}
-    return tuple(parts[id(place)] for place in whole.places)
+    parts = {id(columns): x[columns] for columns in whole.places}
+    return tuple(parts[id(columns)] for columns in whole.places)
 
 
 def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
@@ -146,15 +146,15 @@ def agents_apart(program: Program) -> tuple[str, ...] | None:
     if len(program.agents) > _SEARCHED:
         return tuple(local.name for local in program.agents if local.constraints.b.size)
     agents = list(program.agents)
-    kept = []
+    names = []
     for k, local in enumerate(agents):
         if not local.constraints.b.size:
             continue
         agents[k] = replace(local, constraints=_everything(local))
         if _meet(replace(program, agents=tuple(agents))):
             agents[k] = local
-            kept.append(local.name)
-    return tuple(kept)
+            names.append(local.name)
+    return tuple(names)
 
 
 def _meet(program: Program) -> bool:
@@ -173,12 +173,12 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
         return x, Outcome.INFEASIBLE
     if projector.violation(x / unit) <= _ROUNDING:
         return x, Outcome.SOLVED
-    found = projector(x / unit, weights)
-    if found.x is not None and projector.violation(found.x) > _ROUNDING:
+    projection = projector(x / unit, weights)
+    if projection.x is not None and projector.violation(projection.x) > _ROUNDING:
         # A solve is accurate relative to the distance; the point itself is to keep the constraints.
-        again = projector(found.x, weights)
-        found = found if again.x is None else again
-    return x if found.x is None else unit * found.x, found.outcome
+        again = projector(projection.x, weights)
+        projection = projection if again.x is None else again
+    return x if projection.x is None else unit * projection.x, projection.outcome
 
 
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
@@ -243,8 +243,8 @@ def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:
     come: dict[tuple[int, bool], float] = {}
     unit = np.ones(whole.start.size)
     parts = []
-    for local, place, x in zip(program.agents, whole.places, vectors, strict=True):
-        shared = place < program.size
+    for local, columns, x in zip(program.agents, whole.places, vectors, strict=True):
+        shared = columns < program.size
         way = np.abs(x - local.start)
         for piece in local.layout.pieces:
             entries = slice(piece.offset, piece.stop)
@@ -253,7 +253,7 @@ def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:
                 if mine.size:
                     key = piece.variable, which
                     come[key] = max(come.get(key, 0.0), float(way[mine].max()))
-                    parts.append((key, place[mine]))
+                    parts.append((key, columns[mine]))
     for which in (True, False):
         largest = max((far for key, far in come.items() if key[1] == which), default=0.0) or 1.0
         for key, places in parts:

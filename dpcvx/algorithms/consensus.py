@@ -139,7 +139,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         # One object for all agents with the same components, so that it is sent once.
         keys = [local.slots.tobytes() for local in program.agents]
         slots = {key: local.slots for key, local in zip(keys, program.agents, strict=True)}
-        sent = {key: Broadcast(w[own], rho) for key, own in slots.items()}
+        sent = {key: Broadcast(w[slot], rho) for key, slot in slots.items()}
         return state, [sent[key] for key in keys]
 
     def receive(

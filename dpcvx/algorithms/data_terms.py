@@ -120,34 +120,36 @@ def moment_sum(program: Program) -> MomentSum:
         If agents read them differently.
     """
     places, size = places_of(program), size_of(program)
-    found: dict[int, Reading] = {}
+    readings: dict[int, Reading] = {}
     for k, local in enumerate(program.agents):
         if not local.form.private:
             continue
-        own = reading(local.form)
-        if own is None or not own.weight > 0 or local.clip is not None:
+        term = reading(local.form)
+        if term is None or not term.weight > 0 or local.clip is not None:
             raise more_than_moments(local.name)
-        found[k] = own
-    if not found:
+        readings[k] = term
+    if not readings:
         raise ModelError(
             "dp.OneShot(sums='moments') sums second moments of private records, and no agent has "
             "any. Leave sums= and sharing= out."
         )
-    reader, first = max(found.items(), key=lambda pair: pair[1].weight)
-    for k, own in found.items():
-        if not _alike(own, first, places[k], places[reader], size):
-            one, other = program.agents[k].name, program.agents[reader].name
+    reader, first = max(readings.items(), key=lambda pair: pair[1].weight)
+    for k, term in readings.items():
+        if not _alike(term, first, places[k], places[reader], size):
+            name, other = program.agents[k].name, program.agents[reader].name
             raise ModelError(
-                f"Agents '{one}' and '{other}' read their records differently, and the sum of "
+                f"Agents '{name}' and '{other}' read their records differently, and the sum of "
                 "their second moments says nothing of the sum of their objectives. Write the same "
                 "cp.sum_squares(X @ w - y) of the same variables for all agents, up to a factor in "
                 "front, with private objects in the same order; or use "
                 "dp.FederatedGradient(sharing=...)."
             )
-    radii = np.max([radii_of(own.private) for own in found.values()], axis=0)
+    radii = np.max([radii_of(term.private) for term in readings.values()], axis=0)
     units = tuple(math.sqrt(radii.size) * float(r) for r in radii)
-    weights = [found[k].weight / first.weight if k in found else 0.0 for k in range(len(places))]
-    records = sum(own.private[0].shape[0] for own in found.values())
+    weights = [
+        readings[k].weight / first.weight if k in readings else 0.0 for k in range(len(places))
+    ]
+    records = sum(term.private[0].shape[0] for term in readings.values())
     return MomentSum(tuple(Scaled(first.widths, units, w) for w in weights), reader, first, records)
 
 
@@ -156,8 +158,8 @@ def _alike(one: Reading, other: Reading, here: Index, there: Index, size: int) -
     if (one.parts, one.widths) != (other.parts, other.widths):
         return False
     F, G = (
-        csr(a.F) @ picked(place, size)
-        for a, place in ((one.affine, here), (other.affine, there))
+        csr(a.F) @ picked(columns, size)
+        for a, columns in ((one.affine, here), (other.affine, there))
         if a.F is not None
     )
     same = F.shape == G.shape and abs(F - G).sum() == 0

@@ -200,17 +200,17 @@ class DecentralizedADMM(NeighborMethod):
         r, w = (most + least) / 2, (most - least) / 2
         kappa = top * w**2 / (2 * m if self.exact else m)
         need = L + top / 2 * (r + max(self.penalty, kappa))
-        found = []
+        problems = []
         if not kappa < r:
-            found.append(
+            problems.append(
                 f"weights vary too much for objectives as flat as these (randomness = "
                 f"{self.randomness:.6g}, {_span(graph.degrees)} neighbors)"
             )
         if not self.penalty <= r:
-            found.append(f"penalty = {self.penalty:.6g} is above {r:.6g}")
+            problems.append(f"penalty = {self.penalty:.6g} is above {r:.6g}")
         if not D > need:
-            found.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
-        return found
+            problems.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
+        return problems
 
     def rate(self, program: Program) -> str:
         """Return a text on the conditions for a linear rate."""
@@ -230,14 +230,14 @@ class DecentralizedADMM(NeighborMethod):
     ) -> tuple[AgentState, Array]:
         """Update the multipliers by the last round's values, then x."""
         assert self.step is not None and self.penalty is not None
-        own = shared(state.x, local.program)
+        mine = shared(state.x, local.program)
         lam = state.lam
         if t > 1:
-            lam = lam + self.penalty * message.summed(own)
+            lam = lam + self.penalty * message.summed(mine)
         weight: float | Array = 0.5
         if self.randomness > 0:
-            weight = weight + self.randomness * (oracle.uniform(own.shape[-1]) - 0.5)
-        aggregate = weight * own + (1 - weight) * (message.summed() / message.degree)
+            weight = weight + self.randomness * (oracle.uniform(mine.shape[-1]) - 0.5)
+        aggregate = weight * mine + (1 - weight) * (message.summed() / message.degree)
         D = 1 / self.step * self.growth ** (t - 1)
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)

@@ -138,17 +138,17 @@ class DecentralizedGradient(NeighborMethod):
         """Take a gradient step, and return the releases for the neighbors."""
         rule = as_step(self.step)
         assert rule is not None
-        own = shared(state.x, local.program)
-        center, at = self._aggregated(message, own, oracle), state.x
+        mine = shared(state.x, local.program)
+        center, point = self._aggregated(message, mine, oracle), state.x
         if self.aggregate in ("mean", "pair"):
-            at = spread(local, state.x, message.mean_of_all(own))
+            point = spread(local, state.x, message.mean_of_all(mine))
         center = spread(local, state.x, center)
         only = None
         if self.coordinates is not None and self.coordinates < center.size:
             only = drawn(t, center.size, self.coordinates)
             others = np.delete(np.arange(center.size), only)
             center[others] = state.x[others]
-        query = Step(at, center, rule.eta(t), only)
+        query = Step(point, center, rule.eta(t), only)
         return self.projected_step(local, state, query, oracle)
 
     def _aggregated(self, message: Inbox | Inboxes, own: Array, oracle: Oracle) -> Array:
@@ -182,11 +182,11 @@ def _alone(program: Program) -> Network:
 
 def drawn(t: int, n: int, count: int) -> Index:
     """Return the entries, of n, that move in round t: no secret, and the same in every run."""
-    left, found = list(range(n)), []
+    left, chosen = list(range(n)), []
     for i in range(count):
         digest = hashlib.blake2b(f"{t} {i}".encode(), digest_size=8).digest()
-        found.append(left.pop(int.from_bytes(digest) % len(left)))
-    return np.sort(np.array(found, dtype=np.intp))
+        chosen.append(left.pop(int.from_bytes(digest) % len(left)))
+    return np.sort(np.array(chosen, dtype=np.intp))
 
 
 def _farthest(X: Array) -> tuple[int, int]:

@@ -91,9 +91,9 @@ class GradientServer:
 
     def each(self, message: Callable[[Index], Any]) -> list[Any]:
         """Return a message per agent: agents with the same places get one object, sent once."""
-        apart = {id(place): place for place in self.places}
-        made = {key: message(place) for key, place in apart.items()}
-        return [made[id(place)] for place in self.places]
+        apart = {id(columns): columns for columns in self.places}
+        made = {key: message(columns) for key, columns in apart.items()}
+        return [made[id(columns)] for columns in self.places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,12 +268,12 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
         if message.sums is None:
-            own = oracle.release(Gradient(message.at))
-            whole = np.zeros((*own.shape[:-1], message.size))
-            whole[..., message.place] = own
+            gradient = oracle.release(Gradient(message.at))
+            whole = np.zeros((*gradient.shape[:-1], message.size))
+            whole[..., message.place] = gradient
             return state, whole
-        kept, sent = shared(oracle, message, name)
-        return replace(state, kept=kept), sent
+        share, sent = shared(oracle, message, name)
+        return replace(state, kept=share), sent
 
     def receive(
         self, server: GradientServer, t: int, k: int, replies: Sequence[Any]
@@ -298,10 +298,10 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
             rule = as_step(self.step)
             assert rule is not None
             eta = rule.eta(t)
-        found = server.projector(server.x - eta * total, np.ones(server.x.size), eta)
-        x = server.x if found.x is None else found.x
+        projection = server.projector(server.x - eta * total, np.ones(server.x.size), eta)
+        x = server.x if projection.x is None else projection.x
         moved = float(np.linalg.norm(x - server.x))
-        return replace(server, x=x, moved=moved, outcome=found.outcome)
+        return replace(server, x=x, moved=moved, outcome=projection.outcome)
 
     def residuals(self, server: GradientServer) -> Residuals:
         """Return the move of the common point: agents do not disagree."""
@@ -325,12 +325,12 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
 def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
     """Return an agent's summand for a query of the learned scale."""
-    at, limit, unit = message.at, message.limit, message.unit
+    point, limit, unit = message.at, message.limit, message.unit
     if message.what != "gradient":
         if message.what == "curvature":
-            return oracle.release(CurvatureSums(at, limit, unit))
-        return oracle.release(RecordsAbove(at, limit, message.what == "bends"))
-    own = oracle.release(LearnedGradient(at, limit, unit))
+            return oracle.release(CurvatureSums(point, limit, unit))
+        return oracle.release(RecordsAbove(point, limit, message.what == "bends"))
+    gradient = oracle.release(LearnedGradient(point, limit, unit))
     whole = np.zeros(message.size + 1)
-    whole[message.place], whole[-1] = own[:-1], own[-1]
+    whole[message.place], whole[-1] = gradient[:-1], gradient[-1]
     return whole

@@ -258,8 +258,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         users, _ = blocks_of(program)
         if self.strong_convexity is None:
             return min(strong_convexity(program.agents[k].form) for k in users)
-        known = [smoothness(program.agents[k].form) for k in users]
-        least = min((nu for nu in [*known, self.smoothness] if nu is not None), default=math.inf)
+        derived = [smoothness(program.agents[k].form) for k in users]
+        least = min((nu for nu in [*derived, self.smoothness] if nu is not None), default=math.inf)
         if self.strong_convexity > least * SLACK:
             raise ModelError(
                 f"dp.GradientADMM(strong_convexity={self.strong_convexity:g}) is above a user's "
@@ -287,7 +287,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         _require_amplified(program, blocks, clipped)
         derived = [smoothness(program.agents[k].form) for k in users]
         nu = self._certified_smoothness([program.agents[k].name for k in users], derived)
-        known = min(strong_convexity(program.agents[k].form) for k in users)
+        convexity = min(strong_convexity(program.agents[k].form) for k in users)
         mu = self._convexity(program)
         times = len(users)
         block = TwoBlock.of(
@@ -300,7 +300,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
             eta=self._eta,
         )
         last = self._last(program, blocks, block, rounds, largest)
-        return replace(last, asserted=None in derived or mu > known)
+        return replace(last, asserted=None in derived or mu > convexity)
 
     def _last(
         self,
@@ -323,7 +323,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
         """Return the smallest bound that is proved, or asserted where nothing can be derived."""
-        known = max((nu for nu in derived if nu is not None), default=0.0)
+        largest = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
             raise PrivacyError(
@@ -334,8 +334,8 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
                 "guarantee will call asserted."
             )
         if unknown:
-            return max(known, self.smoothness or 0.0)
-        return known or 1e-300
+            return max(largest, self.smoothness or 0.0)
+        return largest or 1e-300
 
     def start_server(self, program: Program) -> GradientADMMServer:
         """Return the state with x and y at the public start, and zero multipliers."""

@@ -39,8 +39,8 @@ class Joint:
 
     def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
         """Return rows over the vector of an agent, by its place, as rows over the whole one."""
-        place = self.places[agent]
-        return sp.csr_array(sp.csr_array(local) @ picked(place, self.data.n))
+        columns = self.places[agent]
+        return sp.csr_array(sp.csr_array(local) @ picked(columns, self.data.n))
 
     def with_terms(self, slope: Array, curvatures: Sequence[sp.csr_array]) -> ConeData:
         """Return the program with linear and quadratic terms added to the agents' objectives.
@@ -69,9 +69,9 @@ class AtPoint:
 def joint(program: Program) -> Joint:
     """Return one cone program for a program whose objectives were compiled."""
     parts, places = [], places_of(program)
-    for local, place in zip(program.agents, places, strict=True):
+    for local, columns in zip(program.agents, places, strict=True):
         assert local.exact is not None
-        parts.append((local.exact, place))
+        parts.append((local.exact, columns))
     return _side_by_side(program, places, parts)
 
 
@@ -79,8 +79,8 @@ def joint_set(program: Program) -> Joint:
     """Return the agents' sets as one, without objectives; a common set is in it once."""
     places = places_of(program)
     sets = {
-        (id(local.constraints), id(place)): (local.constraints, place)
-        for local, place in zip(program.agents, places, strict=True)
+        (id(local.constraints), id(columns)): (local.constraints, columns)
+        for local, columns in zip(program.agents, places, strict=True)
     }
     return _side_by_side(program, places, [*sets.values()])
 
@@ -93,16 +93,16 @@ def joint_rest(program: Program) -> Joint | None:
     if all(local.rest is None for local in program.agents):
         return None
     places = places_of(program)
-    found: dict[tuple[int, int], tuple[ConeData, Index]] = {}
+    distinct: dict[tuple[int, int], tuple[ConeData, Index]] = {}
     times: Counter[tuple[int, int]] = Counter()
-    for local, place in zip(program.agents, places, strict=True):
+    for local, columns in zip(program.agents, places, strict=True):
         data = local.constraints if local.rest is None else local.rest
-        key = id(data), id(place)
-        found[key] = data, place
+        key = id(data), id(columns)
+        distinct[key] = data, columns
         times[key] += 1
     parts = [
-        (replace(data, P=times[key] * data.P, q=times[key] * data.q), place)
-        for key, (data, place) in found.items()
+        (replace(data, P=times[key] * data.P, q=times[key] * data.q), columns)
+        for key, (data, columns) in distinct.items()
     ]
     return _side_by_side(program, places, parts)
 
@@ -113,12 +113,12 @@ def _side_by_side(
     n = next_free = size_of(program)
     start = np.zeros(n)
     weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
-    for local, place in zip(program.agents, places, strict=True):
-        start[place] += weights[place] * local.start
+    for local, variables in zip(program.agents, places, strict=True):
+        start[variables] += weights[variables] * local.start
     parts, columns = [part for part, _ in found], []
-    for part, place in found:
-        extra = part.q.size - place.size
-        columns.append(np.concatenate([place, next_free + np.arange(extra)]))
+    for part, variables in found:
+        extra = part.q.size - variables.size
+        columns.append(np.concatenate([variables, next_free + np.arange(extra)]))
         next_free += extra
     if program.coupling is not None:
         A, c = coupling_rows(program), program.coupling.right
@@ -138,12 +138,12 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
     values : sequence of (ndarray or None)
         Data of each agent, one object after the other; None if no constraint contains them.
     """
-    found: list[tuple[Kept, ConeData]] = []
-    for kept in program.kept:
-        d = values[kept.agent]
+    parts: list[tuple[Kept, ConeData]] = []
+    for limit in program.kept:
+        d = values[limit.agent]
         assert d is not None
-        found.append((kept, kept.tightened.at(d)))
-    return _beside(data, program, found)
+        parts.append((limit, limit.tightened.at(d)))
+    return _beside(data, program, parts)
 
 
 def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
@@ -160,30 +160,32 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
     dict of str to ndarray
         Slacks by the name of the constraint.
     """
-    found: dict[str, Array] = {}
+    slacks: dict[str, Array] = {}
     first = 0
-    for one in (kept.tightened for kept in program.kept):
-        own = auxiliary[first : first + one.auxiliary]
-        if one.price is not None:
-            found[one.constraint.what] = np.maximum(own[one.missable], 0.0)
-        first += one.auxiliary
-    return found
+    for part in (limit.tightened for limit in program.kept):
+        extra = auxiliary[first : first + part.auxiliary]
+        if part.price is not None:
+            slacks[part.constraint.what] = np.maximum(extra[part.missable], 0.0)
+        first += part.auxiliary
+    return slacks
 
 
 def with_directions(data: ConeData, program: Program) -> ConeData:
     """Return a joint program with such constraints on unbounded directions, for all data."""
-    pairs = [(kept, kept.tightened.directions()) for kept in program.kept]
-    return _beside(data, program, [(kept, part) for kept, part in pairs if part is not None])
+    pairs = [(limit, limit.tightened.directions()) for limit in program.kept]
+    return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
 def _beside(data: ConeData, program: Program, found: Sequence[tuple[Kept, ConeData]]) -> ConeData:
     """Return a joint program next to programs of single agents' variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
-    for kept, part in found:
+    for limit, part in found:
         extra = part.q.size - part.n
         parts.append(part)
-        columns.append(np.concatenate([places[kept.agent][kept.columns], free + np.arange(extra)]))
+        columns.append(
+            np.concatenate([places[limit.agent][limit.columns], free + np.arange(extra)])
+        )
         free += extra
     return _stacked(parts, columns, data.n, free)
 
@@ -196,15 +198,15 @@ def size_of(program: Program) -> int:
 def places_of(program: Program) -> list[Index]:
     """Return the positions of each agent's components in the joint vector; equal ones shared."""
     places, next_free = [], program.size
-    known: dict[bytes, Index] = {}
+    shared: dict[bytes, Index] = {}
     for local in program.agents:
-        place = np.empty(local.n, dtype=np.intp)
-        place[local.shared] = local.slots
+        positions = np.empty(local.n, dtype=np.intp)
+        positions[local.shared] = local.slots
         if local.shared.size < local.n:
-            own = np.setdiff1d(np.arange(local.n), local.shared)
-            place[own] = next_free + np.arange(own.size)
-            next_free += own.size
-        places.append(known.setdefault(place.tobytes(), place))
+            local_entries = np.setdiff1d(np.arange(local.n), local.shared)
+            positions[local_entries] = next_free + np.arange(local_entries.size)
+            next_free += local_entries.size
+        places.append(shared.setdefault(positions.tobytes(), positions))
     return places
 
 
@@ -213,11 +215,11 @@ def with_slacks(program: Program, x: Array) -> Array:
     coupling = program.coupling
     if coupling is None or not coupling.slack.nnz:
         return x
-    own = [
-        place[coupling.slacks_of(local.layout)]
-        for local, place in zip(program.agents, places_of(program), strict=True)
+    parts = [
+        columns[coupling.slacks_of(local.layout)]
+        for local, columns in zip(program.agents, places_of(program), strict=True)
     ]
-    slacks, out = np.concatenate(own), x.copy()
+    slacks, out = np.concatenate(parts), x.copy()
     out[slacks] = 0.0
     A = coupling_rows(program)
     room = np.maximum(coupling.right - A @ out, 0.0)
@@ -230,11 +232,11 @@ def coupling_rows(program: Program) -> sp.csr_array:
     assert program.coupling is not None
     n = size_of(program)
     A, met = sp.csr_array((program.coupling.right.size, n)), np.zeros(n, dtype=bool)
-    for local, place in zip(program.agents, places_of(program), strict=True):
+    for local, columns in zip(program.agents, places_of(program), strict=True):
         assert local.coupling is not None
-        first = np.flatnonzero(~met[place])  # every holder has the column of a shared component
-        met[place] = True
-        A = A + local.coupling[:, first] @ picked(place[first], n)
+        first = np.flatnonzero(~met[columns])  # every holder has the column of a shared component
+        met[columns] = True
+        A = A + local.coupling[:, first] @ picked(columns[first], n)
     return sp.csr_array(A)
 
 
@@ -245,10 +247,10 @@ def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_a
         [np.zeros(0, dtype=np.intp)],
         [np.zeros(0)],
     )
-    for matrix, place in parts:
+    for matrix, positions in parts:
         entries = sp.coo_array(matrix)
-        rows.append(place[entries.row])
-        columns.append(place[entries.col])
+        rows.append(positions[entries.row])
+        columns.append(positions[entries.col])
         values.append(entries.data)
     where = np.concatenate(rows), np.concatenate(columns)
     return sp.csr_array((np.concatenate(values), where), shape=(size, size))
@@ -264,9 +266,9 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
     q = np.zeros(size)
     rows: list[list[sp.csr_array]] = [[] for _ in _widths(Cones())]
     right: list[list[Array]] = [[] for _ in rows]
-    for part, place in zip(parts, columns, strict=True):
-        np.add.at(q, place, part.q)
-        A = sp.csr_array(part.A @ picked(place, size))
+    for part, positions in zip(parts, columns, strict=True):
+        np.add.at(q, positions, part.q)
+        A = sp.csr_array(part.A @ picked(positions, size))
         ends = np.cumsum([0, *_widths(part.cones)])
         for kind, (first, last) in enumerate(pairwise(ends)):
             rows[kind].append(A[first:last])
@@ -274,7 +276,9 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
     cones = [part.cones for part in parts]
     return ConeData(
         P=sp.csc_array(
-            square_sum([(part.P, place) for part, place in zip(parts, columns, strict=True)], size)
+            square_sum(
+                [(part.P, positions) for part, positions in zip(parts, columns, strict=True)], size
+            )
         ),
         q=q,
         A=sp.csc_array(sp.vstack([block for kind in rows for block in kind])),

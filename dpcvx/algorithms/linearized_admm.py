@@ -135,8 +135,8 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
             output = output or proposed
         step = step.resolved(facts.program, facts.conditions.release_epsilon)
         penalty = 1 / step.eta(1) if self.penalty is None else self.penalty
-        own = replace(self, step=step, penalty=penalty, returned=output)
-        return super(LinearizedADMM, own).propose(facts)
+        completed = replace(self, step=step, penalty=penalty, returned=output)
+        return super(LinearizedADMM, completed).propose(facts)
 
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
@@ -198,20 +198,20 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         """Return a public point of W near x; x itself unless output noise moved it out."""
         if self.perturb != "output":
             return x
-        found = local.projector(x, D)
-        return local.program.start if found.x is None else found.x
+        projection = local.projector(x, D)
+        return local.program.start if projection.x is None else projection.x
 
     def _update(self, x: Array, step: ProximalStep, oracle: Oracle) -> tuple[Array, Outcome]:
         """Make a local update (10), or the baseline (12) with noise on the solution."""
         if self.perturb == "objective":
-            found = step(oracle.release(Gradient(x)))
+            projection = step(oracle.release(Gradient(x)))
         else:
             x_plus = oracle.release(LocalSolution(x, step.center, step.D, step.anchor))
             if self.perturb == "output":
                 return x_plus, Outcome.SOLVED
-            found = step.projector(x_plus, step.D)
+            projection = step.projector(x_plus, step.D)
         # The budget of a failed solve is spent: keep the previous point and go on.
-        return (x if found.x is None else found.x), found.outcome
+        return (x if projection.x is None else projection.x), projection.outcome
 
     def __str__(self) -> str:
         return (

@@ -267,8 +267,8 @@ def _lowest(W: sp.csr_array) -> float:
 
 def _floor(W: sp.csr_array) -> float:
     """Return a lower bound of the eigenvalues (Gershgorin)."""
-    own = W.diagonal()
-    return float((own - (abs(W).sum(axis=1) - abs(own))).min())
+    diagonal = W.diagonal()
+    return float((diagonal - (abs(W).sum(axis=1) - abs(diagonal))).min())
 
 
 def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:

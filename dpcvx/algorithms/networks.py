@@ -155,14 +155,14 @@ class Network:
         """Neighbors and their weights, by their place among those of an agent."""
         degrees = np.array(self.degrees)
         ends = np.cumsum(degrees)
-        around = np.concatenate([np.array(found, dtype=np.intp) for found in self.neighbors])
+        around = np.concatenate([np.array(ranks, dtype=np.intp) for ranks in self.neighbors])
         weights = np.concatenate([row[:-1] for row in self.rows])
-        found = []
+        ranks = []
         for k in range(int(degrees.max())):
             agents = np.flatnonzero(degrees > k)
             places = ends[agents] - degrees[agents] + k
-            found.append(Rank(agents, around[places], weights[places, np.newaxis]))
-        return tuple(found)
+            ranks.append(Rank(agents, around[places], weights[places, np.newaxis]))
+        return tuple(ranks)
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -340,9 +340,9 @@ def _are_names(agents: object) -> bool:
 
 
 def _names(agents: Sequence[str]) -> tuple[str, ...]:
-    found = listed(agents)
-    names = tuple(name for name in found or () if isinstance(name, str))
-    if found is None or len(names) < len(found):
+    given = listed(agents)
+    names = tuple(name for name in given or () if isinstance(name, str))
+    if given is None or len(names) < len(given):
         raise ModelError(
             f"agents={show(agents)} must be a sequence of names, such as ['a', 'b', 'c'] or "
             "[agent.name for agent in problem.agents]."
@@ -418,9 +418,9 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
     allowed = set(keys)
     unknown = [node for node in graph if node not in allowed]
     if unknown:
-        known = f"positions 0 to {n - 1}" if by_position else f"agents {quoted(names)}"
+        nodes = f"positions 0 to {n - 1}" if by_position else f"agents {quoted(names)}"
         raise ModelError(
-            f"Nodes of the graph that are none of the {known}: {quoted(unknown)}. Nodes are the "
+            f"Nodes of the graph that are none of the {nodes}: {quoted(unknown)}. Nodes are the "
             "agents' names or their positions; "
             "networkx.convert_node_labels_to_integers(graph) numbers them."
         )
@@ -430,8 +430,10 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
             f"Agents that are no nodes of the graph: {quoted(absent)}. They could not talk to "
             "anyone; add their edges, or leave them out of `agents`."
         )
-    place = {key: i for i, key in enumerate(keys)}
-    parts = sorted(sorted(place[node] for node in part) for part in nx.connected_components(graph))
+    positions = {key: i for i, key in enumerate(keys)}
+    parts = sorted(
+        sorted(positions[node] for node in part) for part in nx.connected_components(graph)
+    )
     if len(parts) > 1:
         shown = "; ".join(quoted([names[i] for i in part]) for part in parts[:NAMES])
         more = f"; and {len(parts) - NAMES} more" if len(parts) > NAMES else ""
@@ -440,4 +442,4 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
             "between them, so that they could not agree: add edges, or solve them as separate "
             "problems."
         )
-    return tuple(tuple(sorted(place[other] for other in graph[key])) for key in keys)
+    return tuple(tuple(sorted(positions[other] for other in graph[key])) for key in keys)

@@ -149,7 +149,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         """Send a query to agents with private data; then the new x."""
         if k == 0:
             return server, [Minimize() if weight else None for weight in server.weights]
-        return server, [Moved(server.x[place], server.outcome) for place in server.places]
+        return server, [Moved(server.x[columns], server.outcome) for columns in server.places]
 
     def act(
         self,
@@ -175,10 +175,10 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         if k > 0:
             return server
         total, counts = np.zeros(server.x.size), np.zeros(server.x.size)
-        for place, weight, reply in zip(server.places, server.weights, replies, strict=True):
+        for columns, weight, reply in zip(server.places, server.weights, replies, strict=True):
             if weight:
-                total[place] += weight * reply
-                counts[place] += weight
+                total[columns] += weight * reply
+                counts[columns] += weight
         mean = np.where(counts > 0, total / np.where(counts > 0, counts, 1.0), server.x)
         ended = server.projector(mean, np.maximum(counts, 1e-6 * counts.max(initial=1.0)))
         return replace(server, x=server.x if ended.x is None else ended.x, outcome=ended.outcome)

@@ -83,8 +83,8 @@ class Inbox:
 
     def mean_of_all(self, own: Array) -> Array:
         """Return the mean over everyone, who are all its neighbors, in the order of agents."""
-        place = int(np.searchsorted(self.senders, self.own))
-        return np.insert(self.values, place, own, axis=0).mean(axis=0)
+        position = int(np.searchsorted(self.senders, self.own))
+        return np.insert(self.values, position, own, axis=0).mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +205,12 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
 
     def start_server(self, program: Program) -> NetworkState:
         """Return the state with the public starting points as all agents' last values."""
-        found = self.graph
-        assert isinstance(found, Network)  # resolved
+        network = self.graph
+        assert isinstance(network, Network)  # resolved
         sent = np.array([shared(local.start, local) for local in program.agents])
         # The first points that leave may be the starting points themselves.
         points = sent if self.exchanges == 1 else np.full_like(sent, np.nan)
-        return NetworkState(found, sent, sent, points)
+        return NetworkState(network, sent, sent, points)
 
     @final
     def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
@@ -300,9 +300,9 @@ def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
 
     Entries that are not shared stay as they are.
     """
-    heard, at = message.weighted()[..., local.slots], local.shared
+    heard, columns = message.weighted()[..., local.slots], local.shared
     out = np.array(np.broadcast_to(v, (*heard.shape[:-1], v.shape[-1])))
-    out[..., at] = heard + message.own_weight * v[..., at]
+    out[..., columns] = heard + message.own_weight * v[..., columns]
     return out
 
 

@@ -341,7 +341,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if k == 0:
             pool, start = None if server.pool is None else server.pool.begun(t), server.joint.start
             sums, size = None if pool is None else pool.sums, size_of(server.program)
-            asked = [Question(start[place], place, size, sums) for place in places]
+            asked = [Question(start[columns], columns, size, sums) for columns in places]
             return replace(server, pool=pool), [*asked]
         if k < self.exchanges - 1:
             assert server.pool is not None
@@ -369,13 +369,13 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
             return replace(state, kept=None), added(message, state.kept, name)
         if isinstance(message, MomentsQuestion):
             term = oracle.release(MomentsTerm(message.term))
-            kept, others = divided(message.sums, name, term)
-            return replace(state, kept=kept), Shared(others, np.zeros(term.size))
+            share, others = divided(message.sums, name, term)
+            return replace(state, kept=share), Shared(others, np.zeros(term.size))
         if message.sums is not None:
-            kept, slope = shared(oracle, message, name)
-            H, known = curvature_of_data(local, oracle), slope.public.copy()
-            known[message.place] -= local.public_gradient(message.at) + H @ message.at
-            return replace(state, kept=kept), LeftInShares(Shared(slope.others, known), H)
+            share, slope = shared(oracle, message, name)
+            H, public = curvature_of_data(local, oracle), slope.public.copy()
+            public[message.place] -= local.public_gradient(message.at) + H @ message.at
+            return replace(state, kept=share), LeftInShares(Shared(slope.others, public), H)
         terms = data_terms(local, message.at, oracle)
         if not local.program.limits:
             return state, Left(terms, None)
@@ -402,8 +402,8 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if program.model is not None:
             return self._as_written(server, [reply.data for reply in replies])
         slope = np.zeros(size_of(program))
-        for place, reply in zip(server.joint.places, replies, strict=True):
-            slope[place] += reply.terms.slope
+        for columns, reply in zip(server.joint.places, replies, strict=True):
+            slope[columns] += reply.terms.slope
         bent = tuple(reply.terms.curvature for reply in replies)
         server, slope = self._toward_start(server, slope)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
@@ -416,8 +416,8 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if decision.vectors is None:
             return server
         x = np.zeros(size_of(program))
-        for place, vector in zip(server.joint.places, decision.vectors, strict=True):
-            x[place] = vector
+        for columns, vector in zip(server.joint.places, decision.vectors, strict=True):
+            x[columns] = vector
         slack = {**decision.slack, **missed(program, decision.extra)}
         return replace(server, x=with_slacks(program, x), missed=slack)
 
@@ -428,13 +428,13 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
         """Return the server's state, and the part of a linear coefficient that is followed."""
         program = server.program
-        known = program.noise
-        if known is None or not self.shrink:
+        noise = program.noise
+        if noise is None or not self.shrink:
             return server, slope
         whole = slope.copy()
-        for local, place in zip(program.agents, server.joint.places, strict=True):
-            whole[place] += local.form.at_zero().gradient(known.start[place])
-        explained = known.explains(whole)
+        for local, columns in zip(program.agents, server.joint.places, strict=True):
+            whole[columns] += local.form.at_zero().gradient(noise.start[columns])
+        explained = noise.explains(whole)
         part = followed(explained)
         if part < 1:
             slope = slope - (1 - part) * whole
@@ -447,9 +447,9 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if k == 0:
             return replace(server, pool=pool.taken(replies))
         program, places = server.program, server.joint.places
-        own, H = moments.read(pool.total(replies))
+        coefficient, H = moments.read(pool.total(replies))
         slope = np.zeros(size_of(program))
-        slope[places[moments.reader]] = own
+        slope[places[moments.reader]] = coefficient
         bent = [sp.csr_array((local.n, local.n)) for local in program.agents]
         bent[moments.reader] = H
         return self._solved(server, slope, bent, [None] * len(bent))
@@ -463,12 +463,12 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     ) -> OneShotServer:
         public = server.joint.with_terms(slope, curvatures)
         whole = with_kept(public, server.program, data)
-        found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
-        if found.x is None:
-            return replace(server, outcome=found.outcome)
-        added = found.extra[public.q.size - public.n :]
+        answer = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
+        if answer.x is None:
+            return replace(server, outcome=answer.outcome)
+        added = answer.extra[public.q.size - public.n :]
         return replace(
-            server, x=found.x, outcome=found.outcome, missed=missed(server.program, added)
+            server, x=answer.x, outcome=answer.outcome, missed=missed(server.program, added)
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
@@ -505,7 +505,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
             return Residuals(0.0, 0.0, 0.0, 0.0)
         places, common = server.joint.places, server.joint.start
         pairs = zip(server.program.agents, places, strict=True)
-        apart = np.concatenate([common[place] - local.start for local, place in pairs])
+        apart = np.concatenate([common[columns] - local.start for local, columns in pairs])
         return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
 
     def __repr__(self) -> str:

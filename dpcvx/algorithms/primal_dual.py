@@ -103,10 +103,10 @@ class PrimalDual(NeighborMethod):
     ) -> tuple[AgentState, Array]:
         """Make a step; `lam` is v, of the shared variables in the agent's order."""
         assert self.step is not None and self.penalty is not None and self.dual_step is not None
-        at = local.program.shared
-        Px = (state.x - mixed(local.program, state.x, message))[..., at]
+        columns = local.program.shared
+        Px = (state.x - mixed(local.program, state.x, message))[..., columns]
         center = np.array(np.broadcast_to(state.x, (*Px.shape[:-1], state.x.shape[-1])))
-        center[..., at] -= self.step * (self.penalty * Px + self.dual_step * state.lam)
+        center[..., columns] -= self.step * (self.penalty * Px + self.dual_step * state.lam)
         state = replace(state, lam=state.lam + self.step * self.dual_step * Px)
         return self.projected_step(local, state, Step(state.x, center, self.step), oracle)
 

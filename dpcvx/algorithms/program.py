@@ -169,9 +169,9 @@ class LocalProgram:
         """Return whether what the agent shares, and its share of couplings, leave it a choice."""
         if self.shared.size == self.n:
             return False
-        own = np.ones(self.n, dtype=bool)
-        own[self.shared] = False
-        free = np.flatnonzero(own)
+        unshared = np.ones(self.n, dtype=bool)
+        unshared[self.shared] = False
+        free = np.flatnonzero(unshared)
         if self.coupling is None or not free.size:
             return free.size > 0
         tied = sp.csr_array(sp.csc_array(self.coupling)[:, free])
@@ -238,8 +238,8 @@ class Program:
         model = self.model
         assert model is not None
         margins = [
-            Tight(kept.agent, kept.columns, kept.tightened.at(released[kept.agent]))
-            for kept in self.kept
+            Tight(limit.agent, limit.columns, limit.tightened.at(released[limit.agent]))
+            for limit in self.kept
         ]
         drawn = model.scenarios(released, scenarios)
         decision = model.decide(model.restored(released), margins, drawn, solver)
@@ -324,17 +324,20 @@ def compile_problem(
         whole = replace(whole, agents=tuple(map(_by_moments, whole.agents)))
         sums = [weighted_sums(agent) for agent in whole.agents]
         pairs = zip(agents, sums, strict=True)
-        agents = [local if one is None else replace(local, sums=one) for local, one in pairs]
+        agents = [
+            local if read_sums is None else replace(local, sums=read_sums)
+            for local, read_sums in pairs
+        ]
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
-    kept = tuple(
+    limits = tuple(
         Kept(k, local.layout.places(limit.layout), Tightened(limit))
         for k, local in enumerate(agents)
         for limit in local.limits
     )
     written = tuple(model.written for model in models)
-    return Program(tuple(agents), size, held, coupling, kept, written, model=whole)
+    return Program(tuple(agents), size, held, coupling, limits, written, model=whole)
 
 
 def _by_moments(agent: WrittenAgent) -> WrittenAgent:
@@ -376,12 +379,12 @@ def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
     agents : sequence of LocalProgram or AgentPlan
     derive : callable
     """
-    found: dict[Hashable, T] = {}
+    derived: dict[Hashable, T] = {}
     kinds = [agent.kind for agent in agents]
     for kind, agent in zip(kinds, agents, strict=True):
-        if kind not in found:
-            found[kind] = derive(agent)
-    return [found[kind] for kind in kinds]
+        if kind not in derived:
+            derived[kind] = derive(agent)
+    return [derived[kind] for kind in kinds]
 
 
 def compile_agent(
@@ -502,8 +505,8 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
             return separable_squares
         return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
-    found = once_per_kind(program.agents, exact)
-    pairs = zip(program.agents, found, strict=True)
+    programs = once_per_kind(program.agents, exact)
+    pairs = zip(program.agents, programs, strict=True)
     return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
 
 
@@ -638,7 +641,7 @@ def _require_convex_set(constraints: Sequence[Any], name: str, agent: Agent) -> 
     """Refuse constraints of an agent that are not convex for certain."""
     for constraint in constraints:
         if not understood(constraint.is_dcp, name):
-            position = next(k for k, one in enumerate(agent.constraints) if one is constraint)
+            position = next(k for k, other in enumerate(agent.constraints) if other is constraint)
             raise ModelError(
                 f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
                 "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "

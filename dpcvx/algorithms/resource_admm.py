@@ -172,19 +172,19 @@ class ResourceADMM(SummedMethod):
             max(most * s, N * s / alpha + (0.0 if self.exact else L))
             for s, L in zip(squares, bounds.constants, strict=True)
         )
-        found = []
+        problems = []
         if not 1 / self.step > need:
-            found.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
+            problems.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
         if not self.penalty > N / (2 * alpha):
-            found.append(
+            problems.append(
                 f"penalty = {self.penalty:.6g} is not above N / (2 alpha) = {N / (2 * alpha):.6g}"
             )
         if not self.dual_step < 2 * self.penalty - N / alpha:
-            found.append(
+            problems.append(
                 f"dual_step = {self.dual_step:.6g} is not below 2 penalty - N / alpha = "
                 f"{2 * self.penalty - N / alpha:.6g}"
             )
-        return found
+        return problems
 
     def coupling(self, program: Program) -> str:
         """Return a text with the number of equalities."""

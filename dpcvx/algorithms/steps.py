@@ -254,8 +254,8 @@ def step_said(step: float | StepRule | None) -> str:
 def smooth_constant(program: Program) -> float | None:
     """Return the largest smoothness constant over the agents, or None if one cannot be derived."""
     constants = [smoothness(local.form) for local in program.agents]
-    known = [c for c in constants if c is not None]
-    return max(known) if len(known) == len(constants) else None
+    finite = [c for c in constants if c is not None]
+    return max(finite) if len(finite) == len(constants) else None
 
 
 def required_smoothness(program: Program, remedy: str) -> float:
@@ -340,15 +340,15 @@ def too_long(program: Program, step: float | StepRule | None) -> str:
         return ""
     total = sp.csr_array((program.size, program.size))
     for local in program.agents:
-        found = quadratic(local.form)
+        parts = quadratic(local.form)
         bound = local.projector().kinds.keys() - {"free"}
-        terms = found.rest or found.wide or local.rest is not None
+        terms = parts.rest or parts.wide or local.rest is not None
         if terms or bound or local.shared.size < local.n:
             return ""
-        place = sp.csr_array(
+        columns = sp.csr_array(
             (np.ones(local.n), (local.slots, local.shared)), shape=(program.size, local.n)
         )
-        total = total + place @ found.formed @ place.T / len(program.agents)
+        total = total + columns @ parts.formed @ columns.T / len(program.agents)
     largest = spectral_norm(sp.csr_array(total))
     if not step.step * largest > 2 * _SURE:
         return ""

@@ -125,8 +125,8 @@ SHARING = optional(
 def divided(sums: SecretSum, name: str, own: Array) -> tuple[Share, tuple[Share, ...]]:
     """Return the share that an agent keeps of its values, and those for the others."""
     shares = sums.shares(name, own)
-    kept = next(share for share in shares if share.receiver == name)
-    return kept, tuple(share for share in shares if share is not kept)
+    mine = next(share for share in shares if share.receiver == name)
+    return mine, tuple(share for share in shares if share is not mine)
 
 
 def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list[list[Share]]:
@@ -208,11 +208,11 @@ class SummedMethod(Algorithm[ServerState, Member]):
         if k == 1:
             return replace(state, kept=None), sums.partial(name, [*content, state.kept])
         state = self.advance(local, state, t, content, oracle)
-        own = self.sent(local.program, state.x)
+        term = self.sent(local.program, state.x)
         if sums is None:
-            return state, own
+            return state, term
         limit = sums.encoding.limit
-        if not np.abs(own).max(initial=0.0) <= limit:  # neither does NaN pass
+        if not np.abs(term).max(initial=0.0) <= limit:  # neither does NaN pass
             raise DataError(
                 f"In round {t} agent '{name}' would add a value beyond {limit:g} to the sum, the "
                 "limit of dp.SecretSharing, where sums wrap around. Nothing of it was shared, and "
@@ -220,8 +220,8 @@ class SummedMethod(Algorithm[ServerState, Member]):
                 "round to round, the run diverges: take shorter steps. If they are to be that "
                 "large, declare dp.SecretSharing(limit=...) with a larger limit."
             )
-        kept, others = divided(sums, name, own)
-        return replace(state, kept=kept), others
+        share, others = divided(sums, name, term)
+        return replace(state, kept=share), others
 
     def receive(self, server: ServerState, t: int, k: int, replies: Sequence[Any]) -> ServerState:
         """Add up, or pass the shares on."""
@@ -333,8 +333,8 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
     assert question.sums is not None
     asked = Summand(question.at, place=question.place, whole=question.size)
     term, public = oracle.release(asked)
-    kept, others = divided(question.sums, name, term)
-    return kept, Shared(others, public)
+    share, others = divided(question.sums, name, term)
+    return share, Shared(others, public)
 
 
 def added(message: Delivery, kept: Share | None, name: str) -> Partial:

@@ -399,8 +399,8 @@ class WrittenModel:
     def rehearsed(self, solver: SolverChoice) -> str:
         """Return why cvxpy cannot solve the model for made-up data; empty if it can.
 
-        It is solved if the user chose a solver or options. Of a mixed-integer problem, which may
-        take long, only the solver is looked for.
+        It is solved if the user chose a solver or options. For a mixed-integer problem, which may
+        take long, only the presence of a solver is checked.
 
         Parameters
         ----------

@@ -77,11 +77,11 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
             rounds = min(count, _ROUNDS_OF_LAST)
             last = _chains(form, iteration, form.end, rounds, _SWEEPS_OF_LAST)
             state = _chains(form, iteration, start, count - 1, _SWEEPS, pair)
-        found = Certificate(last, state, tuple(_contractions(form, iteration)))
-        prove(found, iteration)
+        proposed = Certificate(last, state, tuple(_contractions(form, iteration)))
+        prove(proposed, iteration)
     except (PrivacyError, np.linalg.LinAlgError):
         return None
-    return found
+    return proposed
 
 
 def certificate_for(last: LastIterate) -> Certificate | None:
@@ -99,17 +99,17 @@ def _chains(
     form: Form, iteration: Iteration, end: Array, count: int, sweeps: int, pair: float = 0.0
 ) -> tuple[HiddenRounds, ...]:
     """Return what sweeps over all rounds found, each with directions from the one before."""
-    found, goals, weights = [], None, None
+    chains, goals, weights = [], None, None
     for _ in range(sweeps):
         chain, forms = _sweep(form, end, count, goals)
-        found.append(HiddenRounds(chain[0], chain[1], pair))
+        chains.append(HiddenRounds(chain[0], chain[1], pair))
         count = min(count, len(forms))
         if count == 0:
             break
         sizes = np.maximum(_sizes(form, form.after_shift(forms[-1][1])), 1e-300)
         weights = sizes if weights is None else np.sqrt(weights * sizes)
         goals = _goals(form, iteration, forms, weights / weights.max())
-    return tuple(found)
+    return tuple(chains)
 
 
 def _sweep(
@@ -165,12 +165,12 @@ def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -
         a, b, c = (entry[:, None, None] for entry in (a / det, b / det, c / det))
         P = right[:, :2, :2] + c * e * flat[0] - 2 * b * e * flat[1] + a * r * flat[1]
         traces = P[:, 0, 0] + P[:, 1, 1]
-        found = (aims * P).sum(axis=(1, 2))
+        losses = (aims * P).sum(axis=(1, 2))
         if goal is not None:
-            return float(found.sum() + 1e-4 * traces.sum())
-        found = form.squares * (found / (1 + size * found) + 1e-3 * traces)
-        top = found.max()
-        return float(top * ((found / top) ** _POWER).sum() ** (1 / _POWER) + 1e-3 * found.sum())
+            return float(losses.sum() + 1e-4 * traces.sum())
+        losses = form.squares * (losses / (1 + size * losses) + 1e-3 * traces)
+        top = losses.max()
+        return float(top * ((losses / top) ** _POWER).sum() ** (1 / _POWER) + 1e-3 * losses.sum())
 
     while math.isinf(cost(z)) and z.max() < 30:
         z = z + 1.0
@@ -202,7 +202,7 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
     ]
     moves = [form.next @ end for end in ends]
     M = form.squares[:, None, None] * form.b[:, :, None] * form.b[:, None, :]
-    found: list[Array] = []
+    goals: list[Array] = []
     for _, P in reversed(forms):
         Pb = np.einsum("kij,kj->ki", P, form.b)
         gain = Pb / (1 + np.einsum("ki,ki->k", Pb, form.b))[:, None]
@@ -212,10 +212,10 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
         top = max(float(traces.max()), 1e-300)
         even = 1e-3 * np.maximum(traces / top, 1e-2)
         goal = (weights**4 / top)[:, None, None] * moved + even[:, None, None] * np.eye(2)
-        found.append(goal)
+        goals.append(goal)
         M = sum((m @ moved @ np.swapaxes(m, 1, 2) for m in moves), np.zeros((size, 2, 2))) / 6
         M = M / max(float(np.abs(M).max()), 1e-300)
-    return found[::-1]
+    return goals[::-1]
 
 
 def _best_pair(form: Form) -> float | None:
@@ -237,14 +237,14 @@ def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]
     """Yield norms with the least cost of a turn, by rate of contraction."""
     search = _Norms(form)
     for rho in _RATES:
-        found = search.norm(rho)
-        if found is None:
+        norm = search.norm(rho)
+        if norm is None:
             continue
         try:
-            prove(Certificate((), (), (found,)), iteration)
+            prove(Certificate((), (), (norm,)), iteration)
         except PrivacyError:
             continue
-        yield found
+        yield norm
 
 
 class _Norms:

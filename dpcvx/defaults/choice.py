@@ -263,7 +263,9 @@ def _is_loud(
     budgets = [(noise := noises[agent.name]) and noise.epsilon for agent in agents]
     if None in budgets:
         return True
-    epsilon = min(own / agent.share for own, agent in zip(budgets, agents, strict=True) if own)
+    epsilon = min(
+        budget / agent.share for budget, agent in zip(budgets, agents, strict=True) if budget
+    )
     quiet = conditions(study.program, agents, 1, noisy_steps=False)
     held = replace(study.program, agents=tuple(agent.program for agent in agents))
     weight = regularization(agents, epsilon, landscape(held, quiet).distance)
@@ -278,10 +280,10 @@ def _is_loud(
 
 def _proved_convex(program: Program) -> list[str]:
     """Return agents whose second derivatives have no negative eigenvalue, for all data."""
-    found = [(local, curvature(local.form)) for local in program.agents if local.rest is None]
+    curvatures = [(local, curvature(local.form)) for local in program.agents if local.rest is None]
     return [
         local.name
-        for local, bends in found
+        for local, bends in curvatures
         if bends is not None and bends.ends[0] >= -_ROUNDING * max(map(abs, bends.ends))
     ]
 
@@ -295,10 +297,10 @@ def _without_noise(
     noisy, _ = _method(problem, given, True, known)
     if type(noisy.algorithm) is type(request.algorithm):
         return request
-    own, other = (type(one.algorithm).__name__ for one in (request, noisy))
+    name, other = (type(each.algorithm).__name__ for each in (request, noisy))
     return request.chosen(
         "algorithm",
-        f"dp.{own}, since noise is off: with noise, the plan would choose dp.{other}. Name one "
+        f"dp.{name}, since noise is off: with noise, the plan would choose dp.{other}. Name one "
         "for both runs to see what noise alone does",
     )
 
@@ -306,18 +308,19 @@ def _without_noise(
 def _check_weights(known: Study) -> None:
     """Refuse private weights of functions without a step size, and name the one-time release."""
     for local in known.program.agents:
-        found = known.sensitivities[local.name]
-        if found is None or found.weights is None:
+        sensitivity = known.sensitivities[local.name]
+        if sensitivity is None or sensitivity.weights is None:
             continue
-        k = min(found.weights.members)
-        name = found.private[k].name
+        spec = sensitivity.private[min(sensitivity.weights.members)]
         raise ModelError(
-            f"Private '{name}' multiplies a function of the variables of agent '{local.name}' that "
-            "is not affine, and with coupling= no step size is known for that. Give the function "
-            f"f(x) a variable of its own: u = cp.Variable({found.private[k].size}, bounds=[...]), "
+            f"Private '{spec.name}' multiplies a function of the variables of agent "
+            f"'{local.name}' that is not affine, and with coupling= no step size is known for "
+            "that. Give the function f(x) a variable of its own: "
+            f"u = cp.Variable({spec.size}, bounds=[...]), "
             "the constraint u <= f(x) if its objective is maximized, or f(x) <= u if it is "
             "minimized, and u in place of f(x) in the objective. The gradient is affine in "
-            f"'{name}' then, which can leave once. Or write algorithm=dp.ResourceADMM(step=...)."
+            f"'{spec.name}' then, which can leave once. Or write "
+            "algorithm=dp.ResourceADMM(step=...)."
         )
 
 
@@ -644,7 +647,9 @@ def _stepped(
     """
     if request.release != "once" or any(agent.limits for agent in known.program.agents):
         return None
-    asked = [one.epsilon for one in asked_of(problem, "laplace", request.epsilon).values() if one]
+    asked = [
+        noise.epsilon for noise in asked_of(problem, "laplace", request.epsilon).values() if noise
+    ]
     most = 1 / max((epsilon for epsilon in asked if epsilon), default=_SMALL)
     if Laplace().variance(most) < _MUCH * Staircase().variance(most):
         return None  # no statistic has less of it
@@ -678,9 +683,9 @@ def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tup
     pairs = [(a, b) for a, b in both if a is not None and b is not None]
     if not pairs:
         return 1.0, "variance"
-    one, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
-    if math.isfinite(one + two):
-        return (one / two if min(one, two) > 0 else 1.0), "predicted suboptimality"
+    first_sum, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
+    if math.isfinite(first_sum + two):
+        return (first_sum / two if min(first_sum, two) > 0 else 1.0), "predicted suboptimality"
     # Variances of different agents may have different units: no sums of them.
     ratios = [math.log(a.variance / b.variance) for a, b in pairs]
     return math.exp(statistics.fmean(ratios)), "variance"
@@ -695,16 +700,16 @@ def _error(agent: AgentPlan, response: Response | None) -> Error | None:
     response : Response or None
         Around the agent, if its data leave once.
     """
-    known, noise = agent.sensitivity, agent.noise
-    if known is None or noise is None:
+    sensitivity, noise = agent.sensitivity, agent.noise
+    if sensitivity is None or noise is None:
         return None
     if response is None:
-        change = known.bound(noise.mechanism.norm).value
+        change = sensitivity.bound(noise.mechanism.norm).value
         if not 0 < change < math.inf:
             return None
         return Error(math.nan, agent.program.n * noise.variance(change))
-    found = agent.publication
-    if found is None:
+    statistic = agent.publication
+    if statistic is None:
         return None
-    variance = found.size * noise.variance(found.sensitivity)
-    return Error(predicted_gap(found, noise, response), variance)
+    variance = statistic.size * noise.variance(statistic.sensitivity)
+    return Error(predicted_gap(statistic, noise, response), variance)

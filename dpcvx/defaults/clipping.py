@@ -80,23 +80,23 @@ def with_clips(known: Study, distance: float) -> ClippedProblem | None:
     distance : float
         Approximate distance from the start to the optimum.
     """
-    found = once_per_kind(
+    by_agent = once_per_kind(
         known.program.agents,
         lambda local: _clipped(local, known.sensitivities[local.name], distance),
     )
-    pairs = zip(known.program.agents, found, strict=True)
+    pairs = zip(known.program.agents, by_agent, strict=True)
     lengths = [local.clip if clip is None else clip.length for local, clip in pairs]
     longer = beside_penalties(known, lengths, distance)
     if longer > 1:
-        found = once_per_kind(
+        by_agent = once_per_kind(
             known.program.agents,
             lambda local: _clipped(local, known.sensitivities[local.name], distance, longer),
         )
-    if all(clip is None for clip in found):
+    if all(clip is None for clip in by_agent):
         return None
-    pairs = zip(known.program.agents, found, strict=True)
+    pairs = zip(known.program.agents, by_agent, strict=True)
     clips = [local.clip if clip is None else clip.length for local, clip in pairs]
-    said = {clip.why for clip in found if clip is not None}
+    said = {clip.why for clip in by_agent if clip is not None}
     return ClippedProblem(
         known.clipped(clips), next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said)
     )
@@ -158,9 +158,14 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
         Approximate distance from the start to the optimum.
     """
     agents = known.program.agents
-    bounded = [found for found in known.sensitivities.values() if found is not None]
+    bounded = [
+        sensitivity for sensitivity in known.sensitivities.values() if sensitivity is not None
+    ]
     # Slopes are looked for within the set: a step as long as 1 may leave it, in other units.
-    sizes = [found.extent.norm2(np.arange(found.extent.lower.size)) for found in bounded]
+    sizes = [
+        sensitivity.extent.norm2(np.arange(sensitivity.extent.lower.size))
+        for sensitivity in bounded
+    ]
     reach = min([distance, *sizes])
     reach = reach if 0 < reach < math.inf else 1.0
     slope = sum(
@@ -171,8 +176,12 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
     )
     pull = 0.0
     for local, clip in zip(agents, lengths, strict=True):
-        found = known.sensitivities[local.name]
-        records = 0 if found is None else max((task.count for task in found.records), default=0)
+        sensitivity = known.sensitivities[local.name]
+        records = (
+            0
+            if sensitivity is None
+            else max((task.count for task in sensitivity.records), default=0)
+        )
         length = math.inf if clip is None else clip
         pull += records and records * length * math.sqrt(2 / (math.pi * local.n))
     return _OUTPULLS * slope / pull if pull > 0 else 0.0

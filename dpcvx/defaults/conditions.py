@@ -64,8 +64,8 @@ def conditions(
         return quiet
     # Noise follows the point, and what counts is that near the answer.
     if distance is None:
-        known = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
-        flattens = any(one.flattens for one in known)
+        derived = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
+        flattens = any(sensitivity.flattens for sensitivity in derived)
         distance = landscape(program, quiet).distance if flattens else math.inf
     return replace(quiet, noise=tuple(once_per_kind(agents, lambda a: _spread(a, distance))))
 
@@ -87,17 +87,17 @@ def _whole(agents: Agents) -> tuple[float, ...]:
         return ()
 
     def whole(agent: AgentPlan) -> float:
-        known = _square(agent)
-        return _slope(agent, replace(known, clips=()) if known else agent.sensitivity)
+        sensitivity = _square(agent)
+        return _slope(agent, replace(sensitivity, clips=()) if sensitivity else agent.sensitivity)
 
     return tuple(once_per_kind(agents, whole))
 
 
 def _square(agent: AgentPlan) -> Sensitivity | None:
     """Return the sensitivity of an agent with clipped squares as losses; None for others."""
-    known = agent.sensitivity
-    clipped = known is not None and bool(known.clips)
-    return known if clipped and is_quadratic_given_data(agent.program.form) else None
+    sensitivity = agent.sensitivity
+    clipped = sensitivity is not None and bool(sensitivity.clips)
+    return sensitivity if clipped and is_quadratic_given_data(agent.program.form) else None
 
 
 def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
@@ -177,10 +177,10 @@ class RunFacts:
         self, *, pull: float = 1.0, updates: int = 1, exact: bool = True, falls: bool = False
     ) -> tuple[StepRule, Output | None]:
         """Return the rule of `chosen_step`, and the iterate to return."""
-        found = chosen_step(
+        chosen = chosen_step(
             self.program, self.conditions, pull=pull, updates=updates, exact=exact, falls=falls
         )
-        return found.rule, found.output
+        return chosen.rule, chosen.output
 
     def constant_step(self, largest: float, output: Output | None) -> tuple[float, Output | None]:
         """See `dpcvx.defaults.predicted.constant_step`."""

@@ -91,11 +91,11 @@ def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
     ndarray
         They add up to one; zeros where no margin has a price.
     """
-    found = np.array([stake.price for stake in stakes]) * lengths
-    total = float(found.sum())
+    prices = np.array([stake.price for stake in stakes]) * lengths
+    total = float(prices.sum())
     if not 0 < total < np.inf:
         return np.zeros(len(stakes))
-    return (found / total + _HEDGE / len(stakes)) / (1 + _HEDGE)
+    return (prices / total + _HEDGE / len(stakes)) / (1 + _HEDGE)
 
 
 def data_shape(
@@ -135,7 +135,7 @@ def data_shape(
     prices[moved] = _DEVIATIONS * unit * shares[moved] / lengths[moved]
     # Where other decisions would feel other directions, all count alike.
     bends = np.array([stake.bends for stake in stakes])
-    alike = _DEVIATIONS * unit * (_HEDGE + shares[bends].sum()) / (deviation * np.sqrt(size))
+    level = _DEVIATIONS * unit * (_HEDGE + shares[bends].sum()) / (deviation * np.sqrt(size))
     prices[bends] = 0.0
 
     def noise(K: Array) -> Array:
@@ -144,24 +144,24 @@ def data_shape(
 
     def cost(N: Array) -> float:
         margins = sum(w * s.length(N) for w, s in zip(prices, stakes, strict=True))
-        every = alike * float(np.linalg.norm(N / units[:, None]))
+        every = level * float(np.linalg.norm(N / units[:, None]))
         return float(np.sum((influence @ N) * N)) / 2 + margins + every
 
-    found: list[Array] = []
+    shapes: list[Array] = []
     N = plain
     for _ in range(_TURNS if p == 2 else 1):
-        W = influence + np.diag(alike / np.linalg.norm(N / units[:, None]) / units**2)
+        W = influence + np.diag(level / np.linalg.norm(N / units[:, None]) / units**2)
         for weight, stake in zip(prices, stakes, strict=True):
             if weight > 0:
                 W += weight / stake.length(N) * stake.rows.T @ stake.rows
         K = best_shape(np.diag(units), W, p)
         if K is None or np.linalg.matrix_rank(K) < size:
             break
-        found, N = [*found, K / units], noise(K / units)
+        shapes, N = [*shapes, K / units], noise(K / units)
     if p == 1:
         noted = [k for k in np.argsort(-shares, kind="stable") if shares[k] > _NOTED and prices[k]]
-        found.append(_with_rows(units, [stakes[k].rows for k in noted], lambda K: cost(noise(K))))
-    best = min(found, key=lambda K: cost(noise(K)), default=None)
+        shapes.append(_with_rows(units, [stakes[k].rows for k in noted], lambda K: cost(noise(K))))
+    best = min(shapes, key=lambda K: cost(noise(K)), default=None)
     if best is None or not cost(noise(best)) < _WORTH * cost(plain):
         return None
     return best
@@ -169,16 +169,16 @@ def data_shape(
 
 def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], float]) -> Array:
     """Return the data next to rows of their own, as loud as costs least."""
-    own = np.diag(1 / units)
+    entries = np.diag(1 / units)
     every = np.concatenate([np.zeros((0, units.size)), *rows])
     heights = np.abs(every * units).max(axis=1)
     more = (every[heights > 0] / heights[heights > 0, None])[:_ROWS]
 
     def stacked(loud: Array) -> Array:
-        return np.concatenate([own, np.exp(loud)[:, None] * more])
+        return np.concatenate([entries, np.exp(loud)[:, None] * more])
 
     if not len(more):
-        return own
+        return entries
     start = np.zeros(len(more))
     return stacked(minimize(lambda v: cost(stacked(v)), start, method="Nelder-Mead").x)
 
@@ -229,9 +229,9 @@ def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) 
     lengths = np.linalg.norm(changes, axis=1)
     unit = np.where(lengths > 0, lengths, 1.0)
     U, s, V = np.linalg.svd(changes / unit[:, None], full_matrices=False)
-    kept = s > _RANK * s.max(initial=0.0)
+    nonzero = s > _RANK * s.max(initial=0.0)
     # Coordinates along V: units of variables do not matter, and those of data are their changes.
-    U, V = (U[:, kept] * s[kept]) * unit[:, None], V[kept]
+    U, V = (U[:, nonzero] * s[nonzero]) * unit[:, None], V[nonzero]
     with np.errstate(all="ignore"):  # squares may leave floating point; then there is no shape
         W = U.T @ influence @ U
         felt = float(np.trace(W))
@@ -288,8 +288,10 @@ def _shorter(R: Array, W: Array, changes: Array) -> Array:
             value = np.log(total) + 2 * np.log(top) + 2 / power * np.log(parts.mean())
             return float(value), slope.ravel()
 
-        found = minimize(cost, R.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-        R = found.x.reshape(W.shape)
+        minimum = minimize(
+            cost, R.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+        )
+        R = minimum.x.reshape(W.shape)
     return R
 
 

@@ -67,9 +67,9 @@ def bent(problem: Declaration, program: Program) -> str:
     bent = [(f"'{name}'", agent) for (name, agent), fine in pairs if not fine]
     if not bent:
         return ""
-    found = [name for name, _ in bent]
+    names = [name for name, _ in bent]
     what = (
-        f"objective of {found[0]} is" if len(found) == 1 else f"objectives of {together(found)} are"
+        f"objective of {names[0]} is" if len(names) == 1 else f"objectives of {together(names)} are"
     )
     unsigned = any(p.is_nonneg() is p.is_nonpos() for _, agent in bent for p in agent.private)
     declared = ", or declare that of private factors by dp.Private(..., nonneg=True)"
@@ -97,14 +97,14 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
         if released is None or agent.noise is None:
             continue
         if isinstance(released, Moments):
-            found = noise_over_signal((agent,), stand_ins)
-            if found is not None:
-                loud = loud or SQUARED * found[0] ** 2 >= _LOUD
+            ratios = noise_over_signal((agent,), stand_ins)
+            if ratios is not None:
+                loud = loud or SQUARED * ratios[0] ** 2 >= _LOUD
                 what = (
-                    f"a norm {_times(found[0])} that of records that fill half their bounds alike"
+                    f"a norm {_times(ratios[0])} that of records that fill half their bounds alike"
                 )
                 if _given(stand_ins.get(agent.name, ())):
-                    what = f"a norm {_times(found[0])} that of the proxy data"
+                    what = f"a norm {_times(ratios[0])} that of the proxy data"
                 held = together([f"'{spec.name}'" for spec in released.private])
                 texts.setdefault(f"{what}, on {{}}", []).append(f"the second moments of {held}")
             continue
@@ -139,7 +139,7 @@ def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:
     noisy = [agent for agent in agents if agent.noise is not None and agent.sensitivity is not None]
     if not noisy:
         return Remark()
-    advice = "" if all(_given(stand_ins.get(one.name, ())) for one in noisy) else ASKS
+    advice = "" if all(_given(stand_ins.get(spec.name, ())) for spec in noisy) else ASKS
     texts: dict[str, list[str]] = {}
     for agent in noisy:
         assert agent.noise is not None
@@ -163,7 +163,7 @@ def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:
 
 
 def _given(values: Sequence[Array | None]) -> bool:
-    return all(one is not None for one in values)
+    return all(value is not None for value in values)
 
 
 def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
@@ -179,17 +179,17 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
     if not released.whole:
         covariance = released.slope_covariance(spread**2)
         assert covariance is not None
-        found = np.sqrt(covariance.diagonal())
+        deviations = np.sqrt(covariance.diagonal())
         names = together([f"'{spec.name}'" for spec in released.private])
         yield (
             f"what the objective's linear term has of {names}",
-            f"standard deviation {_range(found[found > 0])} on each component of {{}}",
+            f"standard deviation {_range(deviations[deviations > 0])} on each component of {{}}",
         )
         return
     ends = np.cumsum([spec.size for spec in released.private])[:-1]
     if released.kind == "shaped data":
         lengths = np.linalg.norm(released.decode.toarray(), axis=1)
-        parts = [_range(spread * own) for own in np.split(lengths, ends)]
+        parts = [_range(spread * length) for length in np.split(lengths, ends)]
     else:
         parts = [f"{spread * unit:.3g}" for unit in released.units]
     for spec, text in zip(released.private, parts, strict=True):

@@ -138,12 +138,14 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     """
     agents = program.agents
     constants = [smoothness(local.form) for local in agents]
-    known = [L for L in constants if L is not None]
+    finite = [L for L in constants if L is not None]
     # Without any curvature, as of linear objectives, it limits no step.
-    largest = (max(known) or None) if len(known) == len(agents) else None
+    largest = (max(finite) or None) if len(finite) == len(agents) else None
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
     sets = _sets(agents)
-    slopes = [max(slope, one.slope) for slope, one in zip(conditions.slope, sets, strict=True)]
+    slopes = [
+        max(slope, of_set.slope) for slope, of_set in zip(conditions.slope, sets, strict=True)
+    ]
     slope = _rms(slopes)
     # Clips do not bring the answer nearer.
     whole = max(slope, _rms(conditions.whole))
@@ -151,7 +153,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
-    bounds = [one.within for one in sets]
+    bounds = [of_set.within for of_set in sets]
     tails = _tails(agents, slopes, constants)
     if tails > 0:
         largest, value = None, 0.0  # neither tells how far losses with straight tails go down
@@ -171,29 +173,33 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
     noises = conditions.noise
-    own = sum(local.n - local.shared.size for local in agents)
+    local_entries = sum(local.n - local.shared.size for local in agents)
     blocks = []
     if program.size:
         holders = float(np.mean(program.holders))
         # Where noise is split, agents add it to entries that they do not hold as well.
         noise = _rms(noises) * math.sqrt(len(agents) if conditions.split else holders) / holders
         blocks.append(VariableGroup(program.size, holders, noise, math.sqrt(shared_square)))
-    if own:
+    if local_entries:
         adding = len(agents) if conditions.split else 1
         pairs = zip(noises, agents, strict=True)
         share = [adding * s**2 * (a.n - a.shared.size) for s, a in pairs]
-        blocks.append(VariableGroup(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
+        blocks.append(
+            VariableGroup(
+                local_entries, 1.0, math.sqrt(sum(share) / local_entries), math.sqrt(own_square)
+            )
+        )
     if tails > 0 or _cut_off(agents, conditions):
         # Then squares are as steep far from the answer as near it, as absolute values are.
         largest = smooth = None
     bend = 0.0
     if largest is None:
         bend = max(once_per_kind(agents, lambda local: quadratic_curvature(local.form)))
-    found = Landscape(tuple(blocks), largest, 0.0, convexity, slope, bend, source)
-    distance = found.distance
+    scene = Landscape(tuple(blocks), largest, 0.0, convexity, slope, bend, source)
+    distance = scene.distance
     if not smooth:
         smooth = convexity + (slope / distance if 0 < distance < math.inf else 0.0)
-    return replace(found, curvature=smooth)
+    return replace(scene, curvature=smooth)
 
 
 def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
@@ -210,13 +216,13 @@ def _tails(
     Labels that fill their bounds then cost more at the start than the steepest way down through
     what bends could win: for squares, that is at most half of it.
     """
-    found = 0.0
+    largest = 0.0
     values = once_per_kind(agents, _filled_value)
     for value, slope, L in zip(values, slopes, constants, strict=True):
         # A slope is half of what records can have.
         if L is not None and slope > 0 and value * L > (2 * slope) ** 2:
-            found = max(found, value / slope)
-    return found
+            largest = max(largest, value / slope)
+    return largest
 
 
 def _filled_value(local: LocalProgram) -> float:
@@ -234,8 +240,8 @@ def _filled_value(local: LocalProgram) -> float:
         if filled is None:
             return 0.0
         with np.errstate(all="ignore"):
-            found = filled.value(local.start) - none
-        largest = max(largest, found) if math.isfinite(found) else largest
+            value = filled.value(local.start) - none
+        largest = max(largest, value) if math.isfinite(value) else largest
     return largest
 
 
@@ -247,8 +253,8 @@ def _natural(
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]
     across = math.sqrt(sum(float(within[np.isfinite(within)].sum()) for within in bounds))
-    known = min((length for length in (*lengths, across) if length > 0), default=0.0)
-    if smoothness is None and _tells(value, slope, known):
+    shortest = min((length for length in (*lengths, across) if length > 0), default=0.0)
+    if smoothness is None and _tells(value, slope, shortest):
         lengths.append(_DESCENTS * value / slope)
     return min(lengths, default=math.inf)
 
@@ -261,8 +267,8 @@ def _tells(value: float, slope: float, known: float) -> bool:
 def _value(local: LocalProgram) -> float:
     """Return the initial value at zero data, without the constant of the objective."""
     with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
-        found = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
-    return found if math.isfinite(found) and found > 0 else 0.0
+        value = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
+    return value if math.isfinite(value) and value > 0 else 0.0
 
 
 class _Set(NamedTuple):
@@ -291,8 +297,8 @@ def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
         extent = projector.extent() if searched else projector.known_extent()
         return _Set(_public_slope(local, extent), _bounded(local, extent))
 
-    found = {key: told(*pair) for key, pair in kinds.items()}
-    return [found[id(kind)] for kind, _ in onto]
+    by_kind = {key: told(*pair) for key, pair in kinds.items()}
+    return [by_kind[id(kind)] for kind, _ in onto]
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:
@@ -309,11 +315,11 @@ def _bounded(local: LocalProgram, extent: Extent) -> Array:
 def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
     """Return squared distances in the shared and in the agents' own variables."""
     nearest = np.full(program.size, np.inf)
-    own = 0.0
+    local_sum = 0.0
     for local, spread in zip(program.agents, spreads, strict=True):
         nearest[local.slots] = np.minimum(nearest[local.slots], spread[local.shared])
-        own += float(np.delete(spread, local.shared).sum())
-    return float(nearest.sum()), own
+        local_sum += float(np.delete(spread, local.shared).sum())
+    return float(nearest.sum()), local_sum
 
 
 def _public_slope(local: LocalProgram, extent: Extent) -> float:

@@ -66,8 +66,11 @@ class NoisyRounds:
     def share(self, louder: float = 1.0) -> float:
         """Return the promised share of the initial suboptimality that remains, at other noise."""
         # Other rounds would be chosen then.
-        found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
-        return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
+        predictions = [option.predicted(louder, _NEARER) for option in self.others or [self]]
+        return min(
+            prediction.gap / prediction.start if prediction.start > 0 else math.inf
+            for prediction in predictions
+        )
 
     @property
     def hides_clips(self) -> bool:
@@ -81,10 +84,10 @@ class NoisyRounds:
         steps = self.algorithm.requirements.releases * self.rounds
         reads = any(a.sensitivity is not None and a.sensitivity.records for a in self.agents)
         jumps = self.scene.smoothness is None and reads
-        found = self.predicted()
+        prediction = self.predicted()
         away = jumps and any(once_per_kind(self.agents, _runs_away))
-        left = math.inf if away else found.noise
-        few = found.gap > 2 * found.noise
+        left = math.inf if away else prediction.noise
+        few = prediction.gap > 2 * prediction.noise
         return of_steps(self.agents, self.known, steps, left, jumps, few)
 
 
@@ -106,7 +109,9 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
     scene: Landscape | None = None
     for mechanism in request.mechanisms:
         asked = asked_of(problem, mechanism, request.epsilon)
-        if any(one is not None and one.mechanism.per_step() is not None for one in asked.values()):
+        if any(
+            noise is not None and noise.mechanism.per_step() is not None for noise in asked.values()
+        ):
             return None  # more rounds cost more
         several = _ROUNDS.get(str(mechanism), _ROUNDS["gaussian"])
         for T in several if rounds is None else (rounds,):
@@ -128,8 +133,8 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
 
 def _runs_away(agent: AgentPlan) -> bool:
     """Return whether losses of records grow without end and no set keeps noisy steps from there."""
-    local, known = agent.program, agent.sensitivity
-    if known is None or not known.records or not grows(local, known):
+    local, sensitivity = agent.program, agent.sensitivity
+    if sensitivity is None or not sensitivity.records or not grows(local, sensitivity):
         return False
     anything = np.sin(1.0 + np.arange(local.n))
     return not bounded_for_slopes(local.constraints, np.zeros(0, dtype=np.intp), anything)
@@ -227,7 +232,7 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
         spent = spent_on_noise(mechanism, delta)
         return multiplied(asked, spent, lambda e, d: mechanism.for_total(1, e, d))
 
-    found = tuple(
+    limited = tuple(
         replace(agent, noise=replace(agent.noise, multiplier=multiplier(asked)))
         if agent.program.limits
         and (asked := requested[agent.name]) is not None
@@ -235,7 +240,7 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
         else agent
         for agent in agents
     )
-    return truncated(found, delta)
+    return truncated(limited, delta)
 
 
 def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | None) -> Multipliers:

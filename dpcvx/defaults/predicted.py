@@ -114,10 +114,10 @@ def predicted(
             score = np.sum([np.log(d**2 * bias + noise) for d in _DISTANCES], axis=0)
         scores[output] = (score, bias + noise)
     best = min(outputs, key=lambda output: float(scores[output][0].min()))
-    at = int(scores[best][0].argmin())
-    step = float(steps[at])
+    index = int(scores[best][0].argmin())
+    step = float(steps[index])
     noise = _worst_noise(scene, step, rounds, best, pull)
-    return Prediction(step, best, float(scores[best][1][at]), start, noise)
+    return Prediction(step, best, float(scores[best][1][index]), start, noise)
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,12 @@ def chosen_step(
     if largest is None:
         return Chosen(Sqrt(min(1.0, scene.limit / ahead)))
     if scene.noisy:
-        found = predicted(scene, rounds, largest / ahead, pull=pull)
-        rule: StepRule = Constant(found.step)
+        prediction = predicted(scene, rounds, largest / ahead, pull=pull)
+        rule: StepRule = Constant(prediction.step)
         if falls and scene.smoothness is None and rounds > FEW:
-            first = found.step * math.sqrt(rounds) / 2
+            first = prediction.step * math.sqrt(rounds) / 2
             rule = Sqrt(min(first, scene.limit / ahead))
-        return Chosen(rule, found.output, found)
+        return Chosen(rule, prediction.output, prediction)
     if scene.smoothness:
         return Chosen(Constant(largest / ahead) if exact else Sqrt(largest / ahead))
     return Chosen(Sqrt(min(scene.distance / scene.slope, scene.limit) / ahead))
@@ -199,12 +199,12 @@ def step_reasons(program: Program, conditions: Conditions) -> list[str]:
     program : Program
     conditions : Conditions
     """
-    found = [_APART] if any(local.rest is not None for local in program.agents) else []
+    reasons = [_APART] if any(local.rest is not None for local in program.agents) else []
     if smooth_constant(program) is None:
         scene = landscape(program, conditions)
-        known = longest(scene, conditions.rounds) is not None
-        found.append(_SOURCES[scene.source] if known else _UNKNOWN)
-    return found
+        bounded = longest(scene, conditions.rounds) is not None
+        reasons.append(_SOURCES[scene.source] if bounded else _UNKNOWN)
+    return reasons
 
 
 def require_scale(program: Program, scene: Landscape) -> None:
@@ -234,7 +234,7 @@ def _unbounded(local: LocalProgram) -> list[str]:
     extent = local.projector().extent()
     width = extent.upper - extent.lower
     places = [(p.name, width[p.offset : p.offset + p.entries.size]) for p in local.layout.pieces]
-    return [name for name, own in places if not np.isfinite(own).all()]
+    return [name for name, entries in places if not np.isfinite(entries).all()]
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:
@@ -260,8 +260,8 @@ def constant_step(
     # Where a set is one point, steps lead nowhere, however long they are.
     if not scene.noisy or not 0 < scene.distance < math.inf:
         return largest, asked
-    found = predicted(scene, rounds, largest)
-    return min(found.step, largest), asked or found.output
+    prediction = predicted(scene, rounds, largest)
+    return min(prediction.step, largest), asked or prediction.output
 
 
 def chosen_penalty(scene: Landscape) -> float:
@@ -294,20 +294,20 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
 
 def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pull: float) -> float:
     """Return the gap that noise leaves of a quadratic of the worst curvature that is possible."""
-    found = 0.0
+    total = 0.0
     for block in scene.blocks:
         eta = step * (pull if block.holders > 1 else 1.0)
         q = min(1.0, eta * (scene.smoothness or math.inf)) * np.geomspace(1e-3, 1.0, 60)
         worst = float((q * _response(q, rounds, output)[1]).max())
-        found += block.holders * block.size * eta * block.noise**2 * worst / 2
-    return found
+        total += block.holders * block.size * eta * block.noise**2 * worst / 2
+    return total
 
 
 def _parts(
     scene: Landscape, steps: Array, rounds: int, output: Output, pull: float
 ) -> list[tuple[Array, Array]]:
     """Return the gaps from bias and from noise, per block and direction."""
-    found = []
+    parts = []
     for block in scene.blocks:
         eta = steps * (pull if block.holders > 1 else 1.0)
         spectrum = _SPECTRUM if block.size > 1 else (1.0,)
@@ -317,8 +317,8 @@ def _parts(
             bias, weight = _response(eta * h, rounds, output)
             share = block.holders * h / 2 / len(spectrum)
             spread = block.size * (eta * block.noise) ** 2
-            found.append((share * bias**2 * block.distance**2, share * weight * spread))
-    return found
+            parts.append((share * bias**2 * block.distance**2, share * weight * spread))
+    return parts
 
 
 def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:

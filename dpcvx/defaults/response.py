@@ -84,9 +84,9 @@ class Response:
     def start(self) -> float:
         """Gap of a point that lies anywhere in the set, as far as the set has an end."""
         bend = self.hessian.diagonal()
-        known = (bend > 0) & np.isfinite(self.widths)
+        bounded = (bend > 0) & np.isfinite(self.widths)
         # Two points, each anywhere between bounds of distance D, are D^2 / 6 apart in mean square.
-        return float(np.sum(bend[known] * self.widths[known] ** 2)) / 12
+        return float(np.sum(bend[bounded] * self.widths[bounded] ** 2)) / 12
 
     def gap(self, covariance: sp.csr_array) -> float:
         """Return E for noise in the agent's slope.

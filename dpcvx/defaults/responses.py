@@ -52,31 +52,34 @@ def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     rows = [] if program.coupling is None else [coupling_rows(program)]
-    for local, place in zip(program.agents, places, strict=True):
+    for local, columns in zip(program.agents, places, strict=True):
         data = local.constraints
         equalities = data.A.tocsr()[: data.cones.zero]
         # Rows with auxiliary columns bind nothing by themselves.
-        own = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
-        rows.append(equalities[own][:, : data.n] @ picked(place, n))
+        plain = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
+        rows.append(equalities[plain][:, : data.n] @ picked(columns, n))
         extent = Projector(data, local.name).known_extent()
-        lower[place] = np.maximum(lower[place], extent.lower)
-        upper[place] = np.minimum(upper[place], extent.upper)
+        lower[columns] = np.maximum(lower[columns], extent.lower)
+        upper[columns] = np.minimum(upper[columns], extent.upper)
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
     bends = [
-        (_bend(local, local.start if at.point is None else at.point[place], widths[place]), place)
-        for local, place in zip(program.agents, places, strict=True)
+        (
+            _bend(local, local.start if at.point is None else at.point[columns], widths[columns]),
+            columns,
+        )
+        for local, columns in zip(program.agents, places, strict=True)
     ]
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
-        return tuple(Response(H, widths, A, place, at.forces) for place in places)
+        return tuple(Response(H, widths, A, columns, at.forces) for columns in places)
     # As if all components that are not the agent's stayed where they are; of rows that others take
     # part in, others bear the change.
-    found = []
-    for place in places:
-        alone, held = _alone(A, place), None if at.forces is None else _alone(at.forces, place)
-        size = np.arange(place.size)
-        found.append(Response(H[place][:, place], widths[place], alone, size, held))
-    return tuple(found)
+    by_agent = []
+    for columns in places:
+        alone, held = _alone(A, columns), None if at.forces is None else _alone(at.forces, columns)
+        size = np.arange(columns.size)
+        by_agent.append(Response(H[columns][:, columns], widths[columns], alone, size, held))
+    return tuple(by_agent)
 
 
 def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
@@ -88,8 +91,8 @@ def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
 
 def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
     """Return the rows of these components alone."""
-    own, entries = sp.csr_array(rows[:, place]), np.diff(rows.indptr)
-    return own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
+    inside, entries = sp.csr_array(rows[:, place]), np.diff(rows.indptr)
+    return inside[np.flatnonzero((np.diff(inside.indptr) == entries) & (entries > 0))]
 
 
 def published(
@@ -109,18 +112,18 @@ def published(
     stakes : mapping of int to sequence of Stake, optional
         Stakes of an agent's constraints with private data, by position of the agent.
     """
-    found: list[AgentPlan] = []
+    agents_with: list[AgentPlan] = []
     # Searches for shapes call BLAS on small matrices: more threads than one only wait for others.
     with ThreadpoolController().select(user_api="blas").limit(limits=1):
         for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
-            known, noise = agent.sensitivity, agent.noise
+            sensitivity, noise = agent.sensitivity, agent.noise
             statistic = None
-            if known is not None and noise is not None and agent.program.as_written:
+            if sensitivity is not None and noise is not None and agent.program.as_written:
                 assert program.model is not None
-                statistic = for_model(agent, known, noise, program.model.agents[k].by_moments)
-            elif known is not None and noise is not None:
+                statistic = for_model(agent, sensitivity, noise, program.model.agents[k].by_moments)
+            elif sensitivity is not None and noise is not None:
                 statistic = publication(
-                    known,
+                    sensitivity,
                     noise.mechanism.norm,
                     agent.name,
                     response,
@@ -131,8 +134,8 @@ def published(
                     # Noise with a limit is planned for so many components as there are data.
                     stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
                 )
-            found.append(replace(agent, publication=statistic))
-    return tuple(found)
+            agents_with.append(replace(agent, publication=statistic))
+    return tuple(agents_with)
 
 
 def toward_proxy(
@@ -157,23 +160,23 @@ def toward_proxy(
 
 def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]) -> AgentPlan:
     """See `toward_proxy`; none where constraints need the data as they were released."""
-    found, noise = agent.publication, agent.noise
-    if not isinstance(found, Publication) or noise is None or agent.expects:
+    statistic, noise = agent.publication, agent.noise
+    if not isinstance(statistic, Publication) or noise is None or agent.expects:
         return agent
     if agent.program.limits or all(value is None for value in values):
         return agent
-    proxies = [None if one is None else Expectation(one, None, fitted=True) for one in values]
-    if found.kind != "data" and None in proxies:
+    proxies = [None if given is None else Expectation(given, None, fitted=True) for given in values]
+    if statistic.kind != "data" and None in proxies:
         return agent
-    variance = noise.variance(found.sensitivity)
+    variance = noise.variance(statistic.sensitivity)
     if agent.program.as_written:
-        estimated = informed(found, proxies, None, variance, noise.mechanism.norm)
+        estimated = informed(statistic, proxies, None, variance, noise.mechanism.norm)
         return agent if estimated is None else replace(agent, publication=estimated)
-    covariance = found.slope_covariance(variance)
+    covariance = statistic.slope_covariance(variance)
     if covariance is None:
         return agent
     influence = response.influence(covariance)
-    estimated = informed(found, proxies, influence, variance, noise.mechanism.norm)
+    estimated = informed(statistic, proxies, influence, variance, noise.mechanism.norm)
     return agent if estimated is None else replace(agent, publication=estimated)
 
 
@@ -207,16 +210,16 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
     if program.kept or not _together(around):
         return None
     parts = []
-    for agent, place in zip(agents, places_of(program), strict=True):
-        found, noise = agent.publication, agent.noise
-        if found is None or noise is None:
+    for agent, columns in zip(agents, places_of(program), strict=True):
+        statistic, noise = agent.publication, agent.noise
+        if statistic is None or noise is None:
             continue
         covariance = None
-        if isinstance(found, Publication) and not found.estimates:
-            covariance = found.slope_covariance(noise.variance(found.sensitivity))
+        if isinstance(statistic, Publication) and not statistic.estimates:
+            covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
         if covariance is None:
             return None
-        parts.append((covariance, place))
+        parts.append((covariance, columns))
     size = size_of(program)
     covariance = square_sum(parts, size)
     response = replace(around[0], place=np.arange(size))

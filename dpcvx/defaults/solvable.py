@@ -71,7 +71,7 @@ def check_sets(program: Program) -> None:
 def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentPlan]) -> None:
     """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
     size = sum(local.n for local in program.agents)
-    if any(kept.tightened.directions() is None for kept in program.kept):
+    if any(limit.tightened.directions() is None for limit in program.kept):
         return  # these may bound it, for some data
     if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
         return
@@ -80,8 +80,10 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
     whole = joint(with_objectives(problem, program))
     moved = [sp.csr_array((0, whole.data.n))]
     for k, agent in enumerate(agents):
-        known = agent.sensitivity
-        moved += [whole.rows(k, J.T) for J in (() if known is None else known.jacobians)]
+        sensitivity = agent.sensitivity
+        moved += [
+            whole.rows(k, J.T) for J in (() if sensitivity is None else sensitivity.jacobians)
+        ]
     data = with_directions(whole.data, program)
     if falls_forever(data, sp.csr_array(sp.vstack(moved))):
         raise UnsolvableError(
@@ -94,8 +96,8 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
 
 def _affine(agent: AgentPlan) -> bool:
     """Return whether private data add a linear term to the objective and nothing else."""
-    known = agent.sensitivity
-    return not agent.program.form.private or (known is not None and known.constant)
+    sensitivity = agent.sensitivity
+    return not agent.program.form.private or (sensitivity is not None and sensitivity.constant)
 
 
 def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
@@ -105,15 +107,15 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
     generic slope, so no direction may have an unbounded set, a flat objective, and a slope that is
     not zero.
     """
-    local, known = agent.program, agent.sensitivity
+    local, sensitivity = agent.program, agent.sensitivity
     assert local.exact is not None
     D = np.zeros(local.n)
     D[local.shared] = 1.0
     answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
     if answer.outcome is Outcome.UNBOUNDED:
         raise ModelError(_unbounded(agent.name, "has no minimizer"))
-    if noisy and known is not None and not _bounded(local).all():
-        slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
+    if noisy and sensitivity is not None and not _bounded(local).all():
+        slope = _slope(sensitivity) if once else np.sin(1.0 + np.arange(local.n))
         if not bounded_for_slopes(local.exact, local.shared, slope):
             raise ModelError(
                 _unbounded(agent.name, "has no minimizer for some values of the noise")
@@ -137,19 +139,19 @@ def check_joint_minimizer(
             "and for coupling= equalities that no points of these sets satisfy."
         )
     slope, private = np.zeros(n), False
-    for agent, place in zip(agents, whole.places, strict=True):
+    for agent, columns in zip(agents, whole.places, strict=True):
         private |= bool(agent.program.form.private)
         if noisy and agent.sensitivity is not None:
-            own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
-            slope[place] += own
+            local = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(columns.size))
+            slope[columns] += local
     sums = any(agent.noise is not None and agent.noise.split for agent in agents)
     if noisy and sums and not any(MomentsTerm in agent.queries for agent in agents):
         # Every agent's noise is in all entries of a sum.
         slope[:] = np.sin(1.0 + np.arange(n))
     cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)
     held = once_per_kind(program.agents, _bounded)
-    for own, place in zip(held, whole.places, strict=True):
-        bounded[place] |= own
+    for local, columns in zip(held, whole.places, strict=True):
+        bounded[columns] |= local
     everywhere = (
         not noisy or bounded.all() or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
     )

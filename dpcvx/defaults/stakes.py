@@ -85,11 +85,11 @@ def at_stand_ins(
         return NOTHING
     whole = joint(with_objectives(problem, program))
     slope, flat = np.zeros(whole.data.n), []
-    for local, place, own in zip(program.agents, whole.places, values, strict=True):
-        known = sensitivities[local.name]
-        if known is not None:
-            slope[place] += known.slope(own)
-        flat.append(np.concatenate([np.zeros(0), *own]))
+    for local, columns, parts in zip(program.agents, whole.places, values, strict=True):
+        sensitivity = sensitivities[local.name]
+        if sensitivity is not None:
+            slope[columns] += sensitivity.slope(parts)
+        flat.append(np.concatenate([np.zeros(0), *parts]))
     empty = [sp.csr_array((local.n, local.n)) for local in program.agents]
     public = replace(whole, data=whole.with_terms(slope, empty))
     return _at_optimum(program, public, flat)
@@ -108,43 +108,46 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
 
 def by_price(stakes: Stakes) -> bool:
     """Return whether some margin has a price."""
-    return any(stake.price > 0 for own in stakes for stake in own)
+    return any(stake.price > 0 for part in stakes for stake in part)
 
 
 def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
     """Return the stakes in the constraints of each agent, by its position."""
-    found: dict[int, list[Stake]] = {}
-    for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
-        found.setdefault(kept.agent, []).extend(own)
-    return found
+    grouped: dict[int, list[Stake]] = {}
+    for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
+        grouped.setdefault(limit.agent, []).extend(part)
+    return grouped
 
 
 def _values(
     problem: Declaration, sensitivities: Mapping[str, Sensitivity | None]
 ) -> list[list[Array]] | None:
     """Return the proxy values for all data, if gradients are affine in these."""
-    if any(known is not None and not known.constant for known in sensitivities.values()):
+    if any(
+        sensitivity is not None and not sensitivity.constant
+        for sensitivity in sensitivities.values()
+    ):
         return None
-    found = []
-    for own in stand_ins_of(problem).values():
-        values = [value.ravel() for value in own if value is not None]
-        if len(values) < len(own):
+    values_of = []
+    for given in stand_ins_of(problem).values():
+        values = [value.ravel() for value in given if value is not None]
+        if len(values) < len(given):
             return None
-        found.append(values)
-    return found
+        values_of.append(values)
+    return values_of
 
 
 def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> AtStandIns:
     center = whole.start
-    kept = with_kept(whole.data, program, data)
-    solver = ConicProgram(kept)
-    answer, prices = solver.solve(np.zeros(kept.n), None, center), solver.prices(center)
+    limited = with_kept(whole.data, program, data)
+    solver = ConicProgram(limited)
+    answer, prices = solver.solve(np.zeros(limited.n), None, center), solver.prices(center)
     if answer.x is None or prices is None:
         return NOTHING
-    stakes = _stakes(program, whole, data, kept, answer, prices)
+    stakes = _stakes(program, whole, data, limited, answer, prices)
     # Solvers differ in the last digits.
     point = np.array([float(f"{value:.6g}") for value in answer.x])
-    return AtStandIns(stakes, _forces(kept, prices), point)
+    return AtStandIns(stakes, _forces(limited, prices), point)
 
 
 def _stakes(
@@ -158,19 +161,19 @@ def _stakes(
     assert answer.x is not None
     by_part = _by_part(program, whole, data, kept.b, prices)
     places, next_free = places_of(program), whole.data.q.size - kept.n
-    found = []
-    for one, own in zip(program.kept, by_part, strict=True):
-        constraint = one.tightened.constraint
-        extra = answer.extra[next_free : next_free + one.tightened.auxiliary]
-        next_free += one.tightened.auxiliary
-        y = np.concatenate([answer.x[places[one.agent][one.columns]], extra])
+    all_stakes = []
+    for limit, prices_of in zip(program.kept, by_part, strict=True):
+        constraint = limit.tightened.constraint
+        extra = answer.extra[next_free : next_free + limit.tightened.auxiliary]
+        next_free += limit.tightened.auxiliary
+        y = np.concatenate([answer.x[places[limit.agent][limit.columns]], extra])
         stakes = []
-        for part, price in zip(constraint.parts, own, strict=True):
+        for part, price in zip(constraint.parts, prices_of, strict=True):
             slope, offset = constraint.moved(part.rows)
             moved = offset - slope @ y if part.bends else offset
             stakes.append(Stake(moved.reshape(part.size, -1), price, part.bends))
-        found.append(tuple(stakes))
-    return tuple(found)
+        all_stakes.append(tuple(stakes))
+    return tuple(all_stakes)
 
 
 def _forces(data: ConeData, prices: Array) -> sp.csr_array:
@@ -191,13 +194,13 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
     sizes, left = sla.norm(forces, axis=1), sla.norm(rest, axis=1)
     # Where auxiliary columns cost something, they are part of the objective.
     binding = np.flatnonzero((sizes > _FELT * sizes.max(initial=0.0)) & (left <= _FELT * sizes))
-    found: dict[bytes, tuple[Array, float]] = {}
+    largest: dict[bytes, tuple[Array, float]] = {}
     for k in binding:
         # Solvers differ in the last digits.
         normal = np.round(forces[[k]].toarray().ravel() / sizes[k], 6)
-        _, before = found.get(normal.tobytes(), (normal, 0.0))
-        found[normal.tobytes()] = normal, before + sizes[k]
-    held = [float(f"{size:.2g}") * normal for normal, size in found.values()]
+        _, before = largest.get(normal.tobytes(), (normal, 0.0))
+        largest[normal.tobytes()] = normal, before + sizes[k]
+    held = [float(f"{size:.2g}") * normal for normal, size in largest.values()]
     return sp.csr_array(np.reshape(held, (len(held), n)))
 
 
@@ -206,16 +209,16 @@ def _by_part(
 ) -> list[list[float]]:
     """Return the price of a margin in each part, to two digits: solvers differ in the last ones."""
     numbers, marked = count(1), []
-    for one in program.kept:
-        marks = {k: float(next(numbers)) for k in range(len(one.tightened.constraint.parts))}
-        marked.append(replace(one, tightened=replace(one.tightened, margins=marks)))
+    for limit in program.kept:
+        marks = {k: float(next(numbers)) for k in range(len(limit.tightened.constraint.parts))}
+        marked.append(replace(limit, tightened=replace(limit.tightened, margins=marks)))
     lost = plain - with_kept(whole.data, replace(program, kept=tuple(marked)), data).b
     marked_rows = np.flatnonzero(np.abs(lost) > 0.5)  # a margin raises an exponent
     by_number = {round(abs(lost[row])): abs(prices[row]) for row in marked_rows}
     numbers = count(1)
     return [
         [float(f"{max(0.0, by_number.get(next(numbers), 0.0)):.2g}") for _ in parts]
-        for parts in (one.tightened.constraint.parts for one in program.kept)
+        for parts in (limit.tightened.constraint.parts for limit in program.kept)
     ]
 
 
@@ -232,15 +235,15 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
     stakes : tuple of tuple of Stake
         Costs of the margins of a constraint's parts, by constraint; empty if unknown.
     """
-    every = [stake for own in stakes for stake in own]
+    every = [stake for part in stakes for stake in part]
     spreads = spreads_of(program, agents)
-    pairs = zip(stakes, (spreads[kept.agent] for kept in program.kept), strict=bool(stakes))
-    lengths = [stake.length(spread.matrix) for own, spread in pairs for stake in own]
-    found = costs(every, np.array(lengths))
-    if not found.any():
+    pairs = zip(stakes, (spreads[limit.agent] for limit in program.kept), strict=bool(stakes))
+    lengths = [stake.length(spread.matrix) for part, spread in pairs for stake in part]
+    shares = costs(every, np.array(lengths))
+    if not shares.any():
         return None
-    left = iter(found.tolist())
-    return [[next(left) for _ in own] for own in stakes]
+    left = iter(shares.tolist())
+    return [[next(left) for _ in part] for part in stakes]
 
 
 def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
@@ -264,10 +267,10 @@ def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
 def _cost(program: Program, stakes: Stakes) -> float:
     """Return the cost of all margins; 0 if it is not known."""
     total = 0.0
-    for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
-        for k, stake in enumerate(own):
-            ball = kept.tightened.balls.get(k)
-            margin = kept.tightened.margins.get(k, 0.0)
+    for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
+        for k, stake in enumerate(part):
+            ball = limit.tightened.balls.get(k)
+            margin = limit.tightened.margins.get(k, 0.0)
             if ball is not None:
                 margin = ball.length * stake.length(ball.noise.toarray())
             total += stake.price * margin
@@ -275,9 +278,9 @@ def _cost(program: Program, stakes: Stakes) -> float:
 
 
 def _sizes(program: Program) -> list[float]:
-    found: list[float] = []
-    for kept in program.kept:
-        found += kept.tightened.margins.values()
-        for ball in kept.tightened.balls.values():
-            found.append(ball.length * float(np.linalg.norm(ball.noise.data)))
-    return found
+    sizes: list[float] = []
+    for limit in program.kept:
+        sizes += limit.tightened.margins.values()
+        for ball in limit.tightened.balls.values():
+            sizes.append(ball.length * float(np.linalg.norm(ball.noise.data)))
+    return sizes

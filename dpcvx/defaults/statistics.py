@@ -61,11 +61,11 @@ def _james_stein(
     center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
 ) -> JamesStein | None:
     """Return James and Stein's estimate; None if too few components count for it."""
-    known = fitted and bool(center.any())  # a level of zero has no direction
-    dimension = dimension_of(across(back, center) if known else back, influence)
-    if known and influence is None:
+    has_direction = fitted and bool(center.any())  # a level of zero has no direction
+    dimension = dimension_of(across(back, center) if has_direction else back, influence)
+    if has_direction and influence is None:
         dimension -= 1
-    return JamesStein(center, deviation, dimension, known) if dimension > 2 else None
+    return JamesStein(center, deviation, dimension, has_direction) if dimension > 2 else None
 
 
 def publication(
@@ -141,15 +141,15 @@ def publication(
         plain = whole_data(sensitivity, p, owner)
         return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
     if not sensitivity.linear:
-        found = moments(sensitivity, p)
+        statistics = moments(sensitivity, p)
         forms = [task.form for task in sensitivity.records]
-        if found is None and forms and not any(map(curved, forms)):
+        if statistics is None and forms and not any(map(curved, forms)):
             raise PrivacyError(
                 f"release='once' has no statistic for agent '{owner}': its private data multiply "
                 "each other. Leave release= out: they add a linear term to the objective, and "
                 "dp.OneShot() releases that once, as one noisy gradient."
             )
-        if found is None:
+        if statistics is None:
             added = has_intercept(sensitivity) and not sensitivity.clips
             raise PrivacyError(
                 "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
@@ -159,33 +159,33 @@ def publication(
                 f"{_INTERCEPT if added else ''}. Write it like that, or use "
                 "release='each_step'."
             )
-        return found
-    found = _statistics(sensitivity, p, owner, response.curvature)
-    if len(found) < 2:
-        return found[0] if found else None
+        return statistics
+    statistics = _statistics(sensitivity, p, owner, response.curvature)
+    if len(statistics) < 2:
+        return statistics[0] if statistics else None
     if single:  # those that such noise hides; if there are none, the plan refuses the data
-        found = [one for one in found if moves_one(one)] or found[:1]
-    plain = _covariance(found[0], variance)
+        statistics = [one for one in statistics if moves_one(one)] or statistics[:1]
+    plain = _covariance(statistics[0], variance)
     influence = response.influence(plain)
 
     def estimated(one: Publication) -> Publication | None:
         noise = variance(one.sensitivity)
         return informed(one, expected, influence, noise, p) if informs else one
 
-    found = [known for one in found if (known := estimated(one)) is not None]
-    if single and len(found) == 1:
-        return found[0]
-    covariances = [_covariance(one, variance) for one in found]
+    statistics = [estimate for one in statistics if (estimate := estimated(one)) is not None]
+    if single and len(statistics) == 1:
+        return statistics[0]
+    covariances = [_covariance(one, variance) for one in statistics]
     gaps = [response.gap(covariance) for covariance in covariances]
-    if len(found) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
+    if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
         gaps = _relative(*covariances)
-        return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
+        return statistics[0] if gaps[0] <= gaps[1] * (1 + _TIE) else statistics[1]
     best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
     if single:
-        return found[best]
+        return statistics[best]
     if influence is None or not math.isfinite(gaps[best]):
-        return found[best]
+        return statistics[best]
     worth = _WORTH * gaps[best]
     # What is expected lowers the cost of every shape.
     below = math.inf if informs else 2 * worth / variance(1.0)
@@ -193,7 +193,7 @@ def publication(
     shaped = None if shaped is None else estimated(shaped)
     if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
         return shaped
-    return found[best]
+    return statistics[best]
 
 
 def for_model(
@@ -230,15 +230,15 @@ def for_model(
     if records is not None:
         return records
     if local.sums is None or local.limits:
-        found = replace(whole_data(sensitivity, p, local.name), jacobian=None)
+        statistic = replace(whole_data(sensitivity, p, local.name), jacobian=None)
     else:
         J = sp.csr_array((0, 0))  # of no matter where no gradient is asked for
-        found = by_matrix(sensitivity, p, J, local.sums.toarray(), "sums")
-        found = replace(found, jacobian=None)
+        statistic = by_matrix(sensitivity, p, J, local.sums.toarray(), "sums")
+        statistic = replace(statistic, jacobian=None)
     if not agent.expects:
-        return found
-    variance = noise.variance(found.sensitivity)
-    return informed(found, agent.expected, None, variance, p) or found
+        return statistic
+    variance = noise.variance(statistic.sensitivity)
+    return informed(statistic, agent.expected, None, variance, p) or statistic
 
 
 def _in_margins(owner: str) -> PrivacyError:
@@ -274,8 +274,8 @@ def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) ->
     if math.prod(J.shape) > DENSE or not all(map(_one_by_one, specs)):
         return None
     units = np.concatenate([np.full(spec.size, reach_of(spec, p)) for spec in specs])
-    found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
-    return None if found is None else by_matrix(sensitivity, p, J, found / units)
+    shape = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
+    return None if shape is None else by_matrix(sensitivity, p, J, shape / units)
 
 
 def _shaped_data(
@@ -304,8 +304,8 @@ def _shaped_data(
         if influence is None:
             return None
         felt = J.T @ (influence @ J.toarray())
-    found = data_shape(units, stakes, felt, variance(1.0), p)
-    return None if found is None else by_matrix(sensitivity, p, J, found, "shaped data")
+    shape = data_shape(units, stakes, felt, variance(1.0), p)
+    return None if shape is None else by_matrix(sensitivity, p, J, shape, "shaped data")
 
 
 def _one_by_one(spec: PrivateSpec) -> bool:
@@ -353,9 +353,9 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
     """Return sums of both variances, by component in units of their geometric mean."""
-    one, two = data.diagonal(), slope.diagonal()
-    felt = (one > 0) & (two > 0)
-    ratios = np.sqrt(one[felt] / two[felt])
+    of_data, two = data.diagonal(), slope.diagonal()
+    felt = (of_data > 0) & (two > 0)
+    ratios = np.sqrt(of_data[felt] / two[felt])
     return float(ratios.sum()), float((1 / ratios).sum())
 
 
@@ -389,20 +389,29 @@ def informed(
         return replace(statistic, estimates=tuple(each))
     sizes = [spec.size for spec in statistic.private]
     pairs = list(zip(expected, sizes, strict=True))
-    mean = np.concatenate([np.zeros(n) if one is None else one.mean for one, n in pairs])
+    mean = np.concatenate(
+        [np.zeros(n) if expectation is None else expectation.mean for expectation, n in pairs]
+    )
     center = np.asarray(statistic.encode @ mean)
     back = back.toarray()
-    if all(one is not None and one.spread is None for one in expected):
-        fitted = all(one is not None and one.fitted for one in expected)
-        found = _james_stein(center, back, influence, deviation, fitted)
-        return statistic if found is None else replace(statistic, estimates=((slice(None), found),))
-    spreads = [np.full(n, np.inf) if one is None else one.spread for one, n in pairs]
+    if all(expectation is not None and expectation.spread is None for expectation in expected):
+        fitted = all(expectation is not None and expectation.fitted for expectation in expected)
+        estimate = _james_stein(center, back, influence, deviation, fitted)
+        return (
+            statistic
+            if estimate is None
+            else replace(statistic, estimates=((slice(None), estimate),))
+        )
+    spreads = [
+        np.full(n, np.inf) if expectation is None else expectation.spread
+        for expectation, n in pairs
+    ]
     if any(spread is None for spread in spreads):
         return None
-    spread = np.concatenate([one for one in spreads if one is not None])
+    spread = np.concatenate([expectation for expectation in spreads if expectation is not None])
     pull = pull_of(statistic.encode.toarray(), spread, variance)
-    found = Linear(center, pull, deviation, weights_of(back, influence))
-    return replace(statistic, estimates=((slice(None), found),))
+    estimate = Linear(center, pull, deviation, weights_of(back, influence))
+    return replace(statistic, estimates=((slice(None), estimate),))
 
 
 def _by_object(
@@ -416,16 +425,19 @@ def _by_object(
     """Yield estimates for data that are released object by object; parameters as of `informed`."""
     ends = np.cumsum([spec.size for spec in statistic.private])
     scale, columns = statistic.encode.diagonal(), sp.csc_array(back)
-    for one, end, spec in zip(expected, ends, statistic.private, strict=True):
-        if one is None:
+    for expectation, end, spec in zip(expected, ends, statistic.private, strict=True):
+        if expectation is None:
             continue
-        place = slice(int(end) - spec.size, int(end))
-        mean, own = one.mean * scale[place], sp.csr_array(columns[:, place])
-        if one.spread is not None:
-            yield place, EntrywiseMean(mean, one.spread * scale[place], deviation, p == 1)
+        entries = slice(int(end) - spec.size, int(end))
+        mean, part = expectation.mean * scale[entries], sp.csr_array(columns[:, entries])
+        if expectation.spread is not None:
+            yield (
+                entries,
+                EntrywiseMean(mean, expectation.spread * scale[entries], deviation, p == 1),
+            )
             continue
-        if math.prod(own.shape) > DENSE:
+        if math.prod(part.shape) > DENSE:
             continue
-        found = _james_stein(mean, own.toarray(), influence, deviation, one.fitted)
-        if found is not None:
-            yield place, found
+        estimate = _james_stein(mean, part.toarray(), influence, deviation, expectation.fitted)
+        if estimate is not None:
+            yield entries, estimate

@@ -298,8 +298,8 @@ class Rows:
             block = rows[start : start + count]
             with np.errstate(all="ignore"):  # a warning would tell something about the data
                 peak, norms = self._norms(block)
-                found = (self.max_norm / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
-            long[start : start + count] = found
+                exceeds = (self.max_norm / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
+            long[start : start + count] = exceeds
         return long
 
     def enforced(self, rows: Data) -> Data | None:
@@ -333,15 +333,15 @@ class Rows:
         person's data moves the choice.
         """
         assert self.row_limit is not None
-        kept = first_rows(people, self.row_limit)
-        if kept.all():
+        counted = first_rows(people, self.row_limit)
+        if counted.all():
             return rows
         if isinstance(rows, np.ndarray):
-            return np.where(kept[:, np.newaxis], rows, 0.0)
-        found = sp.csr_array(rows, copy=True)
-        found.data[~np.repeat(kept, np.diff(found.indptr))] = 0.0
-        found.eliminate_zeros()
-        return found
+            return np.where(counted[:, np.newaxis], rows, 0.0)
+        sparse = sp.csr_array(rows, copy=True)
+        sparse.data[~np.repeat(counted, np.diff(sparse.indptr))] = 0.0
+        sparse.eliminate_zeros()
+        return sparse
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
         """Return whether data within the bound are neighbors if only one person's rows differ."""

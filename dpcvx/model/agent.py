@@ -113,11 +113,11 @@ class Agent:
             )
         constraints = _constraints(self.constraints, "", label)
         _check_private(constraints, label)
-        own = _constraints(self.recourse, "in recourse= ", label)
-        _check_own(own, label)
-        for tree in own:
+        recourse = _constraints(self.recourse, "in recourse= ", label)
+        _check_own(recourse, label)
+        for tree in recourse:
             require_real(tree, f"recourse= of agent '{label}'")
-        for tree in (self.objective, *constraints, *own):
+        for tree in (self.objective, *constraints, *recourse):
             require_one_import(tree.parameters())
             understood(lambda tree=tree: _check_pairs(tree, label), label)
         _check_perspective(self.objective, label)
@@ -125,15 +125,15 @@ class Agent:
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
         object.__setattr__(self, "constraints", constraints)
-        object.__setattr__(self, "recourse", own)
+        object.__setattr__(self, "recourse", recourse)
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "posed", understood(lambda: _posed(self.objective), label))
         for variable in self.variables:
             _check_variable(variable, label)
         private = {p.id: p for tree in (self.objective, *constraints) for p in private_in(tree)}
-        kept = {p.id: p for constraint in own for p in private_in(constraint)}
+        later = {p.id: p for constraint in recourse for p in private_in(constraint)}
         object.__setattr__(self, "private", tuple(private.values()))
-        object.__setattr__(self, "kept", tuple(p for k, p in kept.items() if k not in private))
+        object.__setattr__(self, "kept", tuple(p for k, p in later.items() if k not in private))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
         # The variables stay the same objects: cvxpy would give their copies ids of their own, under
@@ -163,10 +163,10 @@ class Agent:
     @property
     def variables(self) -> list[cp.Variable]:
         """Variables in the order of the layout."""
-        found = {v.id: v for v in self.objective.variables()}
+        by_id = {v.id: v for v in self.objective.variables()}
         for constraint in self.constraints:
-            found.update({v.id: v for v in constraint.variables()})
-        return [found[piece.variable] for piece in self.layout.pieces]
+            by_id.update({v.id: v for v in constraint.variables()})
+        return [by_id[piece.variable] for piece in self.layout.pieces]
 
     @property
     def limits(self) -> list[tuple[int, cp.Constraint]]:
@@ -219,8 +219,8 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
             f"The constraints {where}of agent '{label}' are a {type(given).__name__}; write a "
             f"list, as in dp.Agent(cp.Minimize(...), {'[], recourse=' if where else ''}[x >= 0])."
         )
-    found = understood(lambda: tuple(given), label)
-    for position, constraint in enumerate(found):
+    listed = understood(lambda: tuple(given), label)
+    for position, constraint in enumerate(listed):
         if hasattr(constraint, "to_numpy"):
             kind = type(constraint).__name__
             raise ModelError(
@@ -249,7 +249,7 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
                 "The local steps are convex: they would keep the hull, and the result would say "
                 "that it keeps the set."
             )
-    return found
+    return listed
 
 
 def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:

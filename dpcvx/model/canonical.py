@@ -460,10 +460,10 @@ class Narrowed:
     def _tree(self, node: Any) -> Any:
         if not node.args:
             return node
-        found = picked(node)
-        if found is not None and found[0].id in self._parts:
-            part, entries = self._parts[found[0].id]
-            places = np.searchsorted(entries, found[1])
+        entries_of = picked(node)
+        if entries_of is not None and entries_of[0].id in self._parts:
+            part, entries = self._parts[entries_of[0].id]
+            places = np.searchsorted(entries, entries_of[1])
             if places.ndim == 1:
                 whole = np.array_equal(places, np.arange(part.size))
                 return part if whole else part[places]

@@ -110,9 +110,9 @@ class _Builder:
         if isinstance(expr, cp.Variable):
             F = self._selection(expr, np.arange(expr.size))
             return Combination(expr.shape, F, (), zeros(expr.size))
-        found = picked(expr)
-        if found is not None:  # of a large variable, at the price of these entries alone
-            F = compact(self._selection(*found))
+        combination = picked(expr)
+        if combination is not None:  # of a large variable, at the price of these entries alone
+            F = compact(self._selection(*combination))
             return Combination(expr.shape, F, (), zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
             return self._constant(expr)
@@ -125,8 +125,8 @@ class _Builder:
             u, m = self.visit(opposite), expr.size
             return image(expr.shape, zeros(m), [(spellings.minus(m), u)])
         args = [self.visit(arg) for arg in expr.args]
-        found = self._linear(expr, args)
-        return self._outer(expr, args) if found is None else found
+        combination = self._linear(expr, args)
+        return self._outer(expr, args) if combination is None else combination
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
         """Return the matrix that selects entries of a variable, all held, by position."""
@@ -151,8 +151,8 @@ class _Builder:
 
     def _sparse_product(self, expr: Any) -> Combination | None:
         """Return a product with a sparse constant, which stays sparse; None for all others."""
-        known = rule_of(expr)
-        if known is None or known[0].product != "matrix":
+        rule = rule_of(expr)
+        if rule is None or rule[0].product != "matrix":
             return None
         for k, (other, constant) in enumerate((expr.args, expr.args[::-1])):
             if not constant.is_constant() or constant.parameters():
@@ -161,7 +161,7 @@ class _Builder:
             if not sp.issparse(C) or C.ndim != 2 or C.shape != constant.shape:
                 continue
             self._check(C.data)
-            M = known[0].linear_map(k, C, [a.shape for a in expr.args])
+            M = rule[0].linear_map(k, C, [a.shape for a in expr.args])
             return image(expr.shape, zeros(expr.size), [(compact(M), self.visit(other))])
         return None
 
@@ -210,10 +210,10 @@ class _Builder:
         return image(expr.shape, offset, pieces)
 
     def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
-        found = rule_of(expr)
-        if found is None:
+        matched = rule_of(expr)
+        if matched is None:
             raise NoRule(written(expr), self.owner)
-        rule, data = found
+        rule, data = matched
         return self._made(rule, data, tuple(args), expr.shape)
 
     def _made(
@@ -224,12 +224,12 @@ class _Builder:
         shape: tuple[int, ...],
     ) -> Combination:
         atom = Atom(rule, data, args, shape)
-        found = rewritten(atom, self.atoms, self._made)
-        if found is not None:
-            return found
+        rewritten_form = rewritten(atom, self.atoms, self._made)
+        if rewritten_form is not None:
+            return rewritten_form
         # Users write X @ w twice; one node is faster, and lets contributions cancel.
-        alike = self._known.setdefault((rule.name, data, shape), _Alike())
-        index = alike.place(atom, len(self.atoms))
+        similar = self._known.setdefault((rule.name, data, shape), _Alike())
+        index = similar.place(atom, len(self.atoms))
         if index == len(self.atoms):
             self.atoms.append(atom)
         size = math.prod(shape)
@@ -248,11 +248,11 @@ class _Alike:
         if self._first is None:  # without digests: data of records have millions of entries
             self._first = atom, new
             return new
-        first, place = self._first
+        first, position = self._first
         if all(a is b for a, b in zip(first.args, atom.args, strict=True)):
-            return place
+            return position
         if not self._places:
-            self._places[_arguments(first)] = place
+            self._places[_arguments(first)] = position
         return self._places.setdefault(_arguments(atom), new)
 
 
@@ -265,25 +265,25 @@ def _opposite(expr: Any) -> cp.Expression | None:
 
     The sign of the product costs nothing; that of the data is a matrix of their size.
     """
-    known = rule_of(expr)
-    if known is None or known[0].product != "matrix":
+    rule = rule_of(expr)
+    if rule is None or rule[0].product != "matrix":
         return None
-    for place, factor in enumerate(expr.args):
+    for position, factor in enumerate(expr.args):
         inner = spellings.negated(factor)
         if inner is not None and any(isinstance(p, Private) for p in factor.parameters()):
-            return expr.copy([inner if k == place else a for k, a in enumerate(expr.args)])
+            return expr.copy([inner if k == position else a for k, a in enumerate(expr.args)])
     return None
 
 
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     """Products and quotients with one constant side, unless collapsing would blow them up."""
-    known, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
-    if known is None or len(moving) != 1 or moving[0] not in known[0].linear_in:
+    rule, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
+    if rule is None or len(moving) != 1 or moving[0] not in rule[0].linear_in:
         return None
     k = moving[0]
     value, shapes = expr.args[1 - k].value, [u.shape for u in args]
     C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(shapes[1 - k])
-    M = known[0].linear_map(k, C, shapes, _KRON_LIMIT)
+    M = rule[0].linear_map(k, C, shapes, _KRON_LIMIT)
     return None if M is None else image(expr.shape, zeros(expr.size), [(compact(M), args[k])])
 
 
@@ -338,20 +338,20 @@ def parts_of(
         pass
     if whole is not None and (not proximal or smoothness(whole) is not None):
         return Parts(whole, None)
-    kept: list[cp.Expression] = [cp.Constant(0.0)]
+    inside: list[cp.Expression] = [cp.Constant(0.0)]
     rest: list[cp.Expression] = []
     for term in summands(objective):
         try:
-            own = form(term)
+            normal = form(term)
         except NoRule as missing:
             _require_public(term, missing.atom, owner)
             rest.append(term)
             continue
         movable = proximal and not _private(term) and term.is_convex()
-        (rest if movable and smoothness(own) is None else kept).append(term)
+        (rest if movable and smoothness(normal) is None else inside).append(term)
     if whole is not None and not rest:
         return Parts(whole, None)
-    return Parts(form(_sum(kept)), _sum(rest))
+    return Parts(form(_sum(inside)), _sum(rest))
 
 
 def _require_public(term: cp.Expression, atom: str, owner: str) -> None:

@@ -98,16 +98,16 @@ def coupling_of(
     # Signs and bounds of variables are their agents' constraints: they would add rows.
     plain = {id(v): cp.Variable(v.shape) for v in variables}
     copies = [public_copy(c, c.parameters()).expr.tree_copy(plain) for c in constraints]
-    found = [affine_map(expression, list(plain.values())) for expression in copies]
+    maps = [affine_map(expression, list(plain.values())) for expression in copies]
     starts = np.cumsum([0, *(v.size for v in variables)])
-    matrix = sp.csr_array(sp.vstack([M for M, _ in found]))
+    matrix = sp.csr_array(sp.vstack([M for M, _ in maps]))
     added = {s.id for s in slacks}
-    own = np.concatenate([np.full(v.size, float(v.id in added)) for v in variables])
-    slack = sp.csr_array(matrix @ sp.diags_array(own))
+    is_slack = np.concatenate([np.full(v.size, float(v.id in added)) for v in variables])
+    slack = sp.csr_array(matrix @ sp.diags_array(is_slack))
     slack.eliminate_zeros()
     return Coupling(
         matrix,
-        -np.concatenate([offset for _, offset in found]),
+        -np.concatenate([offset for _, offset in maps]),
         {v.id: int(start) for v, start in zip(variables, starts, strict=False)},
         slack,
     )
@@ -140,10 +140,10 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
     """
     n = A.shape[1]
     largest = float(np.abs(np.column_stack([A, B, c])).max())
-    own = _with_columns_of_their_own(A)
-    if np.all(own | ~A.any(axis=1)):
-        alone = _independent(B[~own], c[~own], B, largest)
-        return Eliminated(A[own], B[own], c[own], *alone)
+    alone_in_row = _with_columns_of_their_own(A)
+    if np.all(alone_in_row | ~A.any(axis=1)):
+        alone = _independent(B[~alone_in_row], c[~alone_in_row], B, largest)
+        return Eliminated(A[alone_in_row], B[alone_in_row], c[alone_in_row], *alone)
     Q, R, order = la.qr(A, pivoting=True)
     pivots = np.abs(np.diag(R))
     rank = int(np.sum(pivots > _DEPENDENT * pivots.max(initial=0.0)))

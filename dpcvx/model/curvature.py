@@ -102,8 +102,8 @@ def record_smoothness(form: NormalForm) -> float | None:
     Second derivatives of convex losses lie between 0 and their largest, before the change and
     after it, so that these differ by no more; others may have opposite signs.
     """
-    own = [term for term in quadratic(form).rest if form.reach(term.atom)[1]]
-    parts = _bends([bent for term in own for bent in _bents(form, term, single=True)])
+    of_records = [term for term in quadratic(form).rest if form.reach(term.atom)[1]]
+    parts = _bends([bent for term in of_records for bent in _bents(form, term, single=True)])
     return None if parts is None else sum(down + up for down, up in parts)
 
 
@@ -147,18 +147,18 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
     diagonal = parts.B.diagonal()
     falls, rises = float(diagonal.min()) < 0, float(diagonal.max()) > 0
     rows, weight = csr(parts.u.F), folded(np.abs(2 * diagonal))
-    factor, own = float(weight[0]), rows.data
+    factor, values = float(weight[0]), rows.data
     if any(weight.strides):  # not one number for all rows
-        factor, own = 1.0, scaled_rows(rows, np.sqrt(weight))
-    most = stretch(sp.csr_array((own, rows.indices, rows.indptr), shape=rows.shape))
-    return _Bent(falls, rises, factor * most**2, factor * float(np.vdot(own, own)))
+        factor, values = 1.0, scaled_rows(rows, np.sqrt(weight))
+    most = stretch(sp.csr_array((values, rows.indices, rows.indptr), shape=rows.shape))
+    return _Bent(falls, rises, factor * most**2, factor * float(np.vdot(values, values)))
 
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     """Return the bends of a term; with `single`, of what reads one record."""
     if straight(form, term.atom):
         return []
-    squares, found = _squares_above(form, term), []
+    squares, bents = _squares_above(form, term), []
     for part in [term] if squares is None else squares:
         peak, argument = _peak(form, part), part.atom.args[0]
         # An affine argument of a convex function, if not known to be something else.
@@ -167,22 +167,22 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
         rises = both or float(np.max(part.weight)) > 0
         most = None if peak is None else _stretch(form, argument, single)
         if peak is None or most is None:
-            found.append(_Bent(falls, rises, None, None))
+            bents.append(_Bent(falls, rises, None, None))
             continue
         view, size = affine_view(form, argument), peak * most**2
         total = size if view is None else peak * float((csr(view.F).data ** 2).sum())
-        found.append(_Bent(falls, rises, size, total))
-    return found
+        bents.append(_Bent(falls, rises, size, total))
+    return bents
 
 
 def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
     """Return the largest of the negative and of the positive second derivatives in x of each."""
-    found = []
+    ends = []
     for bent in parts:
         if bent.size is None:
             return None
-        found.append((bent.size if bent.falls else 0.0, bent.size if bent.rises else 0.0))
-    return found
+        ends.append((bent.size if bent.falls else 0.0, bent.size if bent.rises else 0.0))
+    return ends
 
 
 def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
@@ -211,13 +211,13 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
         return None
     sign = -1 if term.atom.rule.convex else 1
     weight = np.abs(term.weight) * slopes
-    found = []
+    squares = []
     for j, M in argument.terms:
         inner, spread = form.atoms[j], csr(M)
         if (sign * spread.data < 0).any() or not inner.rule.of_squares(inner.data):
             return None
-        found.append(Term(inner, np.abs(spread).T @ weight))
-    return found
+        squares.append(Term(inner, np.abs(spread).T @ weight))
+    return squares
 
 
 def _slopes(atom: Atom, c: Array) -> Array | None:
@@ -312,11 +312,11 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
         adjacency = form.private[k].adjacency
         if not isinstance(adjacency, Rows):
             return None
-        own, widest = quick(G), 1.0
-        if isinstance(own, Diagonal):
-            widest = float(np.abs(own.values).max(initial=0.0))
-        elif not isinstance(own, Identity):
-            widest = float(np.abs(csr(own)).sum(axis=1).max(initial=0.0))
+        simple, widest = quick(G), 1.0
+        if isinstance(simple, Diagonal):
+            widest = float(np.abs(simple.values).max(initial=0.0))
+        elif not isinstance(simple, Identity):
+            widest = float(np.abs(csr(simple)).sum(axis=1).max(initial=0.0))
         total += widest * adjacency.max_norm
     return total
 
@@ -346,10 +346,10 @@ def convex(form: NormalForm) -> bool:
     Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain, and
     ``quad_form(x, P, assume_PSD=True)`` whatever P is.
     """
-    found = quadratic(form)
-    H, rest = sp.csr_array((found.formed + found.formed.T) / 2), [*found.wide, *found.rest]
-    known = found.least.min(initial=0.0) >= 0  # without the cost of eigenvalues
-    if not known and eigenvalues(H, dense).min(initial=0.0) < -1e-12 * spectral_norm(H):
+    parts = quadratic(form)
+    H, rest = sp.csr_array((parts.formed + parts.formed.T) / 2), [*parts.wide, *parts.rest]
+    proved = parts.least.min(initial=0.0) >= 0  # without the cost of eigenvalues
+    if not proved and eigenvalues(H, dense).min(initial=0.0) < -1e-12 * spectral_norm(H):
         return False
     if any(_peak(form, term) is not None and float(np.min(term.weight)) < 0 for term in rest):
         return False
@@ -388,7 +388,7 @@ def strong_convexity(form: NormalForm) -> float:
     """
     if any(square.falls for square in _wide(form)):
         return 0.0
-    found = quadratic(form)
-    modulus = max(float(eigenvalues(found.formed, lowest).min()), float(found.least.min()))
+    parts = quadratic(form)
+    modulus = max(float(eigenvalues(parts.formed, lowest).min()), float(parts.least.min()))
     # Rounding leaves eigenvalues of a singular matrix at 1e-16 of its norm.
-    return modulus if modulus > 1e-12 * max(1.0, spectral_norm(found.formed)) else 0.0
+    return modulus if modulus > 1e-12 * max(1.0, spectral_norm(parts.formed)) else 0.0

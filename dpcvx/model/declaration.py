@@ -135,17 +135,17 @@ class Declaration:
         count: dict[int, NDArray[np.intp]] = {}
         for agent in self.agents:
             for piece in agent.layout.pieces:
-                known = count.setdefault(piece.variable, np.zeros(piece.size, dtype=np.intp))
-                known[piece.entries] += 1
+                counts = count.setdefault(piece.variable, np.zeros(piece.size, dtype=np.intp))
+                counts[piece.entries] += 1
         return count
 
     def variables(self) -> list[cp.Variable]:
         """All variables, in order of appearance."""
-        found: dict[int, cp.Variable] = {}
+        by_id: dict[int, cp.Variable] = {}
         for agent in self.agents:
-            if any(piece.variable not in found for piece in agent.layout.pieces):
-                found.update({v.id: v for v in agent.variables})
-        return list(found.values())
+            if any(piece.variable not in by_id for piece in agent.layout.pieces):
+                by_id.update({v.id: v for v in agent.variables})
+        return list(by_id.values())
 
     @property
     def conic(self) -> list[tuple[int, cp.Constraint]]:
@@ -169,8 +169,8 @@ class Declaration:
             *(c for a in self.agents for c in a.constraints),
             *self.coupling,
         ]
-        found = {p.id: p for tree in trees for p in tree.parameters()}
-        public = (p for p in found.values() if not isinstance(p, Private))
+        by_id = {p.id: p for tree in trees for p in tree.parameters()}
+        public = (p for p in by_id.values() if not isinstance(p, Private))
         return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
 
     def require_public_objectives(self, written: str) -> None:
@@ -208,7 +208,7 @@ class Declaration:
 
     def _named_groups(self) -> tuple[tuple[str, ...], ...]:
         by_agent = {id(a): n for n, a in self.named.items()}
-        found: list[tuple[str, ...]] = []
+        named: list[tuple[str, ...]] = []
         groups = self.groups
         listed = isinstance(groups, (list, tuple))
         if not listed or not all(isinstance(g, (list, tuple)) for g in groups):
@@ -225,15 +225,15 @@ class Declaration:
                     f"groups= names {show(label)}, which is no agent of the problem. The agents "
                     f"are: {', '.join(self.names)}."
                 )
-            found.append(tuple(str(n) for n in names))
-        members = [name for group in found for name in group]
+            named.append(tuple(str(n) for n in names))
+        members = [name for group in named for name in group]
         for name in members:
             if members.count(name) > 1:
                 raise ModelError(
                     f"Agent '{name}' is in two groups, or twice in one. If the same person may be "
                     "in all of them, write one group of all these agents."
                 )
-        return tuple(found)
+        return tuple(named)
 
     def _check_labels(self) -> None:
         """Refuse a label that was given in agents which no group counts together."""
@@ -410,9 +410,9 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
         if other.any():
             if old.ndim == 0:
                 return name, f"{old.item()!r}", f"{new.item()!r}"
-            place = tuple(int(i) for i in np.argwhere(other)[0])
-            entry = f"{name}[{', '.join(map(str, place))}]"
-            return entry, f"{old[place].item()!r}", f"{new[place].item()!r}"
+            index = tuple(int(i) for i in np.argwhere(other)[0])
+            entry = f"{name}[{', '.join(map(str, index))}]"
+            return entry, f"{old[index].item()!r}", f"{new[index].item()!r}"
     return None
 
 
@@ -433,9 +433,9 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
     used = {v.id for v in variables}
     start: dict[cp.Variable, Array] = {}
     for variable, value in values:
-        known = isinstance(variable, cp.Variable)
-        if not known or variable.id not in used:
-            name = f"'{variable.name()}'" if known else show(variable)
+        is_variable = isinstance(variable, cp.Variable)
+        if not is_variable or variable.id not in used:
+            name = f"'{variable.name()}'" if is_variable else show(variable)
             raise ModelError(f"start= has a value for {name}, which no agent uses as a variable.")
         array = complex_array(value) if variable.is_complex() else real_array(value)
         fits = array is not None and array.shape in ((), variable.shape)
@@ -468,25 +468,25 @@ def matching(
     """
     if not data:
         return []
-    known = {
+    names = {
         private: spec.name
         for name, agent in problem.named.items()
         for private, spec in agent.specs(name).items()
     }
-    found: list[tuple[Private, T]] = []
+    pairs: list[tuple[Private, T]] = []
     for key, value in data.items():
         named = isinstance(key, str)
-        matches = [p for p in known if (known[p] == key if named else p is key)]
+        matches = [p for p in names if (names[p] == key if named else p is key)]
         if len(matches) != 1:
             label = show(key if isinstance(key, str) else key.spec.name)
             which = f"{len(matches)} private objects have" if matches else "no private object has"
             raise ModelError(
                 f"{argument}= has a value for {label}, a name that {which} in this problem. They "
-                f"are: {', '.join(known.values()) or 'none'}; use the dp.Private object itself as "
+                f"are: {', '.join(names.values()) or 'none'}; use the dp.Private object itself as "
                 "key where it has no name."
             )
-        found.append((matches[0], value))
-    return found
+        pairs.append((matches[0], value))
+    return pairs
 
 
 def _follows_rules(constraint: cp.Constraint) -> bool:

@@ -70,12 +70,12 @@ class Layout:
 
     def places(self, part: Layout) -> NDArray[np.intp]:
         """Return the positions in this layout of the components of another, all held here."""
-        found = [
+        parts = [
             self[piece.variable].offset
             + np.searchsorted(self[piece.variable].entries, piece.entries)
             for piece in part.pieces
         ]
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def labels(self) -> list[str]:
         """Return the readable name of every component, such as ``tie[0]``."""
@@ -85,8 +85,8 @@ class Layout:
                 names.append(piece.name)
                 continue
             for i in piece.entries:
-                place = np.unravel_index(int(i), piece.shape, order="F")
-                names.append(f"{piece.name}[{','.join(str(int(j)) for j in place)}]")
+                index = np.unravel_index(int(i), piece.shape, order="F")
+                names.append(f"{piece.name}[{','.join(str(int(j)) for j in index)}]")
         return names
 
 
@@ -114,9 +114,9 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
         held.setdefault(node.id, np.zeros(parts * node.size, dtype=bool))[:] = True
         return
     # Constants and parameters are many, and whether they are of these classes takes a while.
-    found = picked(node) if node.args else None
-    if found is not None:
-        variable, positions = found
+    selection = picked(node) if node.args else None
+    if selection is not None:
+        variable, positions = selection
         variables[variable.id] = variable
         mask = held.setdefault(variable.id, np.zeros(variable.size, dtype=bool))
         mask[positions.ravel()] = True

@@ -88,8 +88,8 @@ def quick(M: Matrix | Diagonal) -> Matrix | Diagonal:
         return M
     if M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
         return M
-    own = np.arange(M.shape[0] + 1)
-    if not (np.array_equal(M.indices, own[:-1]) and np.array_equal(M.indptr, own)):
+    positions = np.arange(M.shape[0] + 1)
+    if not (np.array_equal(M.indices, positions[:-1]) and np.array_equal(M.indptr, positions)):
         return M
     return Diagonal(folded(M.data))
 
@@ -165,10 +165,10 @@ def without_zeros(M: Any) -> sp.csr_array:
     Entries are removed in place, and before scipy 1.16 ``maximum`` and ``minimum`` share index
     arrays with their argument: without the copy this would remove entries of other matrices.
     """
-    own = sp.csr_array(csr(M), copy=True)
-    own.sum_duplicates()
-    own.eliminate_zeros()
-    return own
+    copy = sp.csr_array(csr(M), copy=True)
+    copy.sum_duplicates()
+    copy.eliminate_zeros()
+    return copy
 
 
 def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
@@ -183,12 +183,12 @@ def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
     if same.size and not any(same.strides):
         return M.data * same[0]
     # As many numbers as entries, one by one, would be as large as the matrix.
-    found, step = np.empty(M.nnz), max(1, BLOCK * M.shape[0] // max(M.nnz, 1))
+    scaled, step = np.empty(M.nnz), max(1, BLOCK * M.shape[0] // max(M.nnz, 1))
     for first in range(0, M.shape[0], step):
         ends = M.indptr[first : first + step + 1]
-        own, factors = slice(ends[0], ends[-1]), weights[first : first + step]
-        np.multiply(M.data[own], np.repeat(factors, np.diff(ends)), out=found[own])
-    return found
+        inside, factors = slice(ends[0], ends[-1]), weights[first : first + step]
+        np.multiply(M.data[inside], np.repeat(factors, np.diff(ends)), out=scaled[inside])
+    return scaled
 
 
 def product(A: Matrix, B: Matrix) -> sp.csr_array:
@@ -271,14 +271,14 @@ def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
             continue
         rows, begin = filled[first:last], starts[first]
         end = starts[last] if last < filled.size else M.nnz
-        size, at = np.abs(M.data[begin:end]), starts[first:last] - begin
-        peak[rows] = np.maximum.reduceat(size, at)
+        size, offsets = np.abs(M.data[begin:end]), starts[first:last] - begin
+        peak[rows] = np.maximum.reduceat(size, offsets)
         top = np.where(peak[rows] > 0, peak[rows], 1.0)
-        unit = size / np.repeat(top, np.diff(at, append=size.size))
+        unit = size / np.repeat(top, np.diff(offsets, append=size.size))
         if order == math.inf:
-            norms[rows] = np.maximum.reduceat(unit, at)
+            norms[rows] = np.maximum.reduceat(unit, offsets)
         else:
-            norms[rows] = np.add.reduceat(unit**order, at) ** (1 / order)
+            norms[rows] = np.add.reduceat(unit**order, offsets) ** (1 / order)
     return peak, norms
 
 
@@ -346,28 +346,28 @@ def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arra
     _, label = connected_components(H, directed=False)
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
-    found = [H.diagonal()[sizes[label] == 1]]
+    values_of = [H.diagonal()[sizes[label] == 1]]
     ordered = sp.coo_array(sp.csr_array(H[order][:, order]))
     row, column = ordered.coords
     starts = np.cumsum(sizes) - sizes
     block = label[order][row]
     for size in np.unique(sizes[sizes > 1]):
-        alike = np.flatnonzero(sizes == size)
+        equal_sizes = np.flatnonzero(sizes == size)
         dense = size <= _DENSE_ORDER
-        parts = math.ceil(alike.size * int(size) ** 2 / _BATCH) if dense else alike.size
-        for some in np.array_split(alike, min(parts, alike.size)):
+        parts = math.ceil(equal_sizes.size * int(size) ** 2 / _BATCH) if dense else equal_sizes.size
+        for some in np.array_split(equal_sizes, min(parts, equal_sizes.size)):
             entries = np.flatnonzero(np.isin(block, some))
-            own, first = block[entries], starts[block[entries]]
-            place = np.searchsorted(some, own), row[entries] - first, column[entries] - first
+            rows_of, first = block[entries], starts[block[entries]]
+            index = np.searchsorted(some, rows_of), row[entries] - first, column[entries] - first
             values = ordered.data[entries]
             if dense:
                 stack = np.zeros((some.size, size, size))
-                np.add.at(stack, place, values)
-                found.append(np.linalg.eigvalsh(stack).ravel())
+                np.add.at(stack, index, values)
+                values_of.append(np.linalg.eigvalsh(stack).ravel())
             else:
-                part = sp.csr_array((values, place[1:]), shape=(size, size))
-                found.append(large(part))
-    return np.concatenate(found)
+                part = sp.csr_array((values, index[1:]), shape=(size, size))
+                values_of.append(large(part))
+    return np.concatenate(values_of)
 
 
 def dense(H: sp.csr_array) -> Array:

@@ -117,8 +117,8 @@ class Beside:
 
     def joined(self, product: Array) -> Array:
         """Return bounds of the rows' contributions by both parts, from those by their product."""
-        own = self.weight * product
-        return np.hypot(own, self.size) if self.apart else own + self.size
+        weighted = self.weight * product
+        return np.hypot(weighted, self.size) if self.apart else weighted + self.size
 
 
 @dataclass(frozen=True)
@@ -243,16 +243,16 @@ class NormalForm:
     @functools.cached_property
     def factors(self) -> frozenset[int]:
         """Private parameters that only multiply variables, as a whole: they may be sparse."""
-        found, others = set[int](), {k for k, _ in self.root.G}
+        factors, others = set[int](), {k for k, _ in self.root.G}
         for atom in self.atoms:
             for u in atom.args:
                 beside = [v for v in atom.args if v is not u]
                 moving = any(v.F is not None or v.terms for v in beside)
                 if atom.rule.product == "matrix" and moving and self._is_matrix(u):
-                    found.add(u.G[0][0])
+                    factors.add(u.G[0][0])
                 else:
                     others |= {k for k, _ in u.G}
-        return frozenset(found - others)
+        return frozenset(factors - others)
 
     def _is_matrix(self, u: Combination) -> bool:
         """Return whether a combination is a private matrix as it is."""
@@ -340,17 +340,17 @@ class NormalForm:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field_.name: getattr(self, field_.name) for field_ in fields(self)}
 
     def digest(self) -> bytes:
         """Return a hash that tells objectives apart, whatever their data."""
-        found = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
+        digest = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
         for atom in self.atoms:
-            found.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
+            digest.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
             for argument in atom.args:
-                found.update(digest_of(argument))
-        found.update(digest_of(self.root))
-        return found.digest()
+                digest.update(digest_of(argument))
+        digest.update(digest_of(self.root))
+        return digest.digest()
 
     @functools.cached_property
     def read(self) -> frozenset[int]:
@@ -375,10 +375,10 @@ def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], 
 
     @functools.wraps(function)
     def found(form: NormalForm) -> T:
-        known = form.derived
-        if function not in known:
-            known[function] = function(form)
-        return known[function]
+        results = form.derived
+        if function not in results:
+            results[function] = function(form)
+        return results[function]
 
     return found
 
@@ -471,9 +471,9 @@ class Evaluator(BehindTheDoor):
         with np.errstate(all="ignore"):
             values, point = [UNREAD] * len(self._steps), x if x.any() else None
             forward(self._steps, point, values, range(len(values)), self._limit)
-            found = self._root(point, values)[..., 0]
+            value = self._root(point, values)[..., 0]
         lead = np.broadcast_shapes(self._lead, x.shape[:-1])
-        return np.broadcast_to(found, lead) if lead else float(found)
+        return np.broadcast_to(value, lead) if lead else float(value)
 
     def gradient(self, x: Array) -> Array:
         """Return a (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.

@@ -106,31 +106,31 @@ def expectations(
             "prior= is a mapping of private objects or their names to dp.Prior, such as "
             "prior={'load': dp.Prior(forecast, std=0.1)}."
         )
-    found = dict(matching(problem, dict(given), "prior"))
-    if not found:
+    given_priors = dict(matching(problem, dict(given), "prior"))
+    if not given_priors:
         return {}
-    known: dict[str, tuple[Expectation | None, ...]] = {}
+    by_agent: dict[str, tuple[Expectation | None, ...]] = {}
     for name, agent in problem.named.items():
         specs = agent.specs(name)
         for private in agent.kept:
-            if private in found:
+            if private in given_priors:
                 raise ModelError(
                     f"prior= has a value for '{specs[private].name}', of which nothing leaves: "
                     f"it is in recourse= of agent '{name}' only. Leave it out of prior=."
                 )
-        known[name] = tuple(
-            _kept(found[private], specs[private]) if private in found else None
+        by_agent[name] = tuple(
+            _kept(given_priors[private], specs[private]) if private in given_priors else None
             for private in agent.private
         )
-    return known
+    return by_agent
 
 
 def _kept(expected: Prior, spec: PrivateSpec) -> Expectation:
     mean = _spread_out(expected.mean, spec, "mean")
-    kept = spec.checked(mean, "The values in dp.Prior(mean)")
+    mean_of = spec.checked(mean, "The values in dp.Prior(mean)")
     if expected.std is None:
-        return Expectation(kept, None)
-    return Expectation(kept, spec.kept(_spread_out(expected.std, spec, "std")))
+        return Expectation(mean_of, None)
+    return Expectation(mean_of, spec.kept(_spread_out(expected.std, spec, "std")))
 
 
 def _spread_out(values: ArrayLike, spec: PrivateSpec, name: str) -> Array:

@@ -89,15 +89,15 @@ class Uses:
 
     def add(self, use: Use) -> None:
         """Keep what a run released; the end of a resumed run replaces its interrupted part."""
-        self.runs = [*(one for one in self.runs if one.run != use.run), use]
+        self.runs = [*(other for other in self.runs if other.run != use.run), use]
 
 
 class _OwnNames(ABCMeta):
     """Lists what the package declares: ``help(dp.Private)`` is its page, not all of cvxpy's."""
 
     def __dir__(cls) -> list[str]:
-        own = cls.__mro__[: cls.__mro__.index(cp.Parameter)]
-        return sorted({name for base in own for name in vars(base)})
+        bases = cls.__mro__[: cls.__mro__.index(cp.Parameter)]
+        return sorted({name for base in bases for name in vars(base)})
 
 
 class Private(cp.Parameter, metaclass=_OwnNames):
@@ -361,10 +361,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         name = function.__name__
         if name in ("shape", "ndim", "size"):
             return getattr(self, name)
-        known = f"cp.{name}(...)" if hasattr(cp, name) else "an atom of cvxpy, such as cp.sum(...)"
+        atom = f"cp.{name}(...)" if hasattr(cp, name) else "an atom of cvxpy, such as cp.sum(...)"
         raise ModelError(
             f"np.{name}(...) takes numbers, and private '{self._called}' has none outside of runs. "
-            f"Write {known} in its place: cvxpy builds an expression, and a plan bounds what it "
+            f"Write {atom} in its place: cvxpy builds an expression, and a plan bounds what it "
             "releases."
         )
 
@@ -497,20 +497,20 @@ def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed
     """
     if data is None:
         return {}
-    found: dict[Private | str, Sealed] | None = None
+    sealed: dict[Private | str, Sealed] | None = None
     if isinstance(data, Mapping):
         try:
-            found = {key: seal(value) for key, value in data.items()}
+            sealed = {key: seal(value) for key, value in data.items()}
         except Exception:  # whatever a foreign mapping raises may quote the data
-            found = None
+            sealed = None
     del data
-    if found is None or not all(isinstance(key, (Private, str)) for key in found):
-        del found
+    if sealed is None or not all(isinstance(key, (Private, str)) for key in sealed):
+        del sealed
         raise ModelError(
             f"{argument}= is a mapping of private objects or their names to values, such as "
             "{'load': array}."
         )
-    return found
+    return sealed
 
 
 def _declared_shape(

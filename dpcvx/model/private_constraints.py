@@ -145,8 +145,8 @@ def private_constraint(
         If data do not occur affinely, or in an equality or in a cone for which no margin is known.
     """
     layout = layout_of([constraint])
-    found = {v.id: v for v in constraint.variables()}
-    variables = [found[piece.variable] for piece in layout.pieces]
+    by_id = {v.id: v for v in constraint.variables()}
+    variables = [by_id[piece.variable] for piece in layout.pieces]
     names = {p.id for p in constraint.parameters()}
     used = [p for p in private if p.id in names]
     stand_ins = [_stand_in(p) for p in used]
@@ -196,23 +196,23 @@ def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
 
     The cone form of a running sum has an equality for every entry, and data in it.
     """
-    found: dict[int, Any] = {}
+    sums: dict[int, Any] = {}
     for argument in tree.args:
-        found.update(_running_sums(argument, places))
+        sums.update(_running_sums(argument, places))
     if isinstance(tree, cp.cumsum) and tree.args[0].ndim in (1, 2):
-        summand, axis = tree.args[0].tree_copy({**places, **found}), tree.get_data()[0]
+        summand, axis = tree.args[0].tree_copy({**places, **sums}), tree.get_data()[0]
         if axis == 0:
-            found[id(tree)] = np.tril(np.ones((summand.shape[0],) * 2)) @ summand
+            sums[id(tree)] = np.tril(np.ones((summand.shape[0],) * 2)) @ summand
         elif axis == 1 and summand.ndim == 2:
-            found[id(tree)] = summand @ np.triu(np.ones((summand.shape[1],) * 2))
-    return found
+            sums[id(tree)] = summand @ np.triu(np.ones((summand.shape[1],) * 2))
+    return sums
 
 
 def _stand_in(private: Private) -> cp.Parameter:
     """Return a public parameter of the same kind, as far as convexity rules look at it."""
-    kept = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
+    signs = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
     symmetric = private.spec.symmetric
-    return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **kept)
+    return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **signs)
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
@@ -243,7 +243,7 @@ def _parts(
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
     met = bends | (np.diff(offsets.indptr) > 0)
-    found, first = [], 0
+    parts, first = [], 0
     for kind, size in data.cones.blocks():
         rows = slice(first, first + size)
         if met[rows].any():
@@ -251,7 +251,7 @@ def _parts(
                 raise equality(what, name)
             inside = [k for k in range(size) if met[first + k]]
             if kind in ("nonneg", "soc"):
-                found.append(ConstraintRows(first, size, bool(bends[rows].any())))
+                parts.append(ConstraintRows(first, size, bool(bends[rows].any())))
             elif bends[rows].any() or not _MONOTONE.get(kind, set()) >= set(inside):
                 raise PrivacyError(
                     f"{what} puts private '{name}' into a cone of kind {kind}, for which dpcvx "
@@ -260,9 +260,9 @@ def _parts(
                     f"{name} in its place."
                 )
             else:
-                found += [ConstraintRows(first + k, 1, False) for k in inside]
+                parts += [ConstraintRows(first + k, 1, False) for k in inside]
         first += size
-    return tuple(found)
+    return tuple(parts)
 
 
 def equality(what: str, name: str) -> PrivacyError:
@@ -403,10 +403,16 @@ class Tightened:
         lifted = {parts[k].first: k for k in balls if k not in bending}
         start = cones.zero + cones.nonneg
         soc = start + sum(cones.soc)
-        kept = [j for j in range(cones.zero, start) if j not in lifted]
-        blocks = [A[: cones.zero], A[kept], -_columns(N, missed, width), *magnitudes, A[start:soc]]
-        right = [b[: cones.zero], b[kept], np.zeros(missed), *bounded, b[start:soc]]
-        inequalities = len(kept) + missed + sum(values.size for values in bounded)
+        linear = [j for j in range(cones.zero, start) if j not in lifted]
+        blocks = [
+            A[: cones.zero],
+            A[linear],
+            -_columns(N, missed, width),
+            *magnitudes,
+            A[start:soc],
+        ]
+        right = [b[: cones.zero], b[linear], np.zeros(missed), *bounded, b[start:soc]]
+        inequalities = len(linear) + missed + sum(values.size for values in bounded)
         sizes = list(cones.soc)
         for k, ball in balls.items():
             rows, values = self._image(parts[k], ball, width)

@@ -120,24 +120,24 @@ def quadratic(form: NormalForm) -> Quadratic:
         ):
             wide.append(term)
         else:
-            own = _second(parts, lambda c: c.F, lambda c: c.F, shape)
-            rows = least_by_rows(own)
+            second = _second(parts, lambda c: c.F, lambda c: c.F, shape)
+            rows = least_by_rows(second)
             rises = parts.u is parts.v and least_by_rows(parts.B).min() >= 0
             least += 0.0 if rises and rows.min() < 0 else rows
-            H = H + own
+            H = H + second
     return Quadratic(sp.csr_array(H), least, wide, rest)
 
 
 @derived_once
 def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
     """Return the formed Hessian in x of the quadratic part, and the other terms in x."""
-    found = quadratic(form)
-    H = found.formed
-    for term in found.wide:
+    split = quadratic(form)
+    H = split.formed
+    for term in split.wide:
         parts = bilinear(form, term)
         assert parts is not None
         H = H + _second(parts, lambda c: c.F, lambda c: c.F, H.shape)
-    return sp.csr_array(H), found.rest
+    return sp.csr_array(H), split.rest
 
 
 def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
@@ -181,8 +181,8 @@ def _differences(gradient: Callable[[Array], Array], x: Array, steps: Array) -> 
         (gradient(x + step) - gradient(x - step)) / (2 * size)
         for step, size in zip(np.diag(steps), steps, strict=True)
     ]
-    found = np.array(columns)
-    return (found + found.T) / 2
+    matrix = np.array(columns)
+    return (matrix + matrix.T) / 2
 
 
 def curved(form: NormalForm) -> list[int]:
@@ -209,8 +209,8 @@ def straight(form: NormalForm, atom: Atom) -> bool:
 def is_quadratic_given_data(form: NormalForm) -> bool:
     """Return whether the terms of `curved` are quadratic in x once data are inserted."""
     inserted = form.at_zero().inserted()
-    own = terms(inserted)
-    return all(bilinear(inserted, own[k]) is not None for k in curved(form))
+    found_terms = terms(inserted)
+    return all(bilinear(inserted, found_terms[k]) is not None for k in curved(form))
 
 
 def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
@@ -228,9 +228,9 @@ def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
     picked = curved(form)
     for bound, sign in ((objective, 1.0), (form.at_zero(), -1.0)):
         inserted = bound.inserted()
-        own = terms(inserted)
+        found_terms = terms(inserted)
         for k in picked:
-            parts = bilinear(inserted, own[k])
+            parts = bilinear(inserted, found_terms[k])
             assert parts is not None
             total = total + sign * _second(parts, lambda c: c.F, lambda c: c.F, shape)
     return sp.csr_array((total + total.T) / 2)
@@ -288,8 +288,8 @@ def affine_view(form: NormalForm, combination: Combination) -> Combination | Non
         expanded = _expand(form, form.atoms[j])
         if expanded is None:
             return None
-        own = csr(M @ expanded.F) if expanded.F is not None else None
-        F = own if F is None else F if own is None else csr(F) + own
+        inner = csr(M @ expanded.F) if expanded.F is not None else None
+        F = inner if F is None else F if inner is None else csr(F) + inner
         for k, part in expanded.G:
             image = csr(M @ part)
             G[k] = csr(G[k]) + image if k in G else image

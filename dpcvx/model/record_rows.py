@@ -54,14 +54,14 @@ class RecordRows:
         rows : ndarray of int
             Row numbers in ascending order.
         """
-        place = {j: k for k, j in enumerate(sorted(self.modes))}
+        positions = {j: k for k, j in enumerate(sorted(self.modes))}
         atoms: list[Atom] = []
-        for j in place:
+        for j in positions:
             atom, mode = self.form.atoms[j], self.modes[j]
             args = tuple(
-                self._restricted(u, rows, place)
+                self._restricted(u, rows, positions)
                 if cut
-                else replace(u, terms=tuple((place[i], M) for i, M in u.terms))
+                else replace(u, terms=tuple((positions[i], M) for i, M in u.terms))
                 for u, cut in cut_arguments(atom, mode)
             )
             shape = (rows.size, *atom.shape[1:]) if mode == "rows" else atom.shape
@@ -72,8 +72,8 @@ class RecordRows:
             j, weight = index[id(term.atom)], term.weight
             if self.modes[j] == "rows":
                 weight = weight[self.entries(rows, weight.size)]
-            terms.append(Term(atoms[place[j]], weight))
-            total.append((place[j], weight[np.newaxis]))
+            terms.append(Term(atoms[positions[j]], weight))
+            total.append((positions[j], weight[np.newaxis]))
         private = tuple(
             replace(spec, shape=(rows.size, *spec.shape[1:]))
             if _has_rows(spec, self.count)
@@ -81,7 +81,7 @@ class RecordRows:
             for spec in self.form.private
         )
         root = Combination((), None, (), np.zeros(1), tuple(total))
-        return NormalForm(self.form.n, private, tuple(atoms), root), terms, place
+        return NormalForm(self.form.n, private, tuple(atoms), root), terms, positions
 
     def kinds(self) -> tuple[Index, Index] | None:
         """Return a record of each kind, and the kind of every record; None for too many kinds.
@@ -97,10 +97,10 @@ class RecordRows:
                 continue
             if np.unique(values[:_HEAD]).size > _VALUES:
                 return None
-            found, which = np.unique(values, return_inverse=True)
-            if found.size > _VALUES:
+            distinct, which = np.unique(values, return_inverse=True)
+            if distinct.size > _VALUES:
                 return None
-            joint = which if kind is None else kind * found.size + which
+            joint = which if kind is None else kind * distinct.size + which
             different, kind = np.unique(joint, return_inverse=True)
             if different.size > _KINDS:
                 return None
@@ -116,11 +116,11 @@ class RecordRows:
         Also None where records meet other public numbers that differ.
         """
         sides = [
-            (u, own)
+            (u, by_record)
             for j, m in self.modes.items()
-            for u, own in cut_arguments(self.form.atoms[j], m)
+            for u, by_record in cut_arguments(self.form.atoms[j], m)
         ]
-        moving = [(u.F, own) for u, own in sides if u.F is not None]
+        moving = [(u.F, by_record) for u, by_record in sides if u.F is not None]
         if len(moving) != 1 or not moving[0][1] or moving[0][0].shape[0] != self.count:
             return None
         for values in self._profiles(lines=False):
@@ -140,14 +140,14 @@ class RecordRows:
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
 
     def _restricted(self, u: Combination, rows: Index, place: Mapping[int, int]) -> Combination:
-        own = self.entries(rows, u.h.size)
+        entries = self.entries(rows, u.h.size)
         return Combination(
             (rows.size, *u.shape[1:]),
-            None if u.F is None else compact(csr(u.F)[own]),
+            None if u.F is None else compact(csr(u.F)[entries]),
             tuple((k, self.narrowed(G, rows)) for k, G in u.G),
-            u.h[own] if has_entries(u.h) else zeros(own.size),
+            u.h[entries] if has_entries(u.h) else zeros(entries.size),
             tuple(
-                (place[j], self.narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[own])
+                (place[j], self.narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[entries])
                 for j, M in u.terms
             ),
         )
@@ -164,12 +164,12 @@ class RecordRows:
         if isinstance(M, Identity):
             return Identity(rows.size * (M.size // self.count))
         sparse = csr(M)
-        found = sparse[self.entries(rows, sparse.shape[0])]
-        place = np.tile(np.arange(rows.size), sparse.shape[0] // self.count)
-        own = np.repeat(place, np.diff(found.indptr))
-        columns = found.indices // self.count * rows.size + own
-        shape = (found.shape[0], rows.size * (sparse.shape[1] // self.count))
-        return sp.csr_array((found.data, columns, found.indptr), shape=shape)
+        picked_rows = sparse[self.entries(rows, sparse.shape[0])]
+        records = np.tile(np.arange(rows.size), sparse.shape[0] // self.count)
+        record = np.repeat(records, np.diff(picked_rows.indptr))
+        columns = picked_rows.indices // self.count * rows.size + record
+        shape = (picked_rows.shape[0], rows.size * (sparse.shape[1] // self.count))
+        return sp.csr_array((picked_rows.data, columns, picked_rows.indptr), shape=shape)
 
     def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
         """Yield public numbers that records meet, one per record; None without such a pattern.
@@ -182,8 +182,8 @@ class RecordRows:
         cut = [
             u
             for j, m in self.modes.items()
-            for u, own in cut_arguments(self.form.atoms[j], m)
-            if own
+            for u, by_record in cut_arguments(self.form.atoms[j], m)
+            if by_record
         ]
         for u in cut:
             if has_entries(u.h):
@@ -206,8 +206,8 @@ class RecordRows:
                 yield None
                 return
             for values in (sparse.indices, sparse.data):
-                own = values[ends[0] : ends[-1]].reshape((self.count, width[0])).T
-                yield from (own // divisor if values is sparse.indices else own)
+                block = values[ends[0] : ends[-1]].reshape((self.count, width[0])).T
+                yield from (block // divisor if values is sparse.indices else block)
 
 
 def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
@@ -227,8 +227,8 @@ def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRo
     for j in range(len(form.atoms) - 1, -1, -1):
         if j not in modes:
             continue
-        found = _asked(form, form.atoms[j], modes[j], count)
-        if found is None or any(modes.setdefault(k, mode) != mode for k, mode in found):
+        reads = _asked(form, form.atoms[j], modes[j], count)
+        if reads is None or any(modes.setdefault(k, mode) != mode for k, mode in reads):
             return None
     return RecordRows(form, tuple(terms), count, modes)
 
@@ -260,12 +260,12 @@ def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[i
     """Return the atoms that an atom reads, and how; None if it does not read row by row."""
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None
-    found: list[tuple[int, Mode]] = []
+    reads: list[tuple[int, Mode]] = []
     for u, cut in cut_arguments(atom, mode):
         if not cut:
             if u.G:
                 return None
-            found.extend((j, "whole") for j, _ in u.terms)
+            reads.extend((j, "whole") for j, _ in u.terms)
             continue
         if not _rows(u.shape, count):
             return None
@@ -273,12 +273,12 @@ def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[i
             return None
         for j, M in u.terms:
             if not _rows(form.atoms[j].shape, count):
-                found.append((j, "whole"))
+                reads.append((j, "whole"))
             elif _keeps_rows(M, count):
-                found.append((j, "rows"))
+                reads.append((j, "rows"))
             else:
                 return None
-    return found
+    return reads
 
 
 def _is_sum(atom: Atom) -> bool:

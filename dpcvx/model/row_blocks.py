@@ -70,24 +70,26 @@ def _many_rows(form: NormalForm) -> RecordRows | None:
     rows = record_rows(form, [t for t in terms(form) if all(form.reach(t.atom))], count)
     if rows is None:
         return None
-    own = _by_row(rows)
-    entries = _entries([form.atoms[j] for j in own])
+    by_row = _by_row(rows)
+    entries = _entries([form.atoms[j] for j in by_row])
     if not _MANY <= entries <= _BLOCK // _FEWEST_ROWS * count:
         return None
-    read = {j for k, a in enumerate(form.atoms) if k not in own for u in a.args for j, _ in u.terms}
-    wide = any(_is_wide(u, count) for j in own for u in form.atoms[j].args)
-    return None if wide or read & own.keys() else rows
+    read = {
+        j for k, a in enumerate(form.atoms) if k not in by_row for u in a.args for j, _ in u.terms
+    }
+    wide = any(_is_wide(u, count) for j in by_row for u in form.atoms[j].args)
+    return None if wide or read & by_row.keys() else rows
 
 
 def _entries(atoms: Sequence[Atom]) -> int:
     """Return the number of entries of the dense matrices that a gradient reads twice."""
-    found = 0
+    count = 0
     for atom in atoms:
         for u in atom.args:
-            found += sum(M.size for M in _maps(u) if isinstance(M, np.ndarray))
+            count += sum(M.size for M in _maps(u) if isinstance(M, np.ndarray))
             if atom.rule.product == "matrix" and u.F is None and not u.terms:
-                found += u.h.size
-    return found
+                count += u.h.size
+    return count
 
 
 def _maps(u: Combination) -> list[Matrix]:
@@ -160,14 +162,16 @@ class _Block:
         self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
     ) -> Argument:
         """Return the block's part of an argument of an atom that has this shape as a whole."""
-        view, own = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
+        view, offset = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
         if not u.moving:
             # Records are not copied where the rule takes them as they lie.
-            return Argument(None, (), own if isinstance(layout, View) else view.flat(own), limit)
+            return Argument(
+                None, (), offset if isinstance(layout, View) else view.flat(offset), limit
+            )
         modes = self.rows.modes
         F = None if u.F is None else self.lines(u.F)
         terms = [(j, self.square(M) if modes[j] == "rows" else self.lines(M)) for j, M in u.terms]
-        return Argument(F, terms, view.flat(own), limit, layout)
+        return Argument(F, terms, view.flat(offset), limit, layout)
 
 
 def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Limit) -> Order:
@@ -196,11 +200,11 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
 
 def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
     """Return the cotangents of the block's atoms, before others are known."""
-    found: list[tuple[int, Array | None]] = []
+    weights: list[tuple[int, Array | None]] = []
     for j, mode in _by_row(block.rows).items():
         g = whole.weights[j]
-        found.append((j, block.numbers(g) if g is not None and mode == "rows" else g))
-    return found
+        weights.append((j, block.numbers(g) if g is not None and mode == "rows" else g))
+    return weights
 
 
 def _steps(

@@ -208,12 +208,12 @@ def marked(source: Sealed) -> bytes:
 
 
 def _digest(values: Data, key: bytes) -> bytes:
-    found = blake2b(key=key, digest_size=16)
+    digest = blake2b(key=key, digest_size=16)
     parts = (values,) if isinstance(values, np.ndarray) else sparse_parts(values)
     for part in parts:
-        found.update(repr((part.dtype.str, part.size)).encode())
-        found.update(np.ravel(part, order="K").data)
-    return found.digest()
+        digest.update(repr((part.dtype.str, part.size)).encode())
+        digest.update(np.ravel(part, order="K").data)
+    return digest.digest()
 
 
 def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
@@ -245,8 +245,8 @@ def _referred(held: object) -> Callable[[], object] | None:
         parts = [_referred(part) for part in parts_of(held)]
 
         def found_both() -> object:
-            kept = [None if part is None else part() for part in parts]
-            return None if any(one is None for one in kept) else ByPerson(*kept)
+            referred = [None if part is None else part() for part in parts]
+            return None if any(alive is None for alive in referred) else ByPerson(*referred)
 
         return found_both
     base = held.base if isinstance(held, np.ndarray) else None
@@ -259,11 +259,11 @@ def _referred(held: object) -> Callable[[], object] | None:
         offset = held.__array_interface__["data"][0] - base.__array_interface__["data"][0]
 
         def found() -> object:
-            kept = of()
-            if kept is None or dtype.hasobject:
+            referred = of()
+            if referred is None or dtype.hasobject:
                 return None
-            kept = kept if kept.flags.c_contiguous else kept.T
-            return np.ndarray(shape, dtype, kept, offset, strides)
+            referred = referred if referred.flags.c_contiguous else referred.T
+            return np.ndarray(shape, dtype, referred, offset, strides)
 
         return found
     try:
@@ -437,9 +437,9 @@ def _sparse_rows(values: Any) -> sp.csr_array | None:
                 return None
     elif hasattr(values, "check_format"):
         values.check_format(full_check=True)
-    own = sp.csr_array(values, copy=True)
-    own.check_format(full_check=True)
-    own.sum_duplicates()  # in their own type, as scipy does
-    own = own.astype(np.float64)
-    own.eliminate_zeros()
-    return own
+    copy = sp.csr_array(values, copy=True)
+    copy.check_format(full_check=True)
+    copy.sum_duplicates()  # in their own type, as scipy does
+    copy = copy.astype(np.float64)
+    copy.eliminate_zeros()
+    return copy

@@ -73,10 +73,10 @@ class PrivateSpec:
         if not isinstance(self.adjacency, MirroredWithin):
             return Identity(self.size)
         n, (i, j) = self.shape[0], np.triu_indices(self.shape[0])
-        own, apart = np.arange(i.size), i != j
+        diagonal, apart = np.arange(i.size), i != j
         values = np.where(apart, 1 / self.adjacency.mirror, 1.0)
         rows = np.concatenate([i + n * j, (j + n * i)[apart]])
-        columns = np.concatenate([own, own[apart]])
+        columns = np.concatenate([diagonal, diagonal[apart]])
         entries = np.concatenate([values, values[apart]])
         return sp.csr_array((entries, (rows, columns)), shape=(n * n, i.size))
 
@@ -341,15 +341,15 @@ def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
         All of the agent's: those with one label change together, whatever it is called.
     """
     order: dict[str, int] = {}
-    found: list[Hashable] = []
+    parts: list[Hashable] = []
     for spec in specs:
         kind = spec.adjacency
         change = dict(vars(kind))
         if isinstance(kind, Rows):
             change["records"] = order.setdefault(kind.label, len(order))
         held = {**vars(spec), "name": "", "columns": (), "adjacency": (type(kind), *change.items())}
-        found.append(tuple(held.items()))
-    return tuple(found)
+        parts.append(tuple(held.items()))
+    return tuple(parts)
 
 
 @frameless

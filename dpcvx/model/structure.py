@@ -72,14 +72,14 @@ class _Walk:
             return _hashed(kind.__name__, repr(value))
         if kind is float:
             return _number(value)
-        found = self._known.get(id(value))
-        if found is not None:
-            return found[1]
+        entry = self._known.get(id(value))
+        if entry is not None:
+            return entry[1]
         if kind is np.ndarray:
             return _array(value)
         if isinstance(value, (cp.Expression, cp.Constraint, cp.Minimize, cp.Maximize)):
-            found = self._known[id(value)] = value, self._node(value)
-            return found[1]
+            entry = self._known[id(value)] = value, self._node(value)
+            return entry[1]
         if value is Ellipsis or isinstance(value, (bool, np.bool_, str, bytes)):
             return _hashed(type(value).__name__.removesuffix("_"), repr(value))
         if isinstance(value, Integral):
@@ -115,8 +115,8 @@ class _Walk:
     def _node(self, node: Any) -> bytes:
         if isinstance(node, (cp.Variable, Private)):
             # Attributes of private objects are part of their declaration.
-            known = {} if isinstance(node, Private) else node.attributes
-            given = {k: v for k, v in known.items() if v is not None and v is not False}
+            attributes = {} if isinstance(node, Private) else node.attributes
+            given = {k: v for k, v in attributes.items() if v is not None and v is not False}
             return _hashed(
                 "leaf", self._places[node.id], self._shape(node.shape), self.digest(given)
             )
@@ -137,10 +137,10 @@ class _Walk:
 
 def _kind(value: Any) -> str:
     """Return the qualified name of a type, without its module for classes of this package."""
-    place = type(value).__module__
+    module = type(value).__module__
     package = __name__.partition(".")[0]
-    own = place == package or place.startswith(f"{package}.")
-    return f"{package if own else place}.{type(value).__qualname__}"
+    is_known = module == package or module.startswith(f"{package}.")
+    return f"{package if is_known else module}.{type(value).__qualname__}"
 
 
 def _array(value: Any) -> bytes:
@@ -171,7 +171,7 @@ def _array(value: Any) -> bytes:
     sorted_ = sp.coo_array(value).tocsr() if value.ndim == 2 else sp.coo_array(value)
     sorted_.sum_duplicates()
     places = sorted_.tocoo().coords
-    indices = (np.asarray(place, dtype="<i8").tobytes() for place in places)
+    indices = (np.asarray(index, dtype="<i8").tobytes() for index in places)
     return _hashed(sparse, shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
 
 
@@ -181,18 +181,18 @@ def _number(value: float) -> bytes:
 
 def _hashed(*parts: str | bytes | memoryview | NDArray[np.integer]) -> bytes:
     """Return the digest of texts, numbers as they lie in memory, and indices."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):  # few at a time: they are no copy of their size
-            found.update(_length(8 * part.size))
+            digest.update(_length(8 * part.size))
             for first in range(0, part.size, BLOCK):
-                found.update(np.ascontiguousarray(part[first : first + BLOCK], dtype="<i8").data)
+                digest.update(np.ascontiguousarray(part[first : first + BLOCK], dtype="<i8").data)
             continue
         text = part.encode() if isinstance(part, str) else part
         size = text.nbytes if isinstance(text, memoryview) else len(text)
-        found.update(_LENGTHS[size] if size < len(_LENGTHS) else _length(size))
-        found.update(text)
-    return found.digest()
+        digest.update(_LENGTHS[size] if size < len(_LENGTHS) else _length(size))
+        digest.update(text)
+    return digest.digest()
 
 
 def _length(size: int) -> bytes:

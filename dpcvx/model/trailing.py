@@ -115,8 +115,8 @@ def product(left: Any, right: Any) -> Array:
     """
     if sp.issparse(left) and right.ndim > 2:
         columns = np.moveaxis(right, -2, 0)
-        found = np.asarray(left @ columns.reshape(columns.shape[0], -1))
-        shaped = found.reshape(left.shape[0], *columns.shape[1:])
+        flat = np.asarray(left @ columns.reshape(columns.shape[0], -1))
+        shaped = flat.reshape(left.shape[0], *columns.shape[1:])
         return np.ascontiguousarray(np.moveaxis(shaped, 0, -2))
     if sp.issparse(right) and left.ndim > 2:
         return swapped(product(right.T, swapped(left)))
@@ -211,10 +211,10 @@ class SparseMatrices(BehindTheDoor):
 
     def rows_by(self, lengths: Any) -> Array:
         """Apply a function of matrices' rows, such as `row_lengths`: shape (agents, rows)."""
-        found = np.empty(self.shape[:2])
-        found[self._sparse] = lengths(sp.csr_array(self._blocks)).reshape(-1, self._shape[0])
-        found[~self._sparse] = lengths(self._dense)
-        return found
+        norms = np.empty(self.shape[:2])
+        norms[self._sparse] = lengths(sp.csr_array(self._blocks)).reshape(-1, self._shape[0])
+        norms[~self._sparse] = lengths(self._dense)
+        return norms
 
     def __matmul__(self, other: Array) -> Array:
         columns = other.shape[-1]
@@ -227,8 +227,8 @@ class SparseMatrices(BehindTheDoor):
         return out
 
     def _of_blocks(self, each: Array, columns: int) -> Array:
-        found = np.asarray(self._blocks @ each.reshape(-1, columns))
-        return found.reshape(len(each), self._shape[0], columns)
+        products = np.asarray(self._blocks @ each.reshape(-1, columns))
+        return products.reshape(len(each), self._shape[0], columns)
 
     def __rmatmul__(self, other: Array) -> Array:
         return (self.swapaxes(-1, -2) @ swapped(other)).swapaxes(-1, -2)

@@ -138,13 +138,13 @@ def _held(offer: Offer, split: SplitNoise) -> float:
 
 def _moved(agent: AgentPlan) -> str:
     """Return a text on the charged effect of one change of the data on releases."""
-    known, noise, once = agent.sensitivity, agent.noise, agent.publication
-    if known is None or noise is None:
+    sensitivity, noise, once = agent.sensitivity, agent.noise, agent.publication
+    if sensitivity is None or noise is None:
         return "nothing that leaves depends on private data"
     p = noise.mechanism.norm
     if once is not None:
         return f"one change moves what leaves, once, by at most {at_most(once.sensitivity)} in l{p}"
-    return moved(known, p, agent.program.start)
+    return moved(sensitivity, p, agent.program.start)
 
 
 def read_offer(document: bytes) -> Offer:
@@ -154,10 +154,10 @@ def read_offer(document: bytes) -> Offer:
     ------
     RefusedError
     """
-    found = wire.decode(document)
-    if not isinstance(found, Offer):
+    offer = wire.decode(document)
+    if not isinstance(offer, Offer):
         raise refused("unreadable", "another message where an offer was due")
-    return found
+    return offer
 
 
 def agree(offer: Offer, policy: Policy) -> Agreement:
@@ -283,55 +283,55 @@ def _check_method(offer: Offer, policy: Policy) -> None:
 
 def _with_own_data(local: LocalProgram, policy: Policy) -> LocalProgram:
     """Return the program with the owner's own description of its data, not the offer's."""
-    own = tuple(_own(spec, policy) for spec in local.form.private)
-    return replace(local, form=replace(local.form, private=own))
+    specs = tuple(_own(spec, policy) for spec in local.form.private)
+    return replace(local, form=replace(local.form, private=specs))
 
 
 def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     held = policy.data.get(spec.name)
     if held is None:
         raise refused("data", "the owner holds none of that name")
-    own = held.spec
-    if spec.shape != own.shape:
-        which = f"'{own.name}' has the shape {own.shape} in the policy, and another in the offer"
+    mine = held.spec
+    if spec.shape != mine.shape:
+        which = f"'{mine.name}' has the shape {mine.shape} in the policy, and another in the offer"
         raise refused("data", which)
-    if spec.columns and spec.columns != own.columns:
+    if spec.columns and spec.columns != mine.columns:
         which = (
-            f"the model names other columns of '{own.name}', or another order, than columns = "
-            f'under [data."{own.name}"] in owner.toml: compare the two lists'
+            f"the model names other columns of '{mine.name}', or another order, than columns = "
+            f'under [data."{mine.name}"] in owner.toml: compare the two lists'
         )
         raise refused("data", which)
-    if (spec.sign, spec.psd) != (own.sign, own.psd):
-        raise refused("data", _otherwise(spec, own))
-    if (spec.bounds, spec.kind) != (own.bounds, own.kind):
-        which = f"'{own.name}' has other bounds=, boolean= or simplex= in the policy than here"
+    if (spec.sign, spec.psd) != (mine.sign, mine.psd):
+        raise refused("data", _otherwise(spec, mine))
+    if (spec.bounds, spec.kind) != (mine.bounds, mine.kind):
+        which = f"'{mine.name}' has other bounds=, boolean= or simplex= in the policy than here"
         raise refused("data", which)
-    if spec.adjacency.in_full != own.adjacency.in_full or type(spec.adjacency) is not type(
-        own.adjacency
+    if spec.adjacency.in_full != mine.adjacency.in_full or type(spec.adjacency) is not type(
+        mine.adjacency
     ):
         asked = show(spec.adjacency.in_full)  # the coordinator's words: shown, not written out
         raise refused(
             "adjacency",
-            f"of '{own.name}': the offer says {asked}, the policy {show(own.adjacency.in_full)}",
+            f"of '{mine.name}': the offer says {asked}, the policy {show(mine.adjacency.in_full)}",
         )
-    return own
+    return mine
 
 
 def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
     """Return differences of data between offer and policy, and the fix for the owner."""
     asked, has = _signs(spec), _signs(own)
     table = f'[data."{own.name}"] in owner.toml'
-    found = [
+    differences = [
         f"the offer says {word} and the policy does not: write {word} = true under {table}, if "
         "that is true of your data"
         for word in sorted(asked - has)
     ]
-    found += [
+    differences += [
         f"the policy says {word} and the offer does not: leave {word} = true out of {table}, or "
         f"have the model say dp.Private(..., {word}=True)"
         for word in sorted(has - asked)
     ]
-    return f"of '{own.name}' {'; '.join(found)}"
+    return f"of '{own.name}' {'; '.join(differences)}"
 
 
 def _signs(spec: PrivateSpec) -> set[str]:
@@ -414,14 +414,14 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
     """Return the agent's part of the plan: what it costs is derived here, from what is asked."""
     algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
     needs = algorithm.requirements
-    found = local.sensitivity() if local.form.private else None
+    sensitivity = local.sensitivity() if local.form.private else None
     agent = AgentPlan(
         program=local,
         needs=needs,
         share=max(offer.share, policy.share),
-        sensitivity=found,
+        sensitivity=sensitivity,
         noise=noise,
-        publication=_statistic(offer, noise, found, once),
+        publication=_statistic(offer, noise, sensitivity, once),
     )
     checks.check_once(offer.release, needs)
     if needs.exact:
@@ -510,13 +510,13 @@ def _statistic(
     ):
         raise refused("malformed", "sums that the model does not read")
     mechanism = noise.mechanism
-    found = restated(known, mechanism.norm, offer.agent, asked, single=mechanism.single)
+    statistic = restated(known, mechanism.norm, offer.agent, asked, single=mechanism.single)
     if asked.targets is None or asked.moves is None:
-        return found
+        return statistic
     moved = None
-    if isinstance(found, Publication):
-        variance = noise.variance(found.sensitivity)
-        moved = found.with_moves(asked.targets, asked.moves, variance)
+    if isinstance(statistic, Publication):
+        variance = noise.variance(statistic.sensitivity)
+        moved = statistic.with_moves(asked.targets, asked.moves, variance)
     if moved is None:
         raise refused("malformed", "estimates that do not fit the statistic")
     return moved

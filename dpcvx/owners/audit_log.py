@@ -37,18 +37,18 @@ _COMPUTING = ("dpcvx", "numpy", "scipy", "clarabel", "numba", "qdldl", "daqp")
 @cache
 def versions() -> Mapping[str, str]:
     """Return the versions of all packages that compute, and of dpcvx a digest of its files too."""
-    found = {}
+    by_name = {}
     for name in _COMPUTING:
         try:
-            found[name] = version(name)
+            by_name[name] = version(name)
         except PackageNotFoundError:
             continue
     digest = hashlib.sha256()
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    found["dpcvx"] += f" (files {digest.hexdigest()[:12]})"
-    return found
+    by_name["dpcvx"] += f" (files {digest.hexdigest()[:12]})"
+    return by_name
 
 
 class AuditLog:
@@ -109,8 +109,8 @@ class AuditLog:
     def _end(self) -> tuple[int, str, int]:
         if not self.path.exists():
             return 0, _START, 0
-        found = read_log(self.path)
-        return len(found.lines), found.link, found.end
+        log = read_log(self.path)
+        return len(log.lines), log.link, log.end
 
     def begun_with(self, run: str) -> Mapping[str, str] | None:
         """Return the versions that a run began with; None if the log does not have it."""
@@ -147,11 +147,11 @@ def read_log(path: Path) -> AuditLines:
     for text in raw[_WIDTH:].split(b"\n")[:-1]:
         try:
             line = json.loads(text)
-            own = line.pop("link")
+            link = line.pop("link")
             following, again = linked(links[-1], line)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             break
-        if own != following or again != text + b"\n" or not isinstance(line.get("what"), str):
+        if link != following or again != text + b"\n" or not isinstance(line.get("what"), str):
             break
         links.append(following)
         lines.append(line)
@@ -194,8 +194,8 @@ def report(path: Path) -> str:
     LedgerError
         If log or ledger are not intact, or the ledger has a run or a round that the log lacks.
     """
-    found = read_log(path)
-    lines = found.lines
+    log = read_log(path)
+    lines = log.lines
     times = [line["at"] for line in lines if "at" in line]
     runs, alone = _runs(lines)
     span = f", from {times[0]} to {times[-1]}" if times else ""
@@ -253,10 +253,10 @@ def _said_of(name: str, run: _AuditedRun) -> Iterator[str]:
         )
     if run.consent:
         yield f"    a person answered {run.consent}"
-    for k, one in enumerate(run.versions):
-        if k == 0 or one != run.versions[k - 1]:
+    for k, versions_of in enumerate(run.versions):
+        if k == 0 or versions_of != run.versions[k - 1]:
             again = "" if k == 0 else "CHANGED in the run: "
-            yield f"    {again}{', '.join(f'{n} {v}' for n, v in one.items())}"
+            yield f"    {again}{', '.join(f'{n} {v}' for n, v in versions_of.items())}"
     yield (
         f"    {plural(run.requests, 'request')}, up to round {run.last}; "
         f"{run.end or 'the end was not said'}"
@@ -284,15 +284,15 @@ def _compared(
         yield f"  no ledger {ledger.name} yet: nothing was released"
         return
     past = past_of(ledger)
-    known = {run.offered.get("part"): run for run in runs.values()}
+    by_plan = {run.offered.get("part"): run for run in runs.values()}
     before = set(opened[0].get("earlier", [])) if opened else set()
-    held = {print_: one.run.reached for print_, one in past.finished.items()}
+    held = {print_: finished_run.run.reached for print_, finished_run in past.finished.items()}
     if past.interrupted is not None:
         held[past.interrupted.fingerprint] = past.interrupted.reached
     for print_, reached in held.items():
         if print_ in before:
             continue
-        run = known.get(print_)
+        run = by_plan.get(print_)
         if run is None or run.last < reached:
             raise LedgerError(
                 f"The ledger '{ledger.name}' has a run{'' if run is None else ' and rounds'} that "

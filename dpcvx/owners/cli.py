@@ -237,8 +237,8 @@ def _sign(asked: argparse.Namespace) -> None:
 def _study(asked: argparse.Namespace) -> None:
     first, *others = make_study(asked.folder, asked.names, days=asked.days)
     pinned = fingerprint_of((first / "coordinator.crt").read_bytes())
-    for place in (first, *others):
-        _say(f"{place}: hand this folder to its party alone, over a safe channel")
+    for path in (first, *others):
+        _say(f"{path}: hand this folder to its party alone, over a safe channel")
     _say(f'coordinator = "{pinned}" belongs into every owner.toml; authority stays with you')
 
 
@@ -295,9 +295,9 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
     )
     if out is not None:
         shared = {v.name(): result.solution[v] for v in plan.problem.variables()}
-        known = {name: x for name, x in shared.items() if not np.isnan(x).all()}
-        _save(out, known)
-        if not known:
+        complete = {name: x for name, x in shared.items() if not np.isnan(x).all()}
+        _save(out, complete)
+        if not complete:
             _say(
                 f"{out} holds no variables, for the agents share none: every owner has its own, "
                 "which dpcvx owner join --out writes on its side"

@@ -277,10 +277,10 @@ class _Run:
         documents = {name: self._documents[name] for name in self._here}
         said = self._expected(self._sent(documents, self._undecided), Agreed)
         keyed = sums_in_secret(self.plan.algorithm)
-        for name, one in said.items():
-            require_agreed(one, name, self.plan.rounds, keyed)
-        self._at = {name: one.place for name, one in said.items()}
-        keys = [one.key for one in said.values() if one.key is not None]
+        for name, answer in said.items():
+            require_agreed(answer, name, self.plan.rounds, keyed)
+        self._at = {name: answer.place for name, answer in said.items()}
+        keys = [answer.key for answer in said.values() if answer.key is not None]
         if keyed and self._closing:
             # No sum is formed any more, and nobody is led through one without the others' keys.
             last = (self.closed_after or 0, self.plan.algorithm.exchanges - 1)
@@ -289,7 +289,9 @@ class _Run:
             run = self.offers[0].run
             self._keys = wire.encode(Partners(run, tuple(keys)))
             self._expected(self._sent(dict.fromkeys(self._names, self._keys)), Agreed)
-        self._rounds = rounds = min((one.rounds for one in said.values()), default=self.plan.rounds)
+        self._rounds = rounds = min(
+            (answer.rounds for answer in said.values()), default=self.plan.rounds
+        )
         notes = []
         facts = {"run": self.offers[0].run, "agents": together(self._here)}
         if not self.log.exchanges:
@@ -333,49 +335,51 @@ class _Run:
             for name, message in zip(self._names, each, strict=True)
             if message is not None
         }
-        place, self._t = self._done, t
+        position, self._t = self._done, t
         if isinstance(self._calls, StoredCalls):
             self._calls.add(calls)
         else:
             self._calls.append(calls)
-        if place < len(self.log.exchanges):
-            known = self.log.exchanges[place]
-            if (known.t, known.k, [n for n, _ in known.replies]) != (t, k, list(calls)):
+        if position < len(self.log.exchanges):
+            logged = self.log.exchanges[position]
+            if (logged.t, logged.k, [n for n, _ in logged.replies]) != (t, k, list(calls)):
                 raise refused("changed", "the log is of another run")
-            found = dict(known.replies)
-            self._lead(calls, found, (t, k))
+            by_name = dict(logged.replies)
+            self._lead(calls, by_name, (t, k))
         else:
-            found = self._expected(self._sent(calls), messages.AgentReply)
-            if any((reply.t, reply.k) != (t, k) for reply in found.values()):
+            by_name = self._expected(self._sent(calls), messages.AgentReply)
+            if any((reply.t, reply.k) != (t, k) for reply in by_name.values()):
                 raise refused("order", "a reply of another round")
             for local, message in zip(self.plan.program.agents, each, strict=True):
                 if message is not None:
-                    require_reply(found[local.name], message, self.plan.algorithm, local)
-            self.log.add(Exchange(t, k, tuple(found.items())))
+                    require_reply(by_name[local.name], message, self.plan.algorithm, local)
+            self.log.add(Exchange(t, k, tuple(by_name.items())))
         self._done += 1
-        self._diverged |= {name for name, reply in found.items() if reply.diverged}
-        replies = [found.get(name) for name in self._names]
+        self._diverged |= {name for name, reply in by_name.items() if reply.diverged}
+        replies = [by_name.get(name) for name in self._names]
         return [
-            None if one is None else worker.Reply(one.message, one.outcome, one.diverged)
-            for one in replies
+            None
+            if answer is None
+            else worker.Reply(answer.message, answer.outcome, answer.diverged)
+            for answer in replies
         ]
 
     def answers(self) -> list[Answer]:
         """Return the iterates so far, as far as they are shared."""
-        place, self._asked = self._asked, self._asked + 1
-        if place == len(self.log.answers):
+        position, self._asked = self._asked, self._asked + 1
+        if position == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
             said = self._expected(self._sent(dict.fromkeys(self._here, frame)), IterateAnswer)
             for local in self.plan.program.agents:
                 if local.name in said:
                     diverged = local.name in self._diverged
                     require_answer(said[local.name].answer, local, diverged)
-            known = {name: one.answer for name, one in said.items()}
-            each = self._filled(known)
+            by_name = {name: answer.answer for name, answer in said.items()}
+            each = self._filled(by_name)
             told = tuple(IterateAnswer(self.offers[0].run, each[name]) for name in self._names)
             self.log.add(Answers(told))
-        pairs = zip(self.log.answers[place].told, self.plan.program.agents, strict=True)
-        return [_spread(one.answer, local) for one, local in pairs]
+        pairs = zip(self.log.answers[position].told, self.plan.program.agents, strict=True)
+        return [_spread(answer.answer, local) for answer, local in pairs]
 
     def reports(self) -> list[worker.Report]:
         """Return the owners' reports at the end."""
@@ -421,33 +425,33 @@ class _Run:
             count[slots] += 1
         before = self.log.answers[-1].told if len(self.log.answers) else None
         weight = next((answer.weight for answer in known.values()), None)
-        found = dict(known)
+        filled = dict(known)
         for k, (name, local) in enumerate(agents.items()):
             if name in known:
                 continue
-            own = local.start[local.shared]
-            earlier = Answer(own, own) if before is None else before[k].answer
+            initial = local.start[local.shared]
+            earlier = Answer(initial, initial) if before is None else before[k].answer
             held = count[local.slots] > 0
             mean = sums[:, local.slots] / np.maximum(count[local.slots], 1)
             last = np.where(held, mean[0], earlier.last)
-            found[name] = Answer(last, np.where(held, mean[1], earlier.average), weight)
-        return {name: found[name] for name in self._names}
+            filled[name] = Answer(last, np.where(held, mean[1], earlier.average), weight)
+        return {name: filled[name] for name in self._names}
 
     def _accounts(
         self, said: Mapping[str, messages.FinalAccount]
     ) -> tuple[messages.FinalAccount, ...]:
         """Return all accounts: of missing agents, what they may have released at most."""
-        answers = self._filled({name: one.answer for name, one in said.items()})
-        found = []
+        answers = self._filled({name: account.answer for name, account in said.items()})
+        accounts = []
         for part in parts_of(self.plan):
             name = part.agent.name
             if name in said:
-                found.append(said[name])
+                accounts.append(said[name])
                 continue
             entries = (e for e in planned_entries(part) if e.round <= self._t + 1)
             run, unknown = self.offers[0].run, 0.0
-            found.append(messages.FinalAccount(run, answers[name], unknown, tuple(entries)))
-        return tuple(found)
+            accounts.append(messages.FinalAccount(run, answers[name], unknown, tuple(entries)))
+        return tuple(accounts)
 
     def _part(self) -> None:
         """Say that the run is over to all owners that have not heard it, and wait a little."""
@@ -457,7 +461,7 @@ class _Run:
             return
         assert self.hub is not None
         said = self.hub.part(dict.fromkeys(late, frame), _LINGER)
-        heard = tuple(name for name, one in said.items() if one == frame)
+        heard = tuple(name for name, answer in said.items() if answer == frame)
         if heard:
             self.log.add(Parted(heard))
 
@@ -484,13 +488,13 @@ class _Run:
         assert self.hub is not None
         said = self.hub.exchange(frames, late) if frames else {}
         if self._closing:
-            for name in [name for name, one in said.items() if isinstance(one, Gone)]:
+            for name in [name for name, answer in said.items() if isinstance(answer, Gone)]:
                 self.tell(f"{name} left, and the run is closed without it")
                 self._here.remove(name)
-            return {name: one for name, one in said.items() if not isinstance(one, Gone)}
+            return {name: answer for name, answer in said.items() if not isinstance(answer, Gone)}
         return {
-            name: self._back(name, frames[name]) if isinstance(one, Gone) else one
-            for name, one in said.items()
+            name: self._back(name, frames[name]) if isinstance(answer, Gone) else answer
+            for name, answer in said.items()
         }
 
     def _back(self, name: str, frame: bytes) -> bytes:
@@ -553,18 +557,18 @@ class _Run:
         """
         said = {name: _decoded(name, frames[name]) for name in self._names if name in frames}
         refusals: dict[str, list[str]] = {}
-        for name, one in said.items():
-            if isinstance(one, Refusal):
-                code = one.code if one.code in REASONS else "version"
+        for name, answer in said.items():
+            if isinstance(answer, Refusal):
+                code = answer.code if answer.code in REASONS else "version"
                 refusals.setdefault(code, []).append(name)
         if refusals:
             raise _without(refusals)
-        found: dict[str, M] = {}
-        for name, one in said.items():
-            if not isinstance(one, kind) or one.run != self.offers[0].run:
-                raise refused("order", f"agent '{name}' sent a {type(one).__name__}")
-            found[name] = one
-        return found
+        by_name: dict[str, M] = {}
+        for name, answer in said.items():
+            if not isinstance(answer, kind) or answer.run != self.offers[0].run:
+                raise refused("order", f"agent '{name}' sent a {type(answer).__name__}")
+            by_name[name] = answer
+        return by_name
 
 
 def _decoded(name: str, frame: bytes) -> object:

@@ -72,15 +72,15 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
     if not any(line.partition(b"#")[0].strip() for line in raw.split(b"\n")):
         raise FileError(f"'{path.name}' holds no row of numbers. Write a line for each row.")
     try:
-        found = np.loadtxt(io.StringIO(raw.decode()), delimiter=",", ndmin=2)
-        if not np.isfinite(found).all() or (header and found.shape[1] != len(header)):
+        values = np.loadtxt(io.StringIO(raw.decode()), delimiter=",", ndmin=2)
+        if not np.isfinite(values).all() or (header and values.shape[1] != len(header)):
             raise ValueError
     except ValueError:
         raise _first_fault(path, raw, len(header), bool(columns)) from None
     if header:
-        found = found[:, np.argsort(header)]
-    flat = dimensions < 2 and 1 in found.shape
-    return found.ravel() if flat and dimensions else found.reshape(()) if flat else found
+        values = values[:, np.argsort(header)]
+    flat = dimensions < 2 and 1 in values.shape
+    return values.ravel() if flat and dimensions else values.reshape(()) if flat else values
 
 
 def read_people(path: Path, dimensions: int) -> list[str]:

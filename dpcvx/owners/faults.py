@@ -116,10 +116,10 @@ def fault_of(error: BaseException, *, server: bool = False) -> Fault:
     """
     chain = [*_chain(error)]
     for rule in (_closed, _certificate, _proxy, _other_program, _unreachable, _gone):
-        for one in chain:
-            found = rule(one, server)
-            if found is not None:
-                return found
+        for cause in chain:
+            fault = rule(cause, server)
+            if fault is not None:
+                return fault
     return Fault("away", _by_kind(chain[-1]))
 
 
@@ -138,7 +138,7 @@ def _closed(error: BaseException, server: bool) -> Fault | None:
     received = error.rcvd
     if received is not None and received.code == TURNED_AWAY and received.reason in REASONS:
         return Fault(received.reason, "", lasting=True)
-    codes = {one.code for one in (error.rcvd, error.sent) if one is not None}
+    codes = {closing.code for closing in (error.rcvd, error.sent) if closing is not None}
     if _TOO_LARGE in codes:
         who = "this side" if received is None or received.code != _TOO_LARGE else "the other side"
         return Fault("large", f"{who} takes no frame of that size", lasting=True)
@@ -192,9 +192,9 @@ def proxy_of(host: str, port: int) -> str:
     """
     if urllib.request.proxy_bypass(f"{host}:{port}"):
         return ""
-    known = urllib.request.getproxies()
+    proxies = urllib.request.getproxies()
     address = next(
-        (known[kind] for kind in ("wss", "socks", "https", "http") if known.get(kind)), ""
+        (proxies[kind] for kind in ("wss", "socks", "https", "http") if proxies.get(kind)), ""
     )
     return address.rpartition("@")[2].rpartition("//")[2].rstrip("/")  # it may have a password
 
@@ -236,7 +236,7 @@ def _other_program(error: BaseException, server: bool) -> Fault | None:
 
 def _ended(error: BaseException) -> bool:
     """Return whether a connection just ended, and nothing that is no answer was received."""
-    return any(isinstance(one, (EOFError, ConnectionError)) for one in _chain(error))
+    return any(isinstance(cause, (EOFError, ConnectionError)) for cause in _chain(error))
 
 
 def _unreachable(error: BaseException, server: bool) -> Fault | None:

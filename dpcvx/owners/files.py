@@ -167,16 +167,16 @@ class CoordinatorLog:
 
     def add(self, found: Exchange | Answers | Ended | Parted) -> None:
         """Add messages of owners to the log; they are on disk when this returns."""
-        at, size = self._write(found)
-        self._take(found, at, size)
+        offset, size = self._write(found)
+        self._take(found, offset, size)
 
     def _take(self, found: Exchange | Answers | Ended | Parted, at: int, size: int) -> None:
         if isinstance(found, (Exchange, Answers)):
-            kept = self.exchanges if isinstance(found, Exchange) else self.answers
-            if isinstance(kept, StoredFrames):
-                kept.add(at, size)
+            stored = self.exchanges if isinstance(found, Exchange) else self.answers
+            if isinstance(stored, StoredFrames):
+                stored.add(at, size)
             else:
-                cast(list[object], kept).append(found)
+                cast(list[object], stored).append(found)
         elif isinstance(found, Ended):
             self.ended = found
         else:
@@ -186,30 +186,30 @@ class CoordinatorLog:
         """Write a frame, and return where it is and how long."""
         if self._file is None:
             return 0, 0
-        frame, at = wire.encode(found, math.inf), self._file.tell()
+        frame, offset = wire.encode(found, math.inf), self._file.tell()
         try:
             self._file.write(frame)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:  # a part of a frame is removed when the log is opened again
             raise refused("storage", file_words(error, self.path, "written")) from None
-        return at, len(frame)
+        return offset, len(frame)
 
     def _read(self) -> None:
         if self._file is None:
             return
         first, end = self._file.read(len(wire.MAGIC)), 0
-        for at, frame in wire.frames_in(self._file):
-            found = _record(frame)
-            if found is None:
+        for offset, frame in wire.frames_in(self._file):
+            record = _record(frame)
+            if record is None:
                 break
-            if isinstance(found, RunBegun) and self.begun is None:
-                self.begun = found
-            elif isinstance(found, (Exchange, Answers, Ended, Parted)) and self.begun is not None:
-                self._take(found, at, len(frame))
+            if isinstance(record, RunBegun) and self.begun is None:
+                self.begun = record
+            elif isinstance(record, (Exchange, Answers, Ended, Parted)) and self.begun is not None:
+                self._take(record, offset, len(frame))
             else:
                 raise _no_log(self.path)
-            end = at + len(frame)
+            end = offset + len(frame)
         if first and self.begun is None and end == 0 and first != wire.MAGIC:
             raise _no_log(self.path)
         self._file.truncate(end)
@@ -373,18 +373,18 @@ class OwnerFiles:
             Name of the file, without ``.dpx``.
         content : bytes
         """
-        place = self.path(f"{what}.dpx")
-        draft = place.with_name(f"{place.name}.new")
+        path = self.path(f"{what}.dpx")
+        draft = path.with_name(f"{path.name}.new")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, place)
+        os.replace(draft, path)
 
     def known(self, what: str) -> bytes:
         """Return a frame that was kept; empty if there is none."""
-        place = self.path(f"{what}.dpx")
-        return place.read_bytes() if place.exists() else b""
+        path = self.path(f"{what}.dpx")
+        return path.read_bytes() if path.exists() else b""
 
     @property
     def lines(self) -> int:
@@ -406,8 +406,8 @@ class OwnerFiles:
 
     def finish(self, ending: Ending) -> None:
         """Keep how a run ends, before the ledger says that it does."""
-        own, run = ending.own, ending.end.run
-        self.keep("own", wire.encode((run, _pairs(own.last), _pairs(own.average))))
+        result, run = ending.own, ending.end.run
+        self.keep("own", wire.encode((run, _pairs(result.last), _pairs(result.average))))
         self.keep(
             "final", wire.encode((ending.fingerprint, ending.end, ending.account, ending.covered))
         )
@@ -427,22 +427,22 @@ class OwnerFiles:
             return None
         past = spent_of(self._ledger)
         try:
-            kept = wire.decode(final)
+            stored = wire.decode(final)
         except RefusedError as error:
             if error.code != "version":
                 raise
             return None  # no run goes on from one version of the format to another
-        if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 4:
+        if past.interrupted is not None or not isinstance(stored, tuple) or len(stored) != 4:
             return None
-        fingerprint, end, account, covered = kept
+        fingerprint, end, account, covered = stored
         if fingerprint not in past.ended or not isinstance(end, End):
             return None
         return Ending(fingerprint, end, account, self._own(end), covered)
 
     def _own(self, end: End) -> OwnResult:
         """Return the local variables of a run that ended; none if their file was removed."""
-        own = self.known("own")
-        run, *both = wire.decode(own) if own else ("",)
+        stored = self.known("own")
+        run, *both = wire.decode(stored) if stored else ("",)
         last, average = both if run == end.run else ((), ())
         return OwnResult(dict(last), dict(average), end.status, end.rounds)
 

@@ -97,9 +97,9 @@ def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list
             "or 'authority'. Names with the same folder count as equal."
         )
     root = make_authority(folder / "authority", days=days)
-    for name, place in zip(parties, places, strict=True):
-        sign_request(folder / "authority", make_request(place, name), days=days)
-        _new(place / "ca.crt", root.read_bytes())
+    for name, target in zip(parties, places, strict=True):
+        sign_request(folder / "authority", make_request(target, name), days=days)
+        _new(target / "ca.crt", root.read_bytes())
     return places
 
 
@@ -131,10 +131,10 @@ def revoke(folder: Path, certificate: Path) -> Path:
         .last_update(now - dt.timedelta(hours=1))
         .next_update(ca.not_valid_after_utc + dt.timedelta(days=_DAYS))
     )
-    known = [] if not path.exists() else [*_list(path)]
+    revoked = [] if not path.exists() else [*_list(path)]
     entry = x509.RevokedCertificateBuilder().serial_number(gone.serial_number)
-    for one in (*known, entry.revocation_date(now).build()):
-        builder = builder.add_revoked_certificate(one)
+    for entry_ in (*revoked, entry.revocation_date(now).build()):
+        builder = builder.add_revoked_certificate(entry_)
     signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     return _new(path, signed, replace=True)
 
@@ -200,10 +200,10 @@ def fingerprint_of(pem: bytes) -> str:
         If it is none.
     """
     try:
-        found = x509.load_pem_x509_certificate(pem)
+        certificate = x509.load_pem_x509_certificate(pem)
     except ValueError:
         raise ModelError("This is no certificate.") from None
-    return of_der(found.public_bytes(serialization.Encoding.DER))
+    return of_der(certificate.public_bytes(serialization.Encoding.DER))
 
 
 def fingerprint_in(text: str) -> str:
@@ -212,8 +212,8 @@ def fingerprint_in(text: str) -> str:
     Upper case, colons, blanks, and ``SHA256 Fingerprint=`` in front are those of other tools.
     """
     bare = re.sub(r"fingerprint|[\s:=]", "", text.strip().lower())
-    found = _FINGERPRINT.fullmatch(bare)
-    return f"sha256:{found[1]}" if found else ""
+    match = _FINGERPRINT.fullmatch(bare)
+    return f"sha256:{match[1]}" if match else ""
 
 
 def of_der(der: bytes) -> str:
@@ -254,12 +254,14 @@ class PartyIdentity:
                     f'"{name}"; have it signed at the authority, by: dpcvx keys sign; and put the '
                     "certificate and ca.crt next to the key."
                 )
-        own = PartyIdentity(folder, name, _read(folder / f"{stem(name)}.crt").decode("latin-1"))
-        own._require_pair()
-        own._require_issued()
-        own._require_valid(now)
-        own._rehearse()
-        return own
+        identity = PartyIdentity(
+            folder, name, _read(folder / f"{stem(name)}.crt").decode("latin-1")
+        )
+        identity._require_pair()
+        identity._require_issued()
+        identity._require_valid(now)
+        identity._rehearse()
+        return identity
 
     def _require_pair(self) -> None:
         """Refuse a key that others may read, or another one than the certificate's, or its name."""
@@ -272,23 +274,23 @@ class PartyIdentity:
                 f"{stat.S_IMODE(mode):04o}). Run: chmod 600 {file}. Whoever may have copied it can "
                 "act in this name: if that is possible, make a new key."
             )
-        own = self._own()
-        if own.public_key() != key.public_key():
+        cert = self._own()
+        if cert.public_key() != key.public_key():
             raise ModelError(
                 f"'{stem(self.name)}.crt' is not the certificate of the key '{file}'. Put the key "
                 "back that the certificate was requested with, or request and sign a new one."
             )
-        if _name(own.subject) != self.name:
+        if _name(cert.subject) != self.name:
             raise ModelError(
-                f"'{stem(self.name)}.crt' is the certificate of '{_name(own.subject)}', and it "
+                f"'{stem(self.name)}.crt' is the certificate of '{_name(cert.subject)}', and it "
                 f"should be that of '{self.name}'. Put each party's files into its own folder, and "
                 "compare agent = in owner.toml."
             )
 
     def _require_issued(self) -> None:
-        own, ca = self._own(), _certificate(self.folder / "ca.crt")
+        cert, ca = self._own(), _certificate(self.folder / "ca.crt")
         try:
-            own.verify_directly_issued_by(ca)
+            cert.verify_directly_issued_by(ca)
         except (ValueError, TypeError, InvalidSignature):
             raise ModelError(
                 f"'{stem(self.name)}.crt' was not signed by the authority of 'ca.crt' next to it. "
@@ -296,17 +298,17 @@ class PartyIdentity:
             ) from None
 
     def _require_valid(self, now: dt.datetime) -> None:
-        for file, found in self._dated():
+        for file, cert in self._dated():
             clock = f"this machine's clock says {_day(now)}; if that is wrong, set the clock"
-            if now > found.not_valid_after_utc:
+            if now > cert.not_valid_after_utc:
                 raise ModelError(
-                    f"The certificate '{file}' has expired on {_day(found.not_valid_after_utc)}. "
+                    f"The certificate '{file}' has expired on {_day(cert.not_valid_after_utc)}. "
                     f"Have it renewed at the authority, by: {_renewal(file)}. ({clock}.)"
                 )
-            if now < found.not_valid_before_utc:
+            if now < cert.not_valid_before_utc:
                 raise ModelError(
                     f"The certificate '{file}' is not valid before "
-                    f"{_day(found.not_valid_before_utc)}: {clock}. Otherwise have it signed again."
+                    f"{_day(cert.not_valid_before_utc)}: {clock}. Otherwise have it signed again."
                 )
 
     def _rehearse(self) -> None:
@@ -339,16 +341,16 @@ class PartyIdentity:
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
         return [
-            f"the certificate '{file}' expires on {_day(found.not_valid_after_utc)}, in "
-            f"{(found.not_valid_after_utc - now).days} days; at the authority: {_renewal(file)}"
-            for file, found in self._dated()
-            if found.not_valid_after_utc - now <= dt.timedelta(days=_SOON)
+            f"the certificate '{file}' expires on {_day(cert.not_valid_after_utc)}, in "
+            f"{(cert.not_valid_after_utc - now).days} days; at the authority: {_renewal(file)}"
+            for file, cert in self._dated()
+            if cert.not_valid_after_utc - now <= dt.timedelta(days=_SOON)
         ]
 
     @property
     def until(self) -> str:
         """Return the day that the first of the party's certificates expires."""
-        return _day(min(found.not_valid_after_utc for _, found in self._dated()))
+        return _day(min(cert.not_valid_after_utc for _, cert in self._dated()))
 
     def _own(self) -> x509.Certificate:
         return _certificate(self.folder / f"{stem(self.name)}.crt")
@@ -369,8 +371,8 @@ class PartyIdentity:
             _list(self.folder / "ca.crl")
             context.load_verify_locations(str(self.folder / "ca.crl"))
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        own = self.folder / stem(self.name)
-        context.load_cert_chain(f"{own}.crt", f"{own}.key", password=_no_password)
+        stem_path = self.folder / stem(self.name)
+        context.load_cert_chain(f"{stem_path}.crt", f"{stem_path}.key", password=_no_password)
         if server:
             # Nobody resumes a session. Tickets come behind the handshake, when one thread of an
             # owner reads and another writes: of a hundred connections, one then hears nothing.
@@ -434,22 +436,22 @@ class PartyIdentity:
         """
         try:
             ca = x509.load_pem_x509_certificate((self.folder / "ca.crt").read_bytes())
-            own = x509.load_pem_x509_certificate(certificate.encode())
-            own.verify_directly_issued_by(ca)
-            key = own.public_key()
-            if _name(own.subject) != name or not isinstance(key, ec.EllipticCurvePublicKey):
+            parsed = x509.load_pem_x509_certificate(certificate.encode())
+            parsed.verify_directly_issued_by(ca)
+            key = parsed.public_key()
+            if _name(parsed.subject) != name or not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ValueError
             key.verify(bytes.fromhex(signature), said, ec.ECDSA(hashes.SHA256()))
         except (ValueError, TypeError, InvalidSignature):
             raise refused("stranger", f"'{name}'") from None
         now = dt.datetime.now(dt.UTC)
-        valid = own.not_valid_before_utc <= now <= own.not_valid_after_utc
-        if not valid or self._revoked(own):
+        valid = parsed.not_valid_before_utc <= now <= parsed.not_valid_after_utc
+        if not valid or self._revoked(parsed):
             raise refused("certificate", f"that of '{name}'")
 
     def _revoked(self, certificate: x509.Certificate) -> bool:
         path, number = self.folder / "ca.crl", certificate.serial_number
-        return path.exists() and any(one.serial_number == number for one in _list(path))
+        return path.exists() and any(entry.serial_number == number for entry in _list(path))
 
 
 def peer_name(certificate: dict[str, Any] | None) -> str:
@@ -463,10 +465,10 @@ def _subject(name: str) -> x509.Name:
 
 
 def _name(subject: x509.Name) -> str:
-    found = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if len(found) != 1:
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
         raise ModelError("A certificate names one party.")
-    return str(found[0].value)
+    return str(names[0].value)
 
 
 def _builder(name: str, issuer: str, key: Any, days: int, *, ca: bool) -> x509.CertificateBuilder:
@@ -510,12 +512,12 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
     """Write a file that does not exist yet, or in the place of one, whole or not at all."""
-    mode, place = 0o600 if secret else 0o644, path
+    mode, draft = 0o600 if secret else 0o644, path
     if replace:
-        place = path.with_name(f"{path.name}.new")
-        place.unlink(missing_ok=True)
+        draft = path.with_name(f"{path.name}.new")
+        draft.unlink(missing_ok=True)
     try:
-        number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise ModelError(
             f"There is a '{path.name}' already, and nothing replaces it. Remove it first, or name "
@@ -524,7 +526,7 @@ def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = Fa
     with os.fdopen(number, "wb") as file:
         file.write(content)
     if replace:
-        os.replace(place, path)
+        os.replace(draft, path)
     return path
 
 

@@ -151,8 +151,8 @@ class SocketHub:
                     self._tell(f"{name} is here, and gave no answer for {self._patience:g} s")
             return await asyncio.gather(*calls.values())
 
-        found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
-        return dict(zip(frames, found, strict=True))
+        answers = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+        return dict(zip(frames, answers, strict=True))
 
     def again(self, name: str) -> None:
         """Wait for an owner that left to come back.
@@ -179,15 +179,18 @@ class SocketHub:
                 self._tell(f"waiting up to {seconds:g} s for {who} to hear that the run is over")
             return await asyncio.gather(*calls.values())
 
-        found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
-        return dict(zip(frames, found, strict=True))
+        answers = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+        return dict(zip(frames, answers, strict=True))
 
     def close(self, farewell: bytes = b"") -> None:
         """Let all owners go, with a last frame, if there is one, that nobody answers."""
 
         async def part() -> None:
             if farewell:
-                sent = [asyncio.create_task(one.send(farewell)) for one in self._live.values()]
+                sent = [
+                    asyncio.create_task(connection.send(farewell))
+                    for connection in self._live.values()
+                ]
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_FAREWELL):
                         await asyncio.gather(*sent, return_exceptions=True)

@@ -148,7 +148,7 @@ def policies_of(
     data : mapping, optional
         Sealed, by private object or its name.
     """
-    found = []
+    policies = []
     for k, (agent, sources) in enumerate(
         zip(plan.agents, sources_of(plan.problem, data or {}), strict=True)
     ):
@@ -156,7 +156,7 @@ def policies_of(
         held = {s.name: Held(s, source) for s, source in zip(specs, sources, strict=True)}
         delta = 0.0 if agent.price is None else agent.price.delta
         noise = agent.noise
-        found.append(
+        policies.append(
             Policy(
                 agent=agent.name,
                 ledger=place / f"agent-{k}.jsonl",
@@ -169,7 +169,7 @@ def policies_of(
                 else noise.split.max_colluders,
             )
         )
-    return found
+    return policies
 
 
 # Asks an owner who it is: no message is empty.
@@ -221,7 +221,7 @@ class RequestHub:
             done = {name: call.result() for name, call in calls.items() if call not in due}
             late({name: said for name, said in done.items() if said is not None})
         said = {name: call.result() for name, call in calls.items()}
-        return {name: Gone(name) if one is None else one for name, one in said.items()}
+        return {name: Gone(name) if answer is None else answer for name, answer in said.items()}
 
     def again(self, name: str) -> None:
         """Wait for an owner to be there.
@@ -243,13 +243,13 @@ class RequestHub:
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
         """See `Hub.part`; who does not answer is asked again."""
         deadline = time.monotonic() + min(seconds, self._patience)
-        found = self.exchange(frames)
-        while late := {n: frames[n] for n, one in found.items() if isinstance(one, Gone)}:
+        answers = self.exchange(frames)
+        while late := {n: frames[n] for n, answer in answers.items() if isinstance(answer, Gone)}:
             if time.monotonic() > deadline:
                 break
             time.sleep(_AGAIN)
-            found |= self.exchange(late)
-        return found
+            answers |= self.exchange(late)
+        return answers
 
     def close(self, farewell: bytes = b"") -> None:
         """Let all owners go, with a last frame, if there is one, that nobody answers."""

@@ -203,9 +203,9 @@ class MaskedSum(SecretSum):
             for name in self.agents
             if name != sender
         }
-        own = encoded - combine(list(others.values()))
+        rest = encoded - combine(list(others.values()))
         return tuple(
-            Share(sender, name, self.round, own if name == sender else others[name])
+            Share(sender, name, self.round, rest if name == sender else others[name])
             for name in self.agents
         )
 
@@ -213,7 +213,7 @@ class MaskedSum(SecretSum):
         """Return the masked value: the share that stayed, and those that others did not send."""
         assert self.masker is not None
         size = int(np.prod(self.shape, dtype=int))
-        known = [
+        computed = [
             Share(
                 name,
                 receiver,
@@ -223,14 +223,14 @@ class MaskedSum(SecretSum):
             for name in self.agents
             if name != receiver
         ]
-        return super().partial(receiver, [*shares, *known])
+        return super().partial(receiver, [*shares, *computed])
 
 
 def masked(message: Any, masker: Masker) -> Any:
     """Return a message with every secret sum in it by masks."""
     if type(message) is SecretSum:
-        known = {f.name: getattr(message, f.name) for f in fields(SecretSum)}
-        return MaskedSum(**known, masker=masker)
+        values = {f.name: getattr(message, f.name) for f in fields(SecretSum)}
+        return MaskedSum(**values, masker=masker)
     if isinstance(message, (tuple, list)):
         return type(message)(masked(part, masker) for part in message)
     if is_dataclass(message) and not isinstance(message, type) and hasattr(message, "sums"):

@@ -132,9 +132,11 @@ def require_account(said: FinalAccount, local: LocalProgram, t: int, diverged: b
 def _is_charge(entry: Entry, t: int) -> bool:
     sizes = (entry.multiplier, entry.sensitivity, entry.grid)
     pure = entry.stated is None or (0 < entry.stated[0] < HUGE and entry.stated[1] == 0)
-    known = entry.mechanism in MECHANISMS and pure
+    supported = entry.mechanism in MECHANISMS and pure
     inside = 0 <= entry.round <= t and entry.step >= 1
-    return known and inside and all(0 <= x < HUGE for x in sizes) and entry.multiplier > 1 / HUGE
+    return (
+        supported and inside and all(0 <= x < HUGE for x in sizes) and entry.multiplier > 1 / HUGE
+    )
 
 
 def _replies(
@@ -240,8 +242,8 @@ def _sensible(
     if isinstance(message, ScaleQuestion):
         positive = 1 / HUGE < message.limit < HUGE and 1 / HUGE < message.unit < HUGE
         learns = isinstance(algorithm, FederatedGradient) and algorithm.scale is not None
-        known = message.what in QUESTIONS and positive and learns
-        return k == 0 and known and _in_whole(message, local.n)
+        listed = message.what in QUESTIONS and positive and learns
+        return k == 0 and listed and _in_whole(message, local.n)
     if isinstance(message, Question):
         return k == 0 and _question(message, local.n, parties)
     if isinstance(message, Delivery):
@@ -280,10 +282,10 @@ def _question(message: Question, n: int, parties: int) -> bool:
 
 def _in_whole(message: AtPoint, n: int) -> bool:
     """Return whether a query names one position in the joint vector per number, all distinct."""
-    place = message.place
-    if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
+    columns = message.place
+    if message.at.shape != (n,) or columns.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
         return False
-    return bool((place >= 0).all() and (place < message.size).all()) and all_differ(place)
+    return bool((columns >= 0).all() and (columns < message.size).all()) and all_differ(columns)
 
 
 def _sum(sums: SecretSum, parties: int) -> bool:

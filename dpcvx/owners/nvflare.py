@@ -104,7 +104,7 @@ class Rounds(Controller):
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run the plan."""
         engine = fl_ctx.get_engine()
-        place = _local(engine)
+        folder = _local(engine)
 
         def ask(name: str, frame: bytes) -> bytes | None:
             if abort_signal.triggered:
@@ -120,8 +120,8 @@ class Rounds(Controller):
 
         executor = Remote(
             lambda names: RequestHub(names, ask, self._patience),
-            lambda: CoordinatorLog(place / "run.dpx"),
+            lambda: CoordinatorLog(folder / "run.dpx"),
             lambda: uuid.uuid4().hex,
             lambda line: self.log_info(fl_ctx, line),
         )
-        lead(place / "model.py", executor, place / "shared.npz")
+        lead(folder / "model.py", executor, folder / "shared.npz")

@@ -123,7 +123,7 @@ def _require_possible(plan: Terms) -> None:
                 f"The plan has no noise for agent '{agent.name}', and no owner takes part in such "
                 "a run. Plan with epsilon= and delta=."
             )
-        if any(one is not None for one in agent.expected):
+        if any(expectation is not None for expectation in agent.expected):
             raise ModelError(
                 f"prior= has values for data of agent '{agent.name}', which cannot be sent to "
                 "owners yet. Plan without prior=."
@@ -163,15 +163,15 @@ def _require_owners(problem: Declaration) -> None:
 
 
 def _once(agent: AgentPlan) -> Once | None:
-    found = agent.publication
-    if found is None:
+    statistic = agent.publication
+    if statistic is None:
         return None
-    if not isinstance(found, Publication):
-        return Once.of(found)
-    if found.kind == "shaped data":  # only next to private data in constraints
+    if not isinstance(statistic, Publication):
+        return Once.of(statistic)
+    if statistic.kind == "shaped data":  # only next to private data in constraints
         raise ModelError(
             f"Agent '{agent.name}' releases its data by a shape that no offer can name. Run it "
             "with agents in one place, plan.run(), or plan with release='each_step'."
         )
-    targets, moves = found.told_moves()
-    return replace(Once.of(found), targets=targets, moves=moves)
+    targets, moves = statistic.told_moves()
+    return replace(Once.of(statistic), targets=targets, moves=moves)

@@ -167,7 +167,9 @@ class Owner:
         else:
             look("keys", self._looked_at_keys)
         if faults:
-            kind = DataError if any(isinstance(one, DataError) for one in faults) else ModelError
+            kind = (
+                DataError if any(isinstance(fault, DataError) for fault in faults) else ModelError
+            )
             raise kind("\n".join(lines))
         return "\n".join(lines)
 
@@ -233,12 +235,12 @@ class Owner:
         check_argument("", "timeout", timeout, POSITIVE)
         # One thread of BLAS: its number of threads changes the rounding of its results.
         one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
-        kept = OwnerFiles(self.policy.ledger)
+        files = OwnerFiles(self.policy.ledger)
         with Shown(verbose) as shown, one_thread, ExitStack() as open_:
             session, heard = session_of(self.policy, consent, seed, shown.round), True
             assert session.identity is not None
-            kept.require_room()
-            open_.enter_context(kept.alone())
+            files.require_room()
+            open_.enter_context(files.alone())
             for line in session.identity.soon():
                 shown.tell(line)
             try:

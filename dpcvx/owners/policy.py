@@ -116,16 +116,16 @@ def read_policy(path: str | Path) -> Policy:
         If the file cannot be read, or says what no policy says.
     """
     check_argument("dp.Owner", "policy", path, PATH)
-    place = Path(path)
+    file = Path(path)
     try:
-        said = tomllib.loads(place.read_bytes().decode("utf-8-sig"))
+        said = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise ModelError(f"There is no policy '{place.name}'.") from None
+        raise ModelError(f"There is no policy '{file.name}'.") from None
     except OSError as error:
-        raise ModelError(f"The policy {file_words(error, place, 'read')}") from None
+        raise ModelError(f"The policy {file_words(error, file, 'read')}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ModelError(f"The policy '{place.name}' cannot be read: {error}.") from None
-    return _File(place).policy(said)
+        raise ModelError(f"The policy '{file.name}' cannot be read: {error}.") from None
+    return _File(file).policy(said)
 
 
 class _File:
@@ -221,19 +221,19 @@ class _File:
         """Return the coordinator's fingerprint in our spelling; empty if it is omitted."""
         if said.get("coordinator", "") == "":
             return ""
-        found = fingerprint_in(self._text(said, "coordinator"))
-        if not found:
+        fingerprint = fingerprint_in(self._text(said, "coordinator"))
+        if not fingerprint:
             raise self._wrong(
                 "coordinator",
                 "is a fingerprint: sha256: and 64 digits from 0 to f. Write what this prints: "
                 "dpcvx keys fingerprint coordinator.crt",
             )
-        return found
+        return fingerprint
 
     def _program(self, said: str, agent: str) -> str:
         """Return the digest of this agent's program in the owner's own model file."""
-        found = model_plan(self._folder / said)
-        for local in found.program.agents:
+        plan = model_plan(self._folder / said)
+        for local in plan.program.agents:
             if local.name == agent:
                 return wire.digest(wire.portable(local))
         raise ModelError(f"The model '{said}' has no agent '{agent}'.")
@@ -244,43 +244,43 @@ class _File:
     def _known(self, said: Mapping[str, Any], keys: set[str], where: str) -> None:
         unknown = sorted(set(said) - keys)
         if unknown:
-            known = ", ".join(sorted(keys))
-            raise self._wrong(f"{where}{unknown[0]}", f"is unknown; there are {known}")
+            names = ", ".join(sorted(keys))
+            raise self._wrong(f"{where}{unknown[0]}", f"is unknown; there are {names}")
 
     def _table(
         self, said: Mapping[str, Any], key: str, default: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        found = said.get(key, default)
-        if not isinstance(found, Mapping):
+        table = said.get(key, default)
+        if not isinstance(table, Mapping):
             raise self._wrong(f"[{key}]", "is missing" if key not in said else "is a table")
-        return found
+        return table
 
     def _text(self, said: Mapping[str, Any], key: str, where: str = "") -> str:
-        found = said.get(key)
-        if not isinstance(found, str) or not found:
-            raise self._wrong(f"{where}{key}", f"is a text, and is {show(found)}")
-        return found
+        text = said.get(key)
+        if not isinstance(text, str) or not text:
+            raise self._wrong(f"{where}{key}", f"is a text, and is {show(text)}")
+        return text
 
     def _number(
         self, said: Mapping[str, Any], key: str, where: str, default: float | None = None
     ) -> float:
-        found = said.get(key, default)
-        if not finite(found) or float(found) < 0:  # pyright: ignore[reportArgumentType]
-            raise self._wrong(f"{where}{key}", f"is a number of at least 0, and is {show(found)}")
-        return float(found)  # pyright: ignore[reportArgumentType]
+        number = said.get(key, default)
+        if not finite(number) or float(number) < 0:  # pyright: ignore[reportArgumentType]
+            raise self._wrong(f"{where}{key}", f"is a number of at least 0, and is {show(number)}")
+        return float(number)  # pyright: ignore[reportArgumentType]
 
     def _count(self, said: Mapping[str, Any], key: str, default: int, least: int) -> int:
-        found = said.get(key, default)
-        if not is_int(found, least):
-            what = f"is a whole number of at least {least}, and is {show(found)}"
+        count = said.get(key, default)
+        if not is_int(count, least):
+            what = f"is a whole number of at least {least}, and is {show(count)}"
             raise self._wrong(f"accept.{key}", what)
-        return int(found)
+        return int(count)
 
     def _flag(self, said: Mapping[str, Any], key: str, default: bool) -> bool:
-        found = said.get(key, default)
-        if not isinstance(found, bool):
+        flag = said.get(key, default)
+        if not isinstance(flag, bool):
             raise self._wrong(f"accept.{key}", "is true or false")
-        return found
+        return flag
 
 
 def model_plan(path: Path) -> Terms:
@@ -294,13 +294,13 @@ def model_plan(path: Path) -> Terms:
     if not path.is_file():
         raise ModelError(f"There is no model '{path.name}'.")
     with beside(path.parent):
-        found = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
-    if not isinstance(found, Terms):
+        plan = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
+    if not isinstance(plan, Terms):
         raise ModelError(
             f"The model '{path.name}' makes no plan. Write plan = problem.plan(...) in it, with "
             "private objects by shape: dp.Private(shape=..., name=...)."
         )
-    return found
+    return plan
 
 
 def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
@@ -320,10 +320,10 @@ def beside(folder: Path) -> Iterator[None]:
     ----------
     folder : Path
     """
-    place = str(folder.absolute())
-    sys.path.insert(0, place)
+    directory = str(folder.absolute())
+    sys.path.insert(0, directory)
     try:
         yield
     finally:
-        if place in sys.path:
-            sys.path.remove(place)
+        if directory in sys.path:
+            sys.path.remove(directory)

@@ -204,11 +204,11 @@ class Session:
         if not self._opened:
             self._audit.add("opened", **self._self_description())
             self._opened = True
-        at, kind = self._arrived, type(said).__name__
+        arrived, kind = self._arrived, type(said).__name__
         if isinstance(said, Offer):
             facts = {"run": said.run, "plan": said.plan, "digest": wire.digest(said)}
             method = type(said.algorithm).__name__
-            self._audit.add("offer", at, **facts, method=method, rounds=said.rounds)
+            self._audit.add("offer", arrived, **facts, method=method, rounds=said.rounds)
             return
         facts = {"kind": kind, "run": getattr(said, "run", "")}
         if isinstance(said, Call):
@@ -217,7 +217,7 @@ class Session:
             facts |= {"status": said.status, "rounds": said.rounds}
         elif isinstance(said, Refusal):
             facts |= {"code": said.code if said.code in REASONS else "version"}
-        self._audit.add("request", at, **facts)
+        self._audit.add("request", arrived, **facts)
 
     def _self_description(self) -> dict[str, Any]:
         """Return who keeps the log, and the runs that the ledger had before it."""
@@ -409,8 +409,8 @@ class Session:
             return b""
         self._take(ending)
         # With its key: others may have to compute their masks again.
-        place = (ending.end.rounds, _LATE)
-        self._last_word = self._said(agreed, self._masks(agreed, True), ending.covered, place)
+        position = (ending.end.rounds, _LATE)
+        self._last_word = self._said(agreed, self._masks(agreed, True), ending.covered, position)
         return self._last_word
 
     def _masks(self, agreed: Agreement, begun: bool) -> Masker | None:
@@ -432,24 +432,24 @@ class Session:
                 "coordinator begin a new run: the values in the ledger may have been sent under "
                 "that key, and other masks in their place would let them be compared."
             )
-        kept = KeyFile(path, document_of(offer))
-        if kept.used and not begun:
+        key_file = KeyFile(path, document_of(offer))
+        if key_file.used and not begun:
             raise LedgerError(
                 f"Values were sent under the mask key '{path.name}' of this run, and the ledger "
                 "has no such run that is open. Have the coordinator begin a new run: other values "
                 "under the same masks would show how they differ."
             )
-        return Masker(self.policy.agent, kept)
+        return Masker(self.policy.agent, key_file)
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))
-        kept = self._kept
-        if journal.lines < kept.lines:
+        files = self._kept
+        if journal.lines < files.lines:
             raise LedgerError(
                 f"The ledger '{self.policy.ledger.name}' has {journal.lines} lines, and had "
-                f"{kept.lines}: an older copy was put back. What left since is counted nowhere, "
+                f"{files.lines}: an older copy was put back. What left since is counted nowhere, "
                 "and would be drawn again. Put the newest one back; or, for other data, delete "
-                f"'{kept.path('seen').name}' as well."
+                f"'{files.path('seen').name}' as well."
             )
         if self._consent is not None:
             now = against_ledger(agreed, self._seed is not None)
@@ -467,7 +467,7 @@ class Session:
         make = worker_of([part], [sources], gate)
         with journal.exchange():
             worker = make()
-        kept.lines = journal.lines
+        files.lines = journal.lines
         self._masker = masker
         self._agreed, self._journal, self._worker = agreed, journal, worker
         self._take(None)
@@ -475,11 +475,11 @@ class Session:
         self._place, self._reply = (0, -1), b""
 
     def _called(self, said: Call, agreed: Agreement) -> bytes:
-        place, algorithm = (said.t, said.k), agreed.offer.algorithm
-        if place == self._place:
+        position, algorithm = (said.t, said.k), agreed.offer.algorithm
+        if position == self._place:
             return self._reply
         inside = 1 <= said.t <= self._rounds and 0 <= said.k < algorithm.exchanges
-        if place < self._place or not inside:
+        if position < self._place or not inside:
             raise refused("order", f"round {said.t}, exchange {said.k}")
         local = agreed.agent.program
         require_sense(said.message, algorithm, local, said.k, len(agreed.offer.parts))
@@ -495,15 +495,15 @@ class Session:
         if self._watch is not None:
             self._watch(agreed, said.t, self._rounds)
         with self._journal.exchange():  # on disk before the reply is anybody's
-            (found,) = self._worker.act(said.t, said.k, [message])
+            (acted,) = self._worker.act(said.t, said.k, [message])
         self._kept.lines = self._journal.lines
         if self._masker is not None:
             # After the ledger: a process that ends between the two draws no second value.
             self._masker.keep()
-        assert found is not None
-        content = found.message if self._masker is None else unsent(found.message)
-        reply = AgentReply(said.run, said.t, said.k, content, found.outcome, found.diverged)
-        self._place, self._reply = place, wire.encode(reply)
+        assert acted is not None
+        content = acted.message if self._masker is None else unsent(acted.message)
+        reply = AgentReply(said.run, said.t, said.k, content, acted.outcome, acted.diverged)
+        self._place, self._reply = position, wire.encode(reply)
         return self._reply
 
     def _answer(self) -> Answer:
@@ -520,14 +520,14 @@ class Session:
         (report,) = self._worker.report([None])
         entries = tuple(list(report.account.entries)[self._earlier :])
         account = FinalAccount(said.run, _shared(report.answer, agreed), report.violation, entries)
-        own = OwnResult(
+        result = OwnResult(
             _named(report.answer.last, agreed),
             _named(report.answer.average, agreed),
             said.status,
             said.rounds,
             tuple(report.releases),
         )
-        ending = Ending(agreed.part.fingerprint, said, account, own, self._rounds)
+        ending = Ending(agreed.part.fingerprint, said, account, result, self._rounds)
         # On disk before the ledger says that the run is over: asked again, the same is said again.
         self._kept.finish(ending)
         self._journal.end(said.status, said.rounds)
@@ -578,9 +578,9 @@ def _shared(answer: Answer, agreed: Agreement) -> Answer:
 
 
 def _named(x: Array, agreed: Agreement) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     for piece in agreed.agent.program.layout.pieces:
         flat = np.full(piece.size, np.nan)
         flat[piece.entries] = x[piece.offset : piece.stop]
-        found[piece.name] = flat.reshape(piece.shape, order="F")
-    return found
+        by_name[piece.name] = flat.reshape(piece.shape, order="F")
+    return by_name

@@ -214,13 +214,13 @@ def _atom(atom: Atom, form: NormalForm, sizes: Sequence[int]) -> None:
 
 
 def _layout(layout: Layout) -> None:
-    at = 0
+    offset = 0
     for piece in layout.pieces:
         _size(piece.shape, "a variable")
         _index(piece.entries, piece.size, "entries of a variable")
         _require(piece.entries.size > 0 and (np.diff(piece.entries) > 0).all(), "entries")
-        _require(piece.offset == at, "the layout")
-        at = piece.stop
+        _require(piece.offset == offset, "the layout")
+        offset = piece.stop
 
 
 def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
@@ -236,11 +236,11 @@ def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
     m = limit.data.b.size
     _matrix(limit.offsets, (m, size), "a private constraint")
     _matrix(limit.slopes, (m * size, limit.data.A.shape[1]), "a private constraint")
-    at = 0
+    row = 0
     for part in limit.parts:
-        _require(at <= part.first and part.size > 0, "parts of a private constraint")
-        at = part.first + part.size
-    _require(at <= m, "parts of a private constraint")
+        _require(row <= part.first and part.size > 0, "parts of a private constraint")
+        row = part.first + part.size
+    _require(row <= m, "parts of a private constraint")
 
 
 def _cone_program(data: ConeData, n: int) -> None:
@@ -255,7 +255,7 @@ def _cone_program(data: ConeData, n: int) -> None:
     counts = [cones.zero, cones.nonneg, cones.exp, *cones.soc, *cones.psd]
     _require(all(0 <= count <= LARGEST for count in counts), "cones")
     _require(all(count > 0 for count in (*cones.soc, *cones.psd)), "cones")
-    exponents = [*cones.power, *(a for one in cones.power_nd for a in one)]
+    exponents = [*cones.power, *(a for exponents_of in cones.power_nd for a in exponents_of)]
     _require(all(0 < a < 1 for a in exponents) and all(cones.power_nd), "exponents")
     rows = cones.zero + cones.nonneg + 3 * (cones.exp + len(cones.power)) + sum(cones.soc)
     rows += sum(k * (k + 1) // 2 for k in cones.psd) + sum(len(a) + 1 for a in cones.power_nd)

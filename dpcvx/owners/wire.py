@@ -117,7 +117,7 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
         raise refused("altered", "a frame with another digest")
     try:
         reader = _Reader(raw)
-        found = reader.read(json.loads(bytes(text)), 0)
+        value = reader.read(json.loads(bytes(text)), 0)
     except RefusedError:
         raise
     except (DpcvxError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as e:
@@ -125,7 +125,7 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
         raise refused("unreadable", f"no record ({type(e).__name__})") from None
     if reader.rest:
         raise refused("unreadable", "arrays that nothing names")
-    return found
+    return value
 
 
 def frames_in(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -136,11 +136,11 @@ def frames_in(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     file : binary file
         Read from its beginning; one frame at a time is in memory.
     """
-    number, at = file.fileno(), 0
+    number, offset = file.fileno(), 0
     whole = os.fstat(number).st_size
-    while (size := size_in(os.pread(number, HEADER, at))) and at + size <= whole:
-        yield at, os.pread(number, size, at)
-        at += size
+    while (size := size_in(os.pread(number, HEADER, offset))) and offset + size <= whole:
+        yield offset, os.pread(number, size, offset)
+        offset += size
 
 
 def size_in(front: bytes) -> int:
@@ -168,10 +168,10 @@ def portable(local: LocalProgram) -> LocalProgram:
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
-    found = hashlib.blake2b(digest_size=32)
+    digest = hashlib.blake2b(digest_size=32)
     for part in parts:
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()
 
 
 def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
@@ -389,8 +389,10 @@ class _Form:
         made = self.cls(**dict(zip(self.names, values, strict=True)))
         # A record that is written differently than it was read would have two digests.
         for name, value in zip(self.names, values, strict=True):
-            kept = getattr(made, name)
-            if kept is not value and (type(kept) is not type(value) or kept != value):
+            field_value = getattr(made, name)
+            if field_value is not value and (
+                type(field_value) is not type(value) or field_value != value
+            ):
                 raise refused("unreadable", "a field that is written otherwise")
         return made
 
@@ -424,7 +426,9 @@ def check_of(hint: Any) -> Check:
         each = tuple(map(check_of, inside))
         return lambda value: any(fits(value) for fits in each)
     if origin is typing.Literal:
-        return lambda value: any(type(value) is type(one) and value == one for one in inside)
+        return lambda value: any(
+            type(value) is type(member) and value == member for member in inside
+        )
     if origin is tuple and not (len(inside) == 2 and inside[1] is Ellipsis):
         each = tuple(map(check_of, inside))
         return lambda value: (

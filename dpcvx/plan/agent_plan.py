@@ -87,8 +87,12 @@ class AgentPlan:
     @property
     def kind(self) -> Hashable:
         """Equal for agents that differ in names, slots and data only; for as long as they exist."""
-        known = self.sensitivity
-        parts = (None if known is None else known.bounds, self.smoothness, self.publication)
+        sensitivity = self.sensitivity
+        parts = (
+            None if sensitivity is None else sensitivity.bounds,
+            self.smoothness,
+            self.publication,
+        )
         numbers = (self.share, self.noise, self.budget, self.claimed, self.queries)
         return (self.program.kind, *map(id, (*parts, *self.expected)), *numbers)
 
@@ -102,7 +106,7 @@ class AgentPlan:
     def expects(self) -> tuple[str, ...]:
         """Names of the private objects that have a prior."""
         pairs = zip(self.program.form.private, self.expected, strict=False)
-        return tuple(spec.name for spec, one in pairs if one is not None)
+        return tuple(spec.name for spec, expectation in pairs if expectation is not None)
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -113,7 +117,7 @@ class AgentPlan:
         if released.kind != "data":
             return tuple(spec.name for spec in released.private)
         ends = np.cumsum([spec.size for spec in released.private]).tolist()
-        last = {place.stop for place, _ in released.estimates}
+        last = {entries.stop for entries, _ in released.estimates}
         return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
 
     def account(self) -> Account:
@@ -132,8 +136,8 @@ class AgentPlan:
     @property
     def clips_keep_convexity(self) -> bool:
         """Return whether clipped gradients are still those of a convex function."""
-        known = self.sensitivity
-        return known is None or known.clips_keep_convexity(self.program.form)
+        sensitivity = self.sensitivity
+        return sensitivity is None or sensitivity.clips_keep_convexity(self.program.form)
 
 
 Agents = tuple[AgentPlan, ...]
@@ -159,7 +163,7 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
         return local.sensitivity() if wanted else None
 
     pairs = zip(program.agents, once_per_kind(program.agents, derive), strict=True)
-    return {local.name: known and known.renamed(local.form) for local, known in pairs}
+    return {local.name: derived and derived.renamed(local.form) for local, derived in pairs}
 
 
 def agents_of(
@@ -213,19 +217,19 @@ def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Es
 
 
 def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> AgentPlan:
-    known, noise = agent.sensitivity, agent.noise
-    if known is None or noise is None:
+    sensitivity, noise = agent.sensitivity, agent.noise
+    if sensitivity is None or noise is None:
         return agent
     if once is None:
-        idle = known.constant and all(J.nnz == 0 for J in known.jacobians)
+        idle = sensitivity.constant and all(J.nnz == 0 for J in sensitivity.jacobians)
         if agent.program.hands_over or not idle:
             raise PrivacyError(f"Agent '{agent.name}' has no statistic to release once.")
         return agent
     mechanism = noise.mechanism
-    found = restated(known, mechanism.norm, agent.name, once, single=mechanism.single)
-    if agent.program.as_written and isinstance(found, Publication):
-        found = replace(found, jacobian=None)  # what the noise does is no matter of slopes
-    if agent.program.limits and (not isinstance(found, Publication) or not found.whole):
+    statistic = restated(sensitivity, mechanism.norm, agent.name, once, single=mechanism.single)
+    if agent.program.as_written and isinstance(statistic, Publication):
+        statistic = replace(statistic, jacobian=None)  # what the noise does is no matter of slopes
+    if agent.program.limits and (not isinstance(statistic, Publication) or not statistic.whole):
         raise PrivacyError(
             f"Agent '{agent.name}' has private data in constraints, and releases {once.kind}: "
             "margins are proved for data that are released themselves."
@@ -237,13 +241,13 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
             "write constraints='released' to keep them for the released data."
         )
     if estimates:
-        if agent.program.limits or not isinstance(found, Publication):
+        if agent.program.limits or not isinstance(statistic, Publication):
             raise PrivacyError(
                 f"Estimates of what agent '{agent.name}' releases once do not fit it: margins are "
                 "proved for data as they were released, and second moments have no estimates."
             )
-        found = replace(found, estimates=estimates)
-    return replace(agent, publication=found)
+        statistic = replace(statistic, estimates=estimates)
+    return replace(agent, publication=statistic)
 
 
 def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
@@ -333,8 +337,8 @@ class Compiled:
         anew = [local for local in agents if local.name in changed and local.form.private]
         derived = once_per_kind(anew, lambda local: local.sensitivity())
         pairs = zip(anew, derived, strict=True)
-        found = {local.name: sensitivity.renamed(local.form) for local, sensitivity in pairs}
-        return replace(self, program=program, sensitivities={**self.sensitivities, **found})
+        renamed = {local.name: sensitivity.renamed(local.form) for local, sensitivity in pairs}
+        return replace(self, program=program, sensitivities={**self.sensitivities, **renamed})
 
 
 def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compiled:

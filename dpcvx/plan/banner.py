@@ -115,8 +115,8 @@ def _choices(plan: Terms) -> list[str]:
         return reasons
     if all(choice.what != "algorithm" for choice in plan.choices):
         return reasons
-    found = f"what is returned is the {OUTPUTS[output]}: predicted to end nearest to the optimum"
-    return [*reasons, found]
+    reason = f"what is returned is the {OUTPUTS[output]}: predicted to end nearest to the optimum"
+    return [*reasons, reason]
 
 
 def _problem_rows(plan: Terms) -> list[str]:
@@ -218,8 +218,8 @@ def _labeled(label: str, texts: Sequence[str]) -> list[str]:
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
         return [row("Sensitivity", "not needed: the plan adds no noise")]
-    known = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
-    why = argument(known) if known else ""
+    derived = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
+    why = argument(derived) if derived else ""
     if plan.program.model is not None:
         why = _DATA_LEAVE
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
@@ -261,7 +261,7 @@ def _names(agent: AgentPlan) -> list[Named]:
     """Return names of the agent's private objects, and labels of their rows."""
     specs = () if agent.sensitivity is None else agent.sensitivity.private
     kinds = [spec.adjacency for spec in specs]
-    people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
+    people = dict.fromkeys(kind.label for kind in kinds if isinstance(kind, Rows))
     objects = [Named("", f"'{spec.name}'") for spec in specs]
     return [*objects, *(Named("one ", label, " (", "of ") for label in people)]
 
@@ -272,18 +272,18 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
     `said` has, for each agent, its name, the text with marks for names that may differ, and these
     names.
     """
-    alike: dict[tuple[str, int], tuple[list[str], list[Sequence[Named]]]] = {}
+    grouped: dict[tuple[str, int], tuple[list[str], list[Sequence[Named]]]] = {}
     for agent, text, names in said:
-        agents, others = alike.setdefault((text, len(names)), ([], []))
+        agents, others = grouped.setdefault((text, len(names)), ([], []))
         agents.append(agent)
         others.append(names)
     rows = []
-    for (text, _), (agents, others) in alike.items():
+    for (text, _), (agents, others) in grouped.items():
         each = ", each" if len(agents) > 1 else ""
         rows.append(row("", f"{together(agents)}{each}: {named(text, others)}"))
     if len(rows) <= LISTED:
         return rows
-    more = sum(len(agents) for agents, _ in list(alike.values())[LISTED:])
+    more = sum(len(agents) for agents, _ in list(grouped.values())[LISTED:])
     return [*rows[:LISTED], row("", f"... and {plural(more, 'more agent')}")]
 
 
@@ -295,19 +295,19 @@ def row(label: str, text: str) -> str:
 def argument(sensitivities: Sequence[Sensitivity]) -> str:
     """Return why these gradients' changes are bounded: every reason once, for all its terms."""
     parts = []
-    derived = [found for found in sensitivities if found.asserted is None]
+    derived = [sensitivity for sensitivity in sensitivities if sensitivity.asserted is None]
     if len(derived) < len(sensitivities):
         parts.append(
             "The bound is asserted by the user, not derived: the guarantee is as good as that "
             "claim."
         )
-    if terms := _once(name for found in derived for name in found.terms):
+    if terms := _once(name for sensitivity in derived for name in sensitivity.terms):
         parts.append(
             f"Private data and variables meet in {terms} of affine arguments, so the gradient "
             "depends linearly on the data: grad = h(x) + J d. Changing the data moves it by J "
             "times the change, at every x."
         )
-    weighing = (found.weights for found in derived if found.weights is not None)
+    weighing = (sensitivity.weights for sensitivity in derived if sensitivity.weights is not None)
     if terms := _once(name for weights in weighing for name in weights.names):
         parts.append(
             f"Private data weigh public functions of x ({terms}), so the gradient depends linearly "
@@ -316,18 +316,20 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
         )
     enters: dict[str, tuple[list[str], list[str]]] = {}  # what bounds a change: records, atoms
     once: dict[int, list[str]] = {}  # some take milliseconds: by what agents share that are alike
-    for found in derived:
-        if id(found.bounds) not in once:
-            once[id(found.bounds)] = [_bounded_by(found, k) for k in range(len(found.records))]
-        for reason, task in zip(once[id(found.bounds)], found.records, strict=True):
+    for sensitivity in derived:
+        if id(sensitivity.bounds) not in once:
+            once[id(sensitivity.bounds)] = [
+                _bounded_by(sensitivity, k) for k in range(len(sensitivity.records))
+            ]
+        for reason, task in zip(once[id(sensitivity.bounds)], sensitivity.records, strict=True):
             labels, atoms = enters.setdefault(reason, ([], []))
-            labels.append(found.adjacency_of(task).label)
+            labels.append(sensitivity.adjacency_of(task).label)
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():
         each = "Each of" if len(set(labels)) > 1 else "Each"
         said = f"{each} {_once(labels)} contributes a term of its own, through {_once(atoms)}."
         parts.append(f"{said} {reason}")
-    if names := _once((f"'{n}'" for found in derived for n in found.independent), "or"):
+    if names := _once((f"'{n}'" for sensitivity in derived for n in sensitivity.independent), "or"):
         parts.append(
             f"The gradient does not depend on {names}: no term of the objective holds it together "
             "with a variable."
@@ -411,9 +413,9 @@ def figures(sensitivity: Sensitivity) -> str:
             continue
         values = [ball_norm(J, adjacency.norm, p) for p in (1, 2)]
         l1, l2 = (
-            f"{at_most(found.value * adjacency.radius)} in l{p}"
-            f"{'' if found.tight else ' (upper bound)'}"
-            for p, found in zip((1, 2), values, strict=True)
+            f"{at_most(bound.value * adjacency.radius)} in l{p}"
+            f"{'' if bound.tight else ' (upper bound)'}"
+            for p, bound in zip((1, 2), values, strict=True)
         )
         lines.append(f"{words}, {_norm_in_words(adjacency)} times the radius is {l1} and {l2}")
     for task in sensitivity.records:
@@ -441,5 +443,5 @@ def _norm_in_words(adjacency: Within) -> str:
 
 def _once(names: Iterable[str], word: str = "and") -> str:
     """Return the names, each once, as in ``a, b and c``; empty if there are none."""
-    found = list(dict.fromkeys(names))
-    return together(found, word) if found else ""
+    distinct = list(dict.fromkeys(names))
+    return together(distinct, word) if distinct else ""

@@ -201,19 +201,19 @@ def _coupled_methods(problem: Declaration) -> str:
     """Return the methods that take the coupling of a problem, and what they take besides."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
-    found = ["dp.OneShot(), where data enter by linear terms or leave once"]
+    methods = ["dp.OneShot(), where data enter by linear terms or leave once"]
     if public == 1 and (shared or len(problem.agents) == 2):
-        found.append(
+        methods.append(
             "dp.GradientADMM(), which takes f(x) + g(y) with A x + B y = c, g without private data"
         )
     if shared:
-        found.append(
+        methods.append(
             "dp.ResourceADMM() after giving each agent variables of its own, with copies tied by "
             "coupling=[x == y]"
         )
     else:
-        found.append("dp.ResourceADMM(), which ties agents that have variables of their own")
-    return "; ".join(found)
+        methods.append("dp.ResourceADMM(), which ties agents that have variables of their own")
+    return "; ".join(methods)
 
 
 def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
@@ -241,21 +241,21 @@ def check_affine(
         return  # such sums are made for data in the curvature, and have checks of their own
     bends = DataCurvature in algorithm.requirements.queries
     for agent in agents:
-        known, form = agent.sensitivity, agent.program.form
-        if known is None or known.constant:
+        sensitivity, form = agent.sensitivity, agent.program.form
+        if sensitivity is None or sensitivity.constant:
             continue
         # Private data add a linear term, of which one gradient tells all.
-        if known.asserted is None and not once and not curved(form):
+        if sensitivity.asserted is None and not once and not curved(form):
             continue
-        if bends and not noisy and not known.clips and is_quadratic_given_data(form):
+        if bends and not noisy and not sensitivity.clips and is_quadratic_given_data(form):
             continue
-        squares = bends and releasable(known) and is_quadratic_given_data(form)
+        squares = bends and releasable(sensitivity) and is_quadratic_given_data(form)
         if once and squares:
             continue
         raise PrivacyError(
             f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
             f"private data d, with a constant J; that of agent '{agent.name}' is not: "
-            f"{known.obstacle}. "
+            f"{sensitivity.obstacle}. "
             f"{_for_other_losses(algorithm, agent, squares)}"
         )
 
@@ -277,7 +277,7 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
 
 def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse noise that falls from round to round where agents have different rounds."""
-    fading = any(one is not None and one.mechanism.decay < 1 for one in asked.values())
+    fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
             f"dp.{type(algorithm).__name__} has one user per round, and with decay= early users "
@@ -304,7 +304,7 @@ def check_queries(agents: Sequence[AgentPlan]) -> None:
 
 def check_start(agent: AgentPlan, once: bool) -> None:
     """Refuse a start without a gradient, and a sensitivity that made-up data contradict there."""
-    local, known = agent.program, agent.sensitivity
+    local, derived = agent.program, agent.sensitivity
     public = local.form.at_zero()
     if not np.isfinite(public.gradient(local.start)).all():
         raise ModelError(
@@ -312,18 +312,18 @@ def check_start(agent: AgentPlan, once: bool) -> None:
             "the point of its set closest to 0. Start inside its domain, for example with "
             "dp.Problem(agents, start={x: 1.0})."
         )
-    if agent.noise is None or known is None:
+    if agent.noise is None or derived is None:
         return
     p = agent.noise.mechanism.norm
-    level = known.bound(p).value
+    level = derived.bound(p).value
     if level == math.inf and not once:
-        level = known.bound(p, None, local.start).value
+        level = derived.bound(p, None, local.start).value
         if level == math.inf:
             raise PrivacyError(
-                f"No sensitivity can be derived for agent '{agent.name}': {known.obstacle}, and "
+                f"No sensitivity can be derived for agent '{agent.name}': {derived.obstacle}, and "
                 "one change can move the gradient arbitrarily far, even at the starting point. A "
                 "term may leave its domain for some admissible data (log or sqrt of a negative "
                 "number), or have an infinite slope. Bound the variables, declare signs "
                 "(nonneg=True), or write dp.Agent(..., clip_norm=1.0)."
             )
-    rehearse(local.form, public, known, p, level, local.start, agent.name)
+    rehearse(local.form, public, derived, p, level, local.start, agent.name)

@@ -68,7 +68,7 @@ class Draft:
     @property
     def noisy(self) -> bool:
         """Return whether noise is asked for."""
-        return any(one is not None for one in self.asked.values())
+        return any(noise is not None for noise in self.asked.values())
 
     @property
     def once(self) -> bool:
@@ -186,7 +186,7 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     algorithm = request.algorithm
     assert algorithm is not None
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
-    noisy = any(one is not None for one in asked.values())
+    noisy = any(noise is not None for noise in asked.values())
     every = noisy or bool(needs.exact)
     if known is not None and not _compiled_for(known.program, needs):
         known = None
@@ -218,7 +218,7 @@ def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any
         require_convex(problem, type(algorithm).__name__)
     checks.check_once(release, needs)
     asked = asked_of(problem, request.mechanism, request.epsilon)
-    noisy = any(one is not None for one in asked.values())
+    noisy = any(noise is not None for noise in asked.values())
     checks.check_expected(request.expectations, noisy, noisy and release == "once")
     last_iterate.check_observer(problem, request, asked)
     checks.check_groups(problem, asked)
@@ -233,10 +233,10 @@ def _compiled(
     assert request.algorithm is not None
     parameters, needs = problem.parameter_values(), request.algorithm.requirements
     program = compile_problem(problem, proximal=proximal, as_written=request.as_written)
-    found = sensitivities(program, every=every)
+    derived = sensitivities(program, every=every)
     if needs.exact:
         program = with_objectives(problem, program)
-    return Compiled(problem, program, found, parameters)
+    return Compiled(problem, program, derived, parameters)
 
 
 def before_noise(draft: Draft) -> Draft:
@@ -381,11 +381,11 @@ def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) ->
     check_secret(agents, secret)
     moves, size = {agent.name: agent.bound for agent in agents}, size_of(program)
     if any(MomentsTerm in agent.queries for agent in agents):
-        found = moment_sum(program)
-        size = found.size
+        moments = moment_sum(program)
+        size = moments.size
         moves = {
             agent.name: term.moved(agent.program.form.private)
-            for agent, term in zip(agents, found.terms, strict=True)
+            for agent, term in zip(agents, moments.terms, strict=True)
         }
     least = min(a.noise.mechanism.decay for a in agents if a.noise is not None) ** (rounds - 1)
     return split(agents, secret, moves, size, least)

@@ -60,19 +60,19 @@ def fingerprint_of(
         method has a text for them.
     """
     digest = hashlib.sha256()
-    levels = [one.mechanism.per_step() for one in asked.values() if one is not None]
+    levels = [of_agent.mechanism.per_step() for of_agent in asked.values() if of_agent is not None]
     # With a level of its own, noise does not follow from the budget.
     delta = request.delta or 0.0 if None in levels else 0.0
     noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
-    kept = (request.violation_probability, request.slack_penalty)
+    limits = (request.violation_probability, request.slack_penalty)
     if request.limited:
-        kept = (*kept, "limited")
+        limits = (*limits, "limited")
     if request.constraints != "true":
-        kept = (*kept, request.constraints)
+        limits = (*limits, request.constraints)
     for part in (
         terms,
-        kept,
+        limits,
         problem.group_names,
         noise,
         *_methods(request.given, request.algorithm),
@@ -97,11 +97,14 @@ def fingerprint_of(
         chosen = local.clip is not None if agent.clip_norm is None else agent.clip_norm
         pieces = [(order[p.variable], p.entries) for p in local.layout.pieces]
         told = None if plan.publication is None else plan.publication.kind
-        expected = [None if one is None else (one.mean, one.spread) for one in plan.expected]
+        expected = [
+            None if of_agent is None else (of_agent.mean, of_agent.spread)
+            for of_agent in plan.expected
+        ]
         facts = (local.name, private, chosen, agent.sensitivity, pieces, told, expected)
         stand_ins = [p.proxy for p in agent.private]
         used = local.limits or plan.moved
-        if used and any(one is not None for one in stand_ins):
+        if used and any(of_agent is not None for of_agent in stand_ins):
             facts = (*facts, stand_ins)  # noise, margins and estimates follow from them
         digest.update(digest_of(facts))
         digest.update(_compiled(local) if written is None else written)
@@ -177,18 +180,19 @@ def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
         If what took the steps of the run is not installed.
     """
     digest = plan.fingerprint.partition("-")[0]
-    known = [one for one in fingerprints if one.partition("-")[0] == digest]
-    if not known or plan.fingerprint in known:
+    same = [part for part in fingerprints if part.partition("-")[0] == digest]
+    if not same or plan.fingerprint in same:
         return plan
-    kernel = known[-1].partition("-")[2]
+    kernel = same[-1].partition("-")[2]
     require_kernel(kernel)
 
     def taking(local):
         return replace(local, kernel=kernel) if local.kernel else local
 
-    program = replace(plan.program, agents=tuple(taking(one) for one in plan.program.agents))
+    program = replace(plan.program, agents=tuple(taking(part) for part in plan.program.agents))
     agents = tuple(
-        replace(one, program=local) for one, local in zip(plan.agents, program.agents, strict=True)
+        replace(part, program=local)
+        for part, local in zip(plan.agents, program.agents, strict=True)
     )
     return replace(plan, program=program, agents=agents, fingerprint=named(digest, kernel))
 
@@ -222,27 +226,27 @@ def with_derived(
     numbers : ndarray
         See `derived`.
     """
-    own = derived(algorithm, agents)
-    if np.array_equal(own, numbers, equal_nan=True):
+    values = derived(algorithm, agents)
+    if np.array_equal(values, numbers, equal_nan=True):
         return algorithm, tuple(agents)
-    if own.shape != numbers.shape:
+    if values.shape != numbers.shape:
         return None
-    count = own.size - sum(agent.program.start.size for agent in agents)
-    finite = np.isfinite(own) & np.isfinite(numbers)
-    sizes = np.abs(own)
-    sizes[count:] = sizes[count:].max(initial=1.0, where=np.isfinite(own[count:]))
+    count = values.size - sum(agent.program.start.size for agent in agents)
+    finite = np.isfinite(values) & np.isfinite(numbers)
+    sizes = np.abs(values)
+    sizes[count:] = sizes[count:].max(initial=1.0, where=np.isfinite(values[count:]))
     # What is infinite, or no number, has no digits that rounding could change.
-    same = (own == numbers) | (np.isnan(own) & np.isnan(numbers))
-    same[finite] |= np.abs(own[finite] - numbers[finite]) <= AGREEMENT * sizes[finite]
+    same = (values == numbers) | (np.isnan(values) & np.isnan(numbers))
+    same[finite] |= np.abs(values[finite] - numbers[finite]) <= AGREEMENT * sizes[finite]
     if not same.all():
         return None
     left = iter(numbers.tolist())
     algorithm, noises, _ = _with(_settled(algorithm, agents), left)
-    found = []
+    changed = []
     for agent, noise in zip(agents, noises, strict=True):
         start = np.array([next(left) for _ in range(agent.program.n)])
-        found.append(replace(agent, program=replace(agent.program, start=start), noise=noise))
-    return algorithm, tuple(found)
+        changed.append(replace(agent, program=replace(agent.program, start=start), noise=noise))
+    return algorithm, tuple(changed)
 
 
 def begun_with(plan: P, numbers: Array) -> P | None:
@@ -254,10 +258,10 @@ def begun_with(plan: P, numbers: Array) -> P | None:
     numbers : ndarray
         See `derived`.
     """
-    found = with_derived(plan.algorithm, plan.agents, numbers)
-    if found is None:
+    derived = with_derived(plan.algorithm, plan.agents, numbers)
+    if derived is None:
         return None
-    algorithm, agents = found
+    algorithm, agents = derived
     if algorithm is plan.algorithm and agents == plan.agents:
         return plan
     program = replace(plan.program, agents=tuple(agent.program for agent in agents))
@@ -287,10 +291,10 @@ def _with(value: Any, numbers: Iterator[float]) -> Any:
         return next(numbers)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return np.array([next(numbers) for _ in range(value.size)]).reshape(value.shape)
-    found = {name: _with(part, numbers) for name, part in _parts(value).items()}
+    parts = {name: _with(part, numbers) for name, part in _parts(value).items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(found.values())
-    changed = {name: part for name, part in found.items() if part is not getattr(value, name)}
+        return type(value)(parts.values())
+    changed = {name: part for name, part in parts.items() if part is not getattr(value, name)}
     return replace(value, **changed) if changed else value  # pyright: ignore[reportArgumentType]
 
 

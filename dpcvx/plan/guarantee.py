@@ -254,19 +254,19 @@ class Guarantee:
         grouped = [[a for a in self.agents if a.agent in group] for group in self.groups]
         grouped = [members for members in grouped if len(members) > 1]
         inside = {a.agent for members in grouped for a in members}
-        found = [
+        units = [
             "at once " + ", and ".join(f"{_one_of(a.changes)} of '{a.agent}'" for a in members)
             for members in grouped
         ]
         alone = [change for a in self.agents if a.agent not in inside for change in a.changes]
-        return "; or ".join([*found, *_merged(alone)])
+        return "; or ".join([*units, *_merged(alone)])
 
     @property
     def _by_agent(self) -> str:
-        alike: dict[str, list[str]] = {}
+        grouped: dict[str, list[str]] = {}
         for agent in sorted(self.agents, key=lambda agent: -agent.epsilon):
-            alike.setdefault(at_most(agent.epsilon), []).append(f"'{agent.agent}'")
-        return together([f"epsilon {most} for {together(who)}" for most, who in alike.items()])
+            grouped.setdefault(at_most(agent.epsilon), []).append(f"'{agent.agent}'")
+        return together([f"epsilon {most} for {together(who)}" for most, who in grouped.items()])
 
     @property
     def _independent(self) -> str:
@@ -292,13 +292,15 @@ CERTIFICATES = {
 
 def _merged(kinds: Sequence[Change]) -> list[str]:
     """Return one text for all changes of one kind; the names of many stand together."""
-    alike: dict[str, list[Change]] = {}
+    grouped: dict[str, list[Change]] = {}
     for change in kinds:
         text = marked(f"{change.what} in {change.where}", change.names)
-        alike.setdefault(text, []).append(change)
-    many = {text: some for text, some in alike.items() if len(some) > SHOWN}
+        grouped.setdefault(text, []).append(change)
+    many = {text: some for text, some in grouped.items() if len(some) > SHOWN}
     places: dict[str, list[str]] = {}
-    for change in (one for text, some in alike.items() if text not in many for one in some):
+    for change in (
+        change_ for text, some in grouped.items() if text not in many for change_ in some
+    ):
         places.setdefault(change.what, []).append(change.where)
     said = [named(text, [_each(change) for change in some]) for text, some in many.items()]
     return said + [
@@ -311,7 +313,7 @@ def _each(change: Change) -> list[Named]:
     """Return the names of one of many equal changes, as they stand among the others' names."""
     first, *others = change.names
     parts = len(change.objects) - 1
-    held = [one._replace(before="its own of ") for one in others[:parts]]
+    held = [name._replace(before="its own of ") for name in others[:parts]]
     return [first._replace(before="one of "), *held, *others[parts:]]
 
 

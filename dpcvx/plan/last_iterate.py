@@ -252,13 +252,13 @@ def run_entries(
     """Return the one ledger entry of a run, by agent that loses something."""
     size = max(agent.program.n for agent in agents if agent.program.form.private)
     shown = "last iterate" if last.block is not None else "all iterates"
-    found = {}
+    by_name = {}
     for agent in agents:
         loss = agent.loss
         if agent.noise is None or loss == Composition():
             continue
         grid = agent.noise.hidden_grid(size)
-        found[agent.name] = Entry(
+        by_name[agent.name] = Entry(
             round=0,
             step=1,
             mechanism=str(agent.noise.mechanism),
@@ -269,4 +269,4 @@ def run_entries(
             released=f"{shown} of {rounds} rounds",
             stated=loss.stated[0] if loss.stated else None,
         )
-    return found
+    return by_name

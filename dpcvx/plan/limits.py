@@ -214,12 +214,12 @@ def with_margins(
     PrivacyError
         If the shares add up to more than the probability.
     """
-    limits = [kept.tightened.constraint for kept in program.kept]
+    limits = [limited.tightened.constraint for limited in program.kept]
     if shares is not None:
-        counts = [len(own) for own in shares]
-        total = math.fsum(share for own in shares for share in own)
+        counts = [len(of_limit) for of_limit in shares]
+        total = math.fsum(share for of_limit in shares for share in of_limit)
         fits = counts == [len(limit.parts) for limit in limits]
-        positive = all(share > 0 for own in shares for share in own)
+        positive = all(share > 0 for of_limit in shares for share in of_limit)
         if not (fits and positive and total <= 1 + _SLACK):
             raise PrivacyError(
                 "violation_probability= is divided over constraints in shares that are not "
@@ -227,16 +227,16 @@ def with_margins(
                 "problem.plan(...)."
             )
     spreads = spreads_of(program, agents)
-    holders = [kept.agent for kept in program.kept]
-    found = tightened(limits, holders, spreads, violation, price, shares)
-    pairs = zip(program.kept, found, strict=True)
-    return replace(program, kept=tuple(replace(kept, tightened=one) for kept, one in pairs))
+    holders = [limited.agent for limited in program.kept]
+    tightened_parts = tightened(limits, holders, spreads, violation, price, shares)
+    pairs = zip(program.kept, tightened_parts, strict=True)
+    return replace(program, kept=tuple(replace(limited, tightened=part) for limited, part in pairs))
 
 
 def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
     """Return the noise in the data that constraints contain, by position of their agent."""
     spreads = {}
-    for k in dict.fromkeys(kept.agent for kept in program.kept):
+    for k in dict.fromkeys(limit.agent for limit in program.kept):
         noise, released = agents[k].noise, agents[k].publication
         assert noise is not None and isinstance(released, Publication)
         spreads[k] = spread_of(released, noise)
@@ -245,7 +245,7 @@ def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
 
 def margin_rows(program: Program) -> list[str]:
     """Return the margins of every constraint, in words."""
-    rows = [_margins(kept) for kept in program.kept[:_LISTED]]
+    rows = [_margins(limit) for limit in program.kept[:_LISTED]]
     more = len(program.kept) - len(rows)
     return [*rows, f"... and {more} more"] if more else rows
 
@@ -323,11 +323,11 @@ class Spread:
 
     def only(self, components: Index) -> sp.csr_array:
         """Return N with only the columns of these components."""
-        kept = np.zeros(self.matrix.shape[1])
-        kept[components] = 1.0
-        found = sp.csr_array(self.matrix @ sp.diags_array(kept))
-        found.eliminate_zeros()
-        return found
+        selected = np.zeros(self.matrix.shape[1])
+        selected[components] = 1.0
+        matrix = sp.csr_array(self.matrix @ sp.diags_array(selected))
+        matrix.eliminate_zeros()
+        return matrix
 
 
 def spread_of(publication: Publication, noise: Calibrated) -> Spread:
@@ -423,8 +423,8 @@ def tightened(
         lengths = [_reach(image) for image in images]
         together = [radius * length for length in lengths]
         weights = [case.alpha for case in cases]
-        found = together if _less(together, alone, lengths, weights) else alone
-        for case, margin, image in zip(cases, found, images, strict=True):
+        chosen = together if _less(together, alone, lengths, weights) else alone
+        for case, margin, image in zip(cases, chosen, images, strict=True):
             rounded = spread.rounding * _rounded(image)
             margins[case.constraint][case.part] = (margin + rounded) * (1 + 1e-9)
     return tuple(

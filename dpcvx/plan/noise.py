@@ -333,7 +333,7 @@ def split(
     if not charged:
         return agents
     noise = max(charged.values(), key=lambda pair: pair[0].multiplier * pair[1])[0]
-    needed = [(one.multiplier, move) for one, move in charged.values()]
+    needed = [(charge.multiplier, move) for charge, move in charged.values()]
     part = split_noise(needed, len(agents), secret.colluders, size, secret.resolution, least)
 
     # What hides others in the sum is added by agents without private data as well.

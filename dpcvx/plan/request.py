@@ -164,10 +164,10 @@ def asked_of(
         or given twice.
     """
     private = {n: bool(a.private) for n, a in problem.named.items()}
-    found = _declared(
+    declared = _declared(
         private, by_name(problem, "mechanism", mechanism), by_name(problem, "epsilon", epsilon)
     )
-    return dict(zip(problem.names, found, strict=True))
+    return dict(zip(problem.names, declared, strict=True))
 
 
 def by_name(
@@ -197,7 +197,7 @@ def by_name(
             f"{argument}= is {show(given)}, which cannot be read. Write a dict, such as "
             f"{argument}={{'north': ...}}."
         )
-    found: dict[str, T] = {}
+    named: dict[str, T] = {}
     for key, value in values:
         name = names.get(id(key), key)
         if not isinstance(name, str):
@@ -206,13 +206,13 @@ def by_name(
                 f"problem or their names, and has a key of type {type(key).__name__} that is none "
                 "of these."
             )
-        if name in found:
+        if name in named:
             raise ModelError(
                 f"{argument}= has two values for agent {show(name)}, by itself and by its name. "
                 "Keep one."
             )
-        found[name] = value
-    return found
+        named[name] = value
+    return named
 
 
 def _declared(
@@ -249,17 +249,17 @@ def _declared(
     asked = {name: (kind, budgets.get(name)) for name, kind in kinds.items() if kind is not None}
     # Thousands of agents mostly share what was asked: told apart by identity, in no time.
     made: dict[tuple[int, int], Declared] = {}
-    found: dict[str, Declared] = {}
+    by_name: dict[str, Declared] = {}
     for name, (kind, budget) in asked.items():
-        place = id(kind), id(budget)
-        if place not in made:
-            made[place] = _one(name, kind, budget)
-        found[name] = made[place]
+        key = id(kind), id(budget)
+        if key not in made:
+            made[key] = _one(name, kind, budget)
+        by_name[name] = made[key]
     # The noise of agents without private data hides nothing, unless it is that of all.
-    alike = set(made.values())
-    if len(alike) == 1:
-        return tuple(alike) * len(agents)
-    return tuple(found.get(name) for name in agents)
+    distinct = set(made.values())
+    if len(distinct) == 1:
+        return tuple(distinct) * len(agents)
+    return tuple(by_name.get(name) for name in agents)
 
 
 def _one(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declared:

@@ -193,9 +193,9 @@ def _pooled(colluders: int) -> str:
 
 def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuarantee:
     """Return the guarantee of one agent's data; `own`: other agents have other noise."""
-    chosen, known, price = agent.noise, agent.sensitivity, agent.price
-    assert chosen is not None and known is not None and price is not None
-    bound = known.bound(chosen.norm)
+    chosen, sensitivity, price = agent.noise, agent.sensitivity, agent.price
+    assert chosen is not None and sensitivity is not None and price is not None
+    bound = sensitivity.bound(chosen.norm)
     scale, noise = _noise(chosen, agent, bound.value)
     moved, tight = bound.value, bound.tight
     if agent.program.as_written and agent.publication is not None:
@@ -205,17 +205,17 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
     return AgentGuarantee(
         agent=agent.name,
-        adjacency={s.name: str(s.adjacency) for s in known.private},
-        changes=changes(known.private),
+        adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
+        changes=changes(sensitivity.private),
         epsilon=price.epsilon,
         norm=chosen.norm,
         sensitivity=moved,
         tight=tight,
-        certificate="asserted" if _claims(agent) else known.certificate,
+        certificate="asserted" if _claims(agent) else sensitivity.certificate,
         scale=scale,
         noise=noise,
         releases=count if leaves else 0,
-        independent=() if agent.program.hands_over else known.independent,
+        independent=() if agent.program.hands_over else sensitivity.independent,
     )
 
 
@@ -238,12 +238,14 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
             f"{at_least(term.scale)}), beside a quadratic of weight {term.regularization:.3g}"
         )
     norm = calibrated.mechanism.norm
-    found = dict.fromkeys(
+    scales_and_words = dict.fromkeys(
         query.noise(agent, norm, times, lambda level: calibrated.grid(level, n).scale)
         for query in agent.queries
     )
-    scales = {scale for scale, _ in found}
-    return scales.pop() if len(scales) == 1 else math.inf, "; ".join(words for _, words in found)
+    scales = {scale for scale, _ in scales_and_words}
+    return scales.pop() if len(scales) == 1 else math.inf, "; ".join(
+        words for _, words in scales_and_words
+    )
 
 
 def _claims(facts: Facts) -> list[str]:

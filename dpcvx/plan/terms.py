@@ -108,13 +108,13 @@ class Terms:
         ModelError
             If there is no such agent.
         """
-        found = next((agent for agent in self.agents if one_of(name, agent.name)), None)
-        if found is None:
+        agent_ = next((agent for agent in self.agents if one_of(name, agent.name)), None)
+        if agent_ is None:
             names = ", ".join(f"'{agent.name}'" for agent in self.agents)
             raise ModelError(
                 f"plan.agent({show(name)}) names no agent of the plan. The agents are {names}."
             )
-        return found
+        return agent_
 
     @property
     def price(self) -> Price | None:
@@ -135,7 +135,7 @@ class Terms:
     @property
     def slack_penalty(self) -> float:
         """Penalty for violating a private constraint by one unit; 0 if none may be violated."""
-        return next((kept.tightened.price or 0.0 for kept in self.program.kept), 0.0)
+        return next((limit.tightened.price or 0.0 for limit in self.program.kept), 0.0)
 
     @property
     def noisy(self) -> bool:

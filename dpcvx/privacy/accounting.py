@@ -382,8 +382,8 @@ def smallest_multiplier(
     while high / low > 1 + close:
         # Close to linear in logarithms; a little to each side, so that both ends come close. Where
         # delta alone covers the loss, the price is 0 and has no logarithm.
-        known = 0 < least < above < math.inf
-        part = math.log(above / epsilon) / math.log(above / least) if known else 0.5
+        bracketed = 0 < least < above < math.inf
+        part = math.log(above / epsilon) / math.log(above / least) if bracketed else 0.5
         guess = low * (high / low) ** min(max(part, 0.05), 0.95)
         for middle in (guess * (1 + close / 3), guess / (1 + close / 3)):
             if not low < middle < high:

@@ -179,8 +179,8 @@ class Account:
     @property
     def colluders(self) -> int | None:
         """Against how many other agents, with the server, `spent` holds; None for any number."""
-        known = (entry.colluders for entry, _ in self.entries.kinds)
-        return min((count for count in known if count is not None), default=None)
+        thresholds = (entry.colluders for entry, _ in self.entries.kinds)
+        return min((count for count in thresholds if count is not None), default=None)
 
     @frameless
     def spent_against_all(self, delta: float | None = None) -> Price:
@@ -200,9 +200,9 @@ class Account:
             if stated is not None:
                 total = total.joined(Composition(stated=(stated,) * count))
             elif mechanism in MECHANISMS:
-                own = multiplier if alone is None else alone
-                total = MECHANISMS[mechanism].compose(total, own, count * self.share)
-                most = max(most, multiplier / own)
+                remaining = multiplier if alone is None else alone
+                total = MECHANISMS[mechanism].compose(total, remaining, count * self.share)
+                most = max(most, multiplier / remaining)
         # What the first run committed grows like its releases, by no more than this.
         committed = None if self.committed is None else self.committed * most**2
         return self._price(total, self.delta if delta is None else float(delta), committed)
@@ -380,7 +380,7 @@ class Account:
         assert self.budget is not None
         noise, delta = calibrated.as_written, self.budget.delta
         whole = self._total.joined(self.budget.planned)
-        total = max(self._price(one, delta).epsilon for one in (whole, after))
+        total = max(self._price(composition, delta).epsilon for composition in (whole, after))
         if not noise or not 0 < total < math.inf:
             return ""
         # By a little more than what the digits of the noise leave out.

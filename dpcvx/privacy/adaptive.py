@@ -81,7 +81,7 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
     name = "sum of epsilons that were stated at a delta, plus " if total.stated else ""
     if left < 0:
         return Price(math.inf, delta, f"{name}nothing: their deltas exceed this one")
-    found = Price(math.inf, delta, f"{name}noise that needs a larger delta")
+    best = Price(math.inf, delta, f"{name}noise that needs a larger delta")
     if left > 0:
         mu2 = max(committed, noise.mu2_bound)
         epsilon = paid + (gaussian_epsilon(math.sqrt(mu2), left) if mu2 > 0 else 0.0)
@@ -91,10 +91,10 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
             rule = "exact Gaussian composition"
             if committed > noise.mu2 * (1 + _SLACK):  # else it is the same sum, rounded otherwise
                 rule = "Gaussian composition, the first run as planned"
-        found = Price(epsilon, delta, name + rule)
-    if _counts_pure(left, pooled) and paid + noise.pure <= found.epsilon:
-        found = Price(paid + noise.pure, delta, f"{name}sum of pure epsilons")
-    return found
+        best = Price(epsilon, delta, name + rule)
+    if _counts_pure(left, pooled) and paid + noise.pure <= best.epsilon:
+        best = Price(paid + noise.pure, delta, f"{name}sum of pure epsilons")
+    return best
 
 
 def covers(

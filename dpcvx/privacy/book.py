@@ -70,10 +70,10 @@ class Accounts(Mapping[str, Account]):
 
     @frameless
     def __getitem__(self, agent: str) -> Account:
-        found = self.get(agent)
-        if found is None:
+        account = self.get(agent)
+        if account is None:
             raise KeyError(agent)
-        return found
+        return account
 
     @frameless
     def get(self, key: str, default: Any = None) -> Any:
@@ -114,14 +114,14 @@ class Accounts(Mapping[str, Account]):
             check_delta(delta)
             delta = float(delta)
         # Agents often release alike, and some prices take seconds.
-        found: dict[tuple[Composition, float | None, bool, float], Price] = {}
+        by_key: dict[tuple[Composition, float | None, bool, float], Price] = {}
         prices = {}
         for account in self.accounts:
-            at = account.delta if delta is None else delta
-            key = account.total, account.committed, account.share > 1, at
-            if key not in found:
-                found[key] = account.spent(delta)
-            prices[account.agent] = found[key]
+            level = account.delta if delta is None else delta
+            key = account.total, account.committed, account.share > 1, level
+            if key not in by_key:
+                by_key[key] = account.spent(delta)
+            prices[account.agent] = by_key[key]
         return prices
 
     @property
@@ -137,10 +137,10 @@ class Accounts(Mapping[str, Account]):
     @property
     def _said(self) -> dict[str, list[str]]:
         """Return the agents of each text on the privacy loss that was spent."""
-        alike: dict[str, list[str]] = {}
+        grouped: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
-            alike.setdefault(_spent(account, price), []).append(account.agent)
-        return alike
+            grouped.setdefault(_spent(account, price), []).append(account.agent)
+        return grouped
 
     def __str__(self) -> str:
         return "\n".join(

@@ -174,10 +174,10 @@ class Proved:
 
     def of_last(self, after: NDArray[np.int64]) -> Array:
         """Return the bounds if x is released; after more rounds those for (x, lambda) hold."""
-        found = self.of_state(after)
+        losses = self.of_state(after)
         inside = after < len(self.last)
-        found[inside] = np.minimum(found[inside], self.last[after[inside]])
-        return found
+        losses[inside] = np.minimum(losses[inside], self.last[after[inside]])
+        return losses
 
     def of_state(self, after: NDArray[np.int64]) -> Array:
         """Return the bounds if (x, lambda) is released, or anything computed from it."""
@@ -185,14 +185,14 @@ class Proved:
 
     def of_pairs(self, after: NDArray[np.int64]) -> Array:
         """Return the bounds by contraction, infinite without a pair of rounds."""
-        found = np.full(after.shape, math.inf)
+        losses = np.full(after.shape, math.inf)
         some = after > 0
         pairs = (after[some] + 1) // 2
         for rho, kappa in self.contractions:
             sums = powers(rho**-2.0, pairs)
             first = np.where(after[some] % 2 == 0, rho, 1.0)
-            found[some] = np.minimum(found[some], kappa * first / sums * _UP)
-        return found
+            losses[some] = np.minimum(losses[some], kappa * first / sums * _UP)
+        return losses
 
 
 def powers(base: float, count: NDArray[np.int64]) -> Array:
@@ -212,12 +212,12 @@ class Form:
 
     def __init__(self, iteration: Iteration) -> None:
         h = np.array([*iteration.gains, *([0.0] if iteration.null else [])])
-        one, q = np.ones_like(h), 1 / (1 + h)
+        ones, q = np.ones_like(h), 1 / (1 + h)
         c = (iteration.smooth + iteration.convex) / 2
         half = (iteration.smooth - iteration.convex) / 2
         size, weight = len(h), h / h[0]
         self.squares = q * q
-        self.b = np.stack([one, -one], axis=1)
+        self.b = np.stack([ones, -ones], axis=1)
         self.next = np.zeros((size, 2, 4))
         self.next[:, 0] = np.stack([(1 - c) * q, h * q, -q, -2 * h * q], axis=1)
         self.next[:, 1] = -self.next[:, 0] + np.array([0.0, 1.0, 0.0, -1.0])
@@ -346,16 +346,16 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
         for chain in certificate.state:
             pair = _least(form.last_pair(_multiplier(chain.pair)), "the last two rounds")
             state.append(_chain(form, pair, chain))
-        pairs = tuple(_contraction(form, one) for one in certificate.contractions)
+        pairs = tuple(_contraction(form, norm) for norm in certificate.contractions)
     return Proved(_smallest(last), np.concatenate([last[0], _smallest(state)]), pairs)
 
 
 def _smallest(chains: list[Array]) -> Array:
     """Return the smallest losses by number of rounds."""
-    found = np.full(max(map(len, chains)), math.inf)
+    losses = np.full(max(map(len, chains)), math.inf)
     for values in chains:
-        found[: len(values)] = np.minimum(found[: len(values)], values)
-    return found
+        losses[: len(values)] = np.minimum(losses[: len(values)], values)
+    return losses
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
@@ -364,12 +364,12 @@ def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",
     )
-    found = [form.of_turn(W)]
+    losses = [form.of_turn(W)]
     for t, (users, public) in enumerate(chain.multipliers):
         right = form.round(W, (_multiplier(users), _multiplier(public)))
         W = form.after_shift(_least(right, f"round {t + 1} from the end"))
-        found.append(form.of_turn(W))
-    values = np.array(found)
+        losses.append(form.of_turn(W))
+    values = np.array(losses)
     _require(_agree(values, np.array(chain.losses)), "it claims other losses than it proves")
     return values
 
@@ -399,11 +399,11 @@ def _contraction(form: Form, found: ContractingNorm) -> tuple[float, float]:
 
 def _agree(proved: Array | float, claimed: Array | float) -> bool:
     """Return whether two sequences of bounds are the same up to rounding."""
-    one, other = np.asarray(proved), np.asarray(claimed)
+    first, other = np.asarray(proved), np.asarray(claimed)
     return bool(
-        one.shape == other.shape
+        first.shape == other.shape
         and np.isfinite(other).all()
-        and (np.abs(one - other) <= _AGREE * np.abs(one)).all()
+        and (np.abs(first - other) <= _AGREE * np.abs(first)).all()
     )
 
 

@@ -126,7 +126,7 @@ class _Picked:
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
         """Return each kind of entry with its count; see `Entries`."""
-        return ((self.entries[place], 1) for place in self.places.tolist())
+        return ((self.entries[index], 1) for index in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
         """Return None: other entries never extend picked ones."""

@@ -55,13 +55,13 @@ def log_delta(epsilon: float, mu: ArrayLike) -> Array:
         near = log_density + np.log(np.where(t < _SMALL, series, apart))
         # To the left of the peak the first ratio is large, and the first term close to one.
         far = np.log1p(-np.exp(log_ndtr(x - t)) - np.exp(log_density) * _mills(x + t))
-        found = np.where((x - t < -1) & (t >= _SMALL), far, near)
+        estimate = np.where((x - t < -1) & (t >= _SMALL), far, near)
     # An error of x is magnified by the slope of the exponent; a slope of one covers the rest.
     error = _PART + _UNIT * (1 + np.abs(x - t)) * (x + t)
     # Any delta is below that of the tail alone, wherever rounding left nothing of the difference.
     tail = log_ndtr(t - x)
-    found = np.where(np.isnan(found), tail, np.minimum(found, tail))
-    return np.minimum(found + error, 0.0)
+    estimate = np.where(np.isnan(estimate), tail, np.minimum(estimate, tail))
+    return np.minimum(estimate + error, 0.0)
 
 
 def gaussian_delta(epsilon: float, mu: ArrayLike) -> Array:
@@ -90,11 +90,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = mu * (mu / 2 + math.sqrt(2 * max(-wanted, 1.0))) * (1 + 1e-9)
     while excess(high) > 0:
         high *= 2
-    found = float(brentq(excess, 0.0, high, xtol=1e-290, rtol=1e-14))
+    upper = float(brentq(excess, 0.0, high, xtol=1e-290, rtol=1e-14))
     step = _STEP
-    while excess(found) > 0:
-        found, step = found * (1 + step), 2 * step
-    return found
+    while excess(upper) > 0:
+        upper, step = upper * (1 + step), 2 * step
+    return upper
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -118,11 +118,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     high = low + 1
     while excess(high) <= 0:
         high += 1
-    found = math.exp(float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14)))
+    mu = math.exp(float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14)))
     step = _STEP
-    while excess(math.log(found)) > 0:
-        found, step = found * (1 - step), 2 * step
-    return found
+    while excess(math.log(mu)) > 0:
+        mu, step = mu * (1 - step), 2 * step
+    return mu
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
@@ -141,8 +141,8 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     def excess(sigma: float) -> float:
         t = epsilon * sigma + 1 / (2 * sigma)
         first, second = log_ndtr(1 / sigma - t), epsilon + log_ndtr(-t)
-        found = first + np.log1p(-np.exp(second - first)) if second <= first else -np.inf
-        return found - wanted
+        log_difference = first + np.log1p(-np.exp(second - first)) if second <= first else -np.inf
+        return log_difference - wanted
 
     low, high = 1e-1, 1e0
     while excess(low) < 0:

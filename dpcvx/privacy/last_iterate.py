@@ -211,15 +211,15 @@ class LastIterate:
 
         With secret draws, the last one holds without the secret.
         """
-        known = self._known(multiplier)
+        stated = self._known(multiplier)
         if self.apart is None or math.isinf(self.apart):
-            return [known]
+            return [stated]
         draws = Draws(len(self.users), self.rounds, 1 / multiplier, self.apart)
         block = self.block
         if block is not None and block.proved is not None:
             step = block.eta * self.sensitivity / (multiplier * self.level)
             draws = replace(draws, step=step, contractions=block.proved.contractions)
-        return [draws, known]
+        return [draws, stated]
 
     def _known(self, multiplier: float) -> Profile | Mixture | Sampled | Draws:
         """Return the loss of the users if turns become known."""
@@ -261,9 +261,9 @@ class LastIterate:
         The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
         for random orders are stated at one delta, and add up.
         """
-        (*secret, found), users = self.losses(multiplier), len(self.users)
-        price, in_turn = found.price(delta), self._in_turn(multiplier)
-        known, rule = price, ""
+        (*secret, loss), users = self.losses(multiplier), len(self.users)
+        price, in_turn = loss.price(delta), self._in_turn(multiplier)
+        public, rule = price, ""
         for draws in secret:
             assert isinstance(draws, Draws)
             other, last = draws.by_rounds(delta)
@@ -271,11 +271,10 @@ class LastIterate:
                 price, rule = other, draws.rule(last)
                 if last.share == 1.0:
                     rule += ", also if all iterates are visible"
-        if isinstance(found, Profile):
-            values = [float(e) for e in found.epsilons(delta)]
+        if isinstance(loss, Profile):
+            values = [float(e) for e in loss.epsilons(delta)]
             losses = [
-                Composition(mu2=max(2 * float(rho), _LEAST) if rho > 0 else 0.0)
-                for rho in found.rho
+                Composition(mu2=max(2 * float(rho), _LEAST) if rho > 0 else 0.0) for rho in loss.rho
             ]
         else:
             values = [price.epsilon] * users
@@ -292,7 +291,7 @@ class LastIterate:
                 amplification,
                 rule=rule or "known draws: none is derived for secret ones",
                 apart=self.apart,
-                known=known.epsilon,
+                known=public.epsilon,
                 in_order=in_turn.price(delta).epsilon,
             )
         elif self.block is not None:
@@ -467,8 +466,8 @@ def permuted(
 
     Permutations drawn anew for each pass are not covered. Arguments as in `profile`.
     """
-    found = profile(block, sensitivity, sigma, users=users, iterations=iterations)
-    return Mixture(found.rho, np.full(users, 1 / users), "random permutation")
+    ordered = profile(block, sensitivity, sigma, users=users, iterations=iterations)
+    return Mixture(ordered.rho, np.full(users, 1 / users), "random permutation")
 
 
 def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) -> Mixture:
@@ -533,8 +532,8 @@ class Sampled:
         # Every order is valid. Those around the best of a few have the best of all in practice.
         few = orders[::_STRIDE]
         _, best = _converted(few, self.renyi(few), delta)
-        at = orders.index(best)
-        near = orders[max(0, at - _STRIDE) : at + _STRIDE + 1]
+        index = orders.index(best)
+        near = orders[max(0, index - _STRIDE) : index + _STRIDE + 1]
         return Price(_converted(near, self.renyi(near), delta)[0], delta, name)
 
 

@@ -102,25 +102,25 @@ def read(raw: bytes, name: str) -> Chain:
         end += len(text) + 1
     first, tail = raw[:WIDTH], raw[end:]
     ends, begun = _group_ends(lines)
-    found = _counted(first, links, ends)
-    stated = None if found else _stated(first, name)
+    counted = _counted(first, links, ends)
+    stated = None if counted else _stated(first, name)
     # A line of which all is there but the newline: no disk leaves another character in its place.
     whole = not tail.endswith(b"\0") and _followed(links[-1], tail[:-1]) is not None
     # The part may belong to a group of which some lines are intact.
     least = ends[-3:][0] if begun else ends[-2:][0]
-    if tail and (whole or not _cut_off(tail, end) or (found and found[0] < least)):
+    if tail and (whole or not _cut_off(tail, end) or (counted and counted[0] < least)):
         raise LedgerError(
             f"Line {len(lines) + 2} of the ledger '{name}' does not continue the lines before it: "
             "the file was changed. What was spent is not known; restore the file, or count the "
             "data as spent."
         )
-    if found is None:
+    if counted is None:
         raise LedgerError(
             f"The ledger '{name}' has {len(lines)} lines where its first line counts {stated}: "
             "lines were removed or added, so what was spent is not known. Restore the file, or "
             "count the data as spent."
         )
-    count, torn = found
+    count, torn = counted
     return Chain(lines, links[-1], end, tail, first, torn and count == len(lines))
 
 
@@ -144,11 +144,11 @@ def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
     If a process died while it wrote a group, the next process's group may follow a part of it.
     """
     ends, whole = [0], 0
-    for place, line in enumerate(lines):
-        if place == whole or GROUP in line:
-            ends.append(place)
+    for index, line in enumerate(lines):
+        if index == whole or GROUP in line:
+            ends.append(index)
             size = line.get(GROUP, 1)
-            whole = place + (size if type(size) is int and size > 0 else 1)
+            whole = index + (size if type(size) is int and size > 0 else 1)
     return [*dict.fromkeys((*ends, len(lines)))], whole > len(lines)
 
 
@@ -156,13 +156,13 @@ def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool
     """Return the number of the lines that a head counts, and whether it marks a torn value."""
     if len(first) < WIDTH:
         return None
-    known = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
-    for place, whole in known.items():
+    heads = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
+    for result, whole in heads.items():
         if first == whole:
-            return place
-    for (n, torn), new in known.items():
+            return result
+    for (n, torn), new in heads.items():
         same = next((i for i in range(WIDTH) if first[i] != new[i]), WIDTH)
-        for (m, before), old in known.items():
+        for (m, before), old in heads.items():
             # A head follows one of fewer lines, or marks the one of as many.
             if (m < n or (m == n and torn and not before)) and first[same:] == old[same:]:
                 return n, False

@@ -174,24 +174,24 @@ class Journal:
             self._ready(totals=True)
             return
         self._file.seek(0)
-        found = read(self._file.readall(), _short(self.path))
-        past = Past(_short(self.path), found.lines)
-        self._link, self._count, self._end = found.link, len(found.lines), found.end
-        torn = found.torn and past.interrupted is not None
-        if not torn and found.head != head(self._count, self._link):
+        chain = read(self._file.readall(), _short(self.path))
+        past = Past(_short(self.path), chain.lines)
+        self._link, self._count, self._end = chain.link, len(chain.lines), chain.end
+        torn = chain.torn and past.interrupted is not None
+        if not torn and chain.head != head(self._count, self._link):
             self._write(head(self._count, self._link), 0)
-        if past.interrupted is not None and found.holds_value:
+        if past.interrupted is not None and chain.holds_value:
             # Part of a value is on disk. That is noted before it is removed, so that another crash
             # does not forget it.
             os.fsync(self._file.fileno())
             self._write(head(self._count, self._link, torn=True), 0)
             torn = True
-        if found.tail:
+        if chain.tail:
             os.fsync(self._file.fileno())
             self._file.truncate(self._end)
         # What is read here takes effect: it may have been written and not have reached the disk.
         os.fsync(self._file.fileno())
-        if not found.lines:
+        if not chain.lines:
             _sync_folder(self._place)
         self._past = past
         # Short ledgers are read anew, so that a first run pays for no totals.
@@ -265,9 +265,9 @@ class Journal:
         derived: Iterable[float] = (),
     ) -> None:
         """Record the start of a run of the plan with this fingerprint and derived numbers."""
-        known = list(accounts)
-        self._order = {account.agent: k for k, account in enumerate(known)}
-        self._append(run_line(fingerprint, seeded, known, derived))
+        listed = list(accounts)
+        self._order = {account.agent: k for k, account in enumerate(listed)}
+        self._append(run_line(fingerprint, seeded, listed, derived))
 
     def charge(self, agents: list[str], entry: Entry) -> None:
         """Record the charge of agents with identical releases, before these are computed."""
@@ -357,10 +357,10 @@ class Journal:
                 raise LedgerError(self._refusal)
             assert self._file is not None
             link, texts = self._link, []
-            for place, line in enumerate(lines):
-                group = {} if place else {GROUP: len(lines)}
-                link, one = linked(link, {**line, **group})
-                texts.append(one)
+            for index, line in enumerate(lines):
+                group = {} if index else {GROUP: len(lines)}
+                link, written = linked(link, {**line, **group})
+                texts.append(written)
             text = b"".join(texts)
             # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
             self._refusal = self._unfinished
@@ -511,8 +511,8 @@ def _short(path: Path) -> str:
 
 def load(path: str | Path) -> Accounts:
     """Return the accounts in a ledger file, none in a new one; see `Ledger.load`."""
-    found = past_of(path).ledger
-    return Accounts(()) if found is None else found
+    ledger = past_of(path).ledger
+    return Accounts(()) if ledger is None else ledger
 
 
 def finished(path: str | Path, fingerprint: str) -> Finished:
@@ -549,10 +549,10 @@ def past_of(path: str | Path) -> Past:
     path = Path(path)
     with _in_words(path, "read"):
         try:
-            found = _settled(path)
+            chain = _settled(path)
         except FileNotFoundError:
             raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
-    return Past(_short(path), found.lines)
+    return Past(_short(path), chain.lines)
 
 
 def spent_of(path: str | Path) -> Past:
@@ -565,9 +565,9 @@ def spent_of(path: str | Path) -> Past:
     """
     path = Path(path)
     with _in_words(path, "read"), suppress(FileNotFoundError):
-        place = os.path.abspath(path)
-        with _opened(place, os.O_RDONLY) as file:
-            totals = _totals(file, place)
+        full_path = os.path.abspath(path)
+        with _opened(full_path, os.O_RDONLY) as file:
+            totals = _totals(file, full_path)
         if totals is not None:
             return Past(_short(path), (), totals.ledger, totals.ended)
     return past_of(path)

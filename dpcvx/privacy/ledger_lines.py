@@ -110,7 +110,7 @@ class Recorded:
     @property
     def reached(self) -> int:
         """Return the last round that released a value."""
-        return max((t for known in self.values.values() for t, _ in known), default=0)
+        return max((t for values in self.values.values() for t, _ in values), default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +202,14 @@ class Past:
         elif "torn" in line:
             self._lose(self.interrupted)
         elif "value" in line:
-            place = line["round"], line["step"]
-            known = self.interrupted.values.setdefault(line["value"], {})
-            known[place] = _decoded(line["data"])
+            key = line["round"], line["step"]
+            values = self.interrupted.values.setdefault(line["value"], {})
+            values[key] = _decoded(line["data"])
         elif "values" in line:
-            place, agents = (line["round"], line["step"]), line["values"]
+            key, agents = (line["round"], line["step"]), line["values"]
             rows = _decoded(line["data"]).reshape(len(agents), -1)
             for agent, row in zip(agents, rows, strict=True):
-                self.interrupted.values.setdefault(agent, {})[place] = row
+                self.interrupted.values.setdefault(agent, {})[key] = row
         else:
             raise KeyError("kind")
 
@@ -252,10 +252,10 @@ class Past:
 
     def _lose(self, run: Recorded) -> None:
         for agent, entries in run.charged.items():
-            known = run.values.get(agent, {})
-            gone = [e for e in entries if (e.round, e.step) not in known]
+            values = run.values.get(agent, {})
+            gone = [e for e in entries if (e.round, e.step) not in values]
             run.lost.setdefault(agent, []).extend(gone)
-            run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
+            run.charged[agent] = [e for e in entries if (e.round, e.step) in values]
 
 
 def _copied(ledger: Accounts) -> Accounts:
@@ -329,8 +329,8 @@ class Notes:
         charges: list[tuple[tuple[int, ...], dict[str, Any]]] = []
         for entry, told in self._charges.items():
             names = told[0] if len(told) == 1 else sorted(chain(*told), key=rank)
-            at = entry.round, entry.step, rank(names[0])
-            charges.append((at, charges_line(names, entry)))
+            key = entry.round, entry.step, rank(names[0])
+            charges.append((key, charges_line(names, entry)))
         values: list[tuple[tuple[int, ...], dict[str, Any]]] = []
         for (t, step, size), told in self._values.items():
             names, numbers = told[0] if len(told) == 1 else _sorted(told, size, rank)
@@ -349,4 +349,4 @@ def _sorted(
         for k, name in enumerate(names)
     ]
     each.sort(key=lambda one: rank(one[0]))
-    return [name for name, _ in each], b"".join(own for _, own in each)
+    return [name for name, _ in each], b"".join(data for _, data in each)

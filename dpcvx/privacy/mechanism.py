@@ -416,17 +416,17 @@ class Calibrated:
         if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)
-        found: list[tuple[float, int]] = []
+        charges: list[tuple[float, int]] = []
         for t in range(rounds + (rest > 0)):
             releases = each if t < rounds else rest
             for step, weight in enumerate(self.weights):
                 like = len(range(step, releases, len(self.weights)))
                 like -= t == 0 and step < self.free
                 if like:
-                    found.append((self._times(t, weight), like))
+                    charges.append((self._times(t, weight), like))
         if isinstance(self.mechanism, Laplace):  # at once: there may be many different ones
-            return Composition().with_laplaces(found)
-        return reduce(lambda total, one: compose(total, *one), found, Composition())
+            return Composition().with_laplaces(charges)
+        return reduce(lambda total, one: compose(total, *one), charges, Composition())
 
     @property
     def release_epsilon(self) -> float:

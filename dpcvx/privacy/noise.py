@@ -176,8 +176,8 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     double = 2.0 * radius / (1.0 + t * t)
     np.subtract(double, radius, out=value[0])
     np.multiply(double, t, out=value[1])
-    found = _decided(scale, value, error, _Tails(u, v, sources), (_cosine, _sine))
-    rows = found.reshape(2, len(sources), pairs).swapaxes(0, 1)
+    decided = _decided(scale, value, error, _Tails(u, v, sources), (_cosine, _sine))
+    rows = decided.reshape(2, len(sources), pairs).swapaxes(0, 1)
     return rows.reshape(len(sources), 2 * pairs)[:, :size]
 
 
@@ -194,8 +194,8 @@ def laplace_rows(scale: float, size: int, sources: Streams) -> Integers:
     # Positive where the first bit of V is set, which is the sign bit of the signed integer.
     value = -np.copysign(magnitude, v.view(np.int64))[np.newaxis]
     error = (magnitude + 1.0) * _ERROR + unseen
-    found = _decided(scale, value, error, _Tails(u, v, sources), (_signed_log,))
-    return found.reshape(len(sources), size)
+    decided = _decided(scale, value, error, _Tails(u, v, sources), (_signed_log,))
+    return decided.reshape(len(sources), size)
 
 
 def staircase_rows(
@@ -387,9 +387,9 @@ def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
             u, v, width = tails.uniforms(i, words)
             if u < width:  # no bit of U is set yet: its logarithm is unbounded
                 continue
-            found = exact(u, v, width)
-            low = mpmath.nint(scale * (found.value - found.error))
-            high = mpmath.nint(scale * (found.value + found.error))
+            interval = exact(u, v, width)
+            low = mpmath.nint(scale * (interval.value - interval.error))
+            high = mpmath.nint(scale * (interval.value + interval.error))
             if low == high:
                 return int(min(max(low, -_LARGEST), _LARGEST))
     raise AssertionError("unreachable: the loop ends with probability one")

@@ -163,12 +163,12 @@ class SeededTogether:
     """
 
     def __init__(self, sources: Sequence[Seeded]) -> None:
-        self._entropy = np.array([_entropy(one) for one in sources], dtype=np.uint32)
+        self._entropy = np.array([_entropy(source) for source in sources], dtype=np.uint32)
 
     def at(self, round: int, step: int) -> SeededStreams:
         """Return the streams of one release of each."""
-        place = np.array([*_digits(round), *_digits(step)], dtype=np.uint32)
-        rows = np.broadcast_to(place, (len(self._entropy), place.size))
+        digits = np.array([*_digits(round), *_digits(step)], dtype=np.uint32)
+        rows = np.broadcast_to(digits, (len(self._entropy), digits.size))
         return SeededStreams(_philox_keys(np.hstack([self._entropy, rows])))
 
 
@@ -223,10 +223,10 @@ _HALF = np.uint32(16)
 
 def _digits(number: int) -> list[int]:
     """Return a number in words of 32 bits, the least significant first."""
-    found = [number & 0xFFFFFFFF]
+    digits = [number & 0xFFFFFFFF]
     while number := number >> 32:
-        found.append(number & 0xFFFFFFFF)
-    return found
+        digits.append(number & 0xFFFFFFFF)
+    return digits
 
 
 def _entropy(source: Seeded) -> list[int]:
@@ -245,8 +245,8 @@ def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
         return value ^ (value >> _HALF)
 
     def mixed(x: NDArray[np.uint32], y: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        found = _MIX_LEFT * x - _MIX_RIGHT * y
-        return found ^ (found >> _HALF)
+        combined = _MIX_LEFT * x - _MIX_RIGHT * y
+        return combined ^ (combined >> _HALF)
 
     pool = [hashed(entropy[:, i]) for i in range(_POOL)]
     for i, j in itertools.permutations(range(_POOL), 2):
@@ -326,5 +326,5 @@ def together(sources: Sequence[Source]) -> Sources:
     """
     if len(sources) == 1:
         return SourceOfOne(sources[0])
-    seeded = [one for one in sources if isinstance(one, Seeded)]
+    seeded = [source for source in sources if isinstance(source, Seeded)]
     return SeededTogether(seeded) if seeded else SecureStreams(len(sources))

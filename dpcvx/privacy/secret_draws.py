@@ -159,14 +159,16 @@ class Draws:
     @cached_property
     def _best(self) -> tuple[LastRounds, ...]:
         """Return the most promising choices for hidden iterates."""
-        scored = sorted(((self._about(one), one) for one in self.options()), key=lambda p: p[0])
+        scored = sorted(
+            ((self._about(rounds), rounds) for rounds in self.options()), key=lambda p: p[0]
+        )
         whole = self._about(LastRounds(self.rounds))
-        return tuple(one for score, one in scored[:_EVALUATED] if score < whole)
+        return tuple(rounds for score, rounds in scored[:_EVALUATED] if score < whole)
 
     def options(self) -> Iterator[LastRounds]:
         """Yield valid choices for hidden iterates."""
         for count in (count for count in _LASTS if count <= self.rounds):
-            least = min((self._rest(count, *one) for one in self.contractions), default=math.inf)
+            least = min((self._rest(count, *norm) for norm in self.contractions), default=math.inf)
             for share in _SHARES:
                 if least < math.inf:
                     yield LastRounds(count, share, math.sqrt(least / (1 - share)))

@@ -209,8 +209,8 @@ class Residues:
             If the sum is beyond what values up to the limit add up to. This is known from the sum.
         """
         steps = _words(total, "The total").view(np.int64) >> np.int64(_SHIFT)
-        found = np.asarray(steps * self.width, dtype=np.float64)
-        if not np.abs(found).max(initial=0.0) <= self.parties * self.limit:
+        values = np.asarray(steps * self.width, dtype=np.float64)
+        if not np.abs(values).max(initial=0.0) <= self.parties * self.limit:
             raise ModelError(
                 "A secret sum is beyond what dp.SecretSharing(limit=...) and the noise allow, so "
                 "an agent's values are larger than the limit, or a share was altered. What was "
@@ -218,7 +218,7 @@ class Residues:
                 "points grow from round to round, take shorter steps; otherwise declare a larger "
                 "limit."
             )
-        return found
+        return values
 
 
 def split(encoded: Words, parties: int, source: Randomness | None = None) -> Words:
@@ -399,7 +399,7 @@ class SecretSum:
         self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str
     ) -> list[Words]:
         """Return the words of exactly one message per agent, in the order of the agents."""
-        found: dict[str, Words] = {}
+        by_sender: dict[str, Words] = {}
         for message in messages:
             self._member(message.sender, f"sender of a {kind}")
             if message.round != self.round:
@@ -407,7 +407,7 @@ class SecretSum:
                     f"The {kind} of agent '{message.sender}' is of round {message.round}, not of "
                     f"{self.round}: mixed rounds do not add up to anything. Discard it."
                 )
-            if message.sender in found:
+            if message.sender in by_sender:
                 raise ModelError(
                     f"Agent '{message.sender}' is there with more than one {kind}{whose}: one "
                     "counted twice changes the sum. Keep the first and discard repetitions."
@@ -418,8 +418,8 @@ class SecretSum:
                     f"The {kind} of agent '{message.sender}' has the shape {words.shape}, not "
                     f"{self.shape}."
                 )
-            found[message.sender] = words
-        absent = [name for name in self.agents if name not in found]
+            by_sender[message.sender] = words
+        absent = [name for name in self.agents if name not in by_sender]
         if absent:
             names = ", ".join(f"'{name}'" for name in absent)
             raise ModelError(
@@ -427,7 +427,7 @@ class SecretSum:
                 "random number: wait, or repeat the round with a new number and new shares, "
                 "without the agents that dropped out."
             )
-        return [found[name] for name in self.agents]
+        return [by_sender[name] for name in self.agents]
 
     def _member(self, name: str, role: str) -> None:
         if name not in self.agents:

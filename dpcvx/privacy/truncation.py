@@ -78,12 +78,12 @@ def sum_quantile(norm: int, weights: Array, alpha: float) -> float:
         return 0.0
     unit = np.abs(weights[weights != 0]) / peak
     if norm == 2:
-        found = -float(ndtri(alpha)) * float(np.linalg.norm(unit))
+        quantile = -float(ndtri(alpha)) * float(np.linalg.norm(unit))
     elif unit.size == 1:
-        found = -math.log(2 * alpha)
+        quantile = -math.log(2 * alpha)
     else:
-        found = _laplace_sum(unit, alpha)
-    return found * peak * _UP
+        quantile = _laplace_sum(unit, alpha)
+    return quantile * peak * _UP
 
 
 def length_quantile(norm: int, size: int, alpha: float) -> float:
@@ -128,11 +128,11 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     if used.shape[0] == 1:
         return by_row
     steep = float(np.linalg.norm(used, 2))
-    found = min(by_row, steep * length_quantile(norm, used.shape[1], alpha))
+    quantile = min(by_row, steep * length_quantile(norm, used.shape[1], alpha))
     if norm == 2:
         other = float(np.linalg.norm(used)) + steep * math.sqrt(-2 * math.log(alpha))
-        found = min(found, other * _UP)
-    return found
+        quantile = min(quantile, other * _UP)
+    return quantile
 
 
 def _laplace_sum(weights: Array, alpha: float) -> float:
@@ -180,8 +180,8 @@ def _zero(excess: Callable[[float], float], most: float) -> float:
     """Return the root of `excess`, rounded up, between 0 and `most`, which suffices."""
     if excess(most) >= 0:
         return most
-    found = float(brentq(excess, 0.0, most, xtol=1e-9 * most))
-    return min(most, found * (1 + 1e-8))
+    root = float(brentq(excess, 0.0, most, xtol=1e-9 * most))
+    return min(most, root * (1 + 1e-8))
 
 
 def _chernoff(weights: Array, alpha: float) -> float:
@@ -200,10 +200,10 @@ def _laplace_length(size: int, alpha: float) -> float:
     if alpha < _LEAST_INVERTED:
         return math.sqrt(square)
     while True:
-        found = _summed_squares(size, alpha, square)
-        if found > 0.9 * square:
-            return math.sqrt(min(found, square))
-        square = found
+        bound = _summed_squares(size, alpha, square)
+        if bound > 0.9 * square:
+            return math.sqrt(min(bound, square))
+        square = bound
 
 
 def _summed_squares(size: int, alpha: float, end: float) -> float:

@@ -413,17 +413,17 @@ def bounds(
         order of `RULES`; infinite where a rule does not apply.
     """
     unit = _unit(block, sensitivity, sigma)
-    found = np.full((len(RULES), len(after)), np.inf)
-    found[0] = local_zcdp(block, sensitivity, sigma)
+    losses = np.full((len(RULES), len(after)), np.inf)
+    losses[0] = local_zcdp(block, sensitivity, sigma)
     if unit > 0 and block.eta * block.nu <= 2 * (1 + 1e-15):
-        found[1] = unit * _convex(block, after)
+        losses[1] = unit * _convex(block, after)
     if unit > 0 and refusal(block) is None:
-        found[2] = unit * _strong(block, after)
+        losses[2] = unit * _strong(block, after)
     if unit > 0 and block.proved is not None:
         single = block.proved.of_last if x_alone else block.proved.of_state
-        found[3] = np.maximum(unit * block.proved.of_pairs(after), _TINY) * UP
-        found[4] = np.maximum(unit * single(after), _TINY) * UP
-    return found
+        losses[3] = np.maximum(unit * block.proved.of_pairs(after), _TINY) * UP
+        losses[4] = np.maximum(unit * single(after), _TINY) * UP
+    return losses
 
 
 def least(
@@ -445,11 +445,11 @@ def _distinct(values: Array) -> tuple[float, ...]:
     """
     if not values.min() * _CONDITION >= values.max():
         return ()
-    found: list[float] = []
+    distinct: list[float] = []
     for value in sorted(map(float, values), reverse=True):
-        if not found or value < found[-1] * (1 - _ONE):
-            found.append(value)
-    return tuple(found) if len(found) <= MOST_VALUES else ()
+        if not distinct or value < distinct[-1] * (1 - _ONE):
+            distinct.append(value)
+    return tuple(distinct) if len(distinct) <= MOST_VALUES else ()
 
 
 def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:

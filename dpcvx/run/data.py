@@ -24,13 +24,13 @@ def sources_of(
     Nothing is read yet. If a value is missing, the message names `asked` as the call that needs it.
     """
     given = dict(matching(problem, seal_all(data)))
-    found: list[list[Sealed]] = []
+    sources: list[list[Sealed]] = []
     for name, agent in problem.named.items():
         specs = agent.specs(name)
-        found.append(
+        sources.append(
             [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in agent.private]
         )
-    return found
+    return sources
 
 
 def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[Sealed]]:
@@ -44,9 +44,9 @@ def all_checked(problem: Declaration, sources: list[list[Sealed]]) -> list[list[
     return [
         [
             checked_now(source, agent.specs(name)[private])
-            for private, source in zip(agent.private, own, strict=True)
+            for private, source in zip(agent.private, sealed, strict=True)
         ]
-        for (name, agent), own in zip(problem.named.items(), sources, strict=True)
+        for (name, agent), sealed in zip(problem.named.items(), sources, strict=True)
     ]
 
 
@@ -91,7 +91,7 @@ def stand_ins(
         If values do not fit their declaration.
     """
     given = dict(matching(problem, proxy, "proxy"))
-    found: dict[Private | str, Sealed] = {}
+    by_object: dict[Private | str, Sealed] = {}
     for name, agent in problem.named.items():
         specs = agent.specs(name)
         for private in (*agent.private, *(agent.kept if own else ())):
@@ -104,5 +104,5 @@ def stand_ins(
                     "last year's published figures: dp.Private(..., proxy=values), or "
                     f"{verb}(..., proxy={{'{spec.name}': values}})."
                 )
-            found[private] = stand_in(value, spec)
-    return found
+            by_object[private] = stand_in(value, spec)
+    return by_object

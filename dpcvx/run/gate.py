@@ -390,7 +390,7 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
         If a source fails, or its values do not fit their declaration, or are sparse.
     """
     values = _unsealed(specs, sources)
-    return [_entries(one, spec, _NEEDED) for one, spec in zip(values, specs, strict=True)]
+    return [_entries(value, spec, _NEEDED) for value, spec in zip(values, specs, strict=True)]
 
 
 def read_sparse_too(
@@ -436,8 +436,8 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
     """
     values = _unsealed(form.private, sources)
     return [
-        one if k in form.factors else _entries(one, spec, _USED)
-        for k, (one, spec) in enumerate(zip(values, form.private, strict=True))
+        value if k in form.factors else _entries(value, spec, _USED)
+        for k, (value, spec) in enumerate(zip(values, form.private, strict=True))
     ]
 
 

@@ -187,15 +187,15 @@ def returned(solution: Solution, title: str, ax: Axes | None = None) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     axes = axes_on(ax, TWO_COLUMNS, _HEIGHT)
-    first, found = 1, solution.means
-    for name, value in found:
+    first, means = 1, solution.means
+    for name, value in means:
         flat = np.ravel(value, order="F")
         axes.plot(np.arange(first, first + flat.size), flat, marker="o", ms=3, label=label_of(name))
         first += flat.size
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="entry, variable by variable", ylabel="value returned")
     axes.set_title(_wrapped(title, axes))
-    if len(found) <= _NAMED:
+    if len(means) <= _NAMED:
         axes.legend()
     return figure_of(axes)
 

@@ -107,7 +107,7 @@ def run_plan(
         executor = executor if journal is None else Durable(executor, journal)
         stream = int(plan.fingerprint[:16], 16)
         run = run_of(plan, start, sources, "" if journal is None else str(journal.path.absolute()))
-        kept = partial(remember, plan, start, given, sources, run, alone=alone)
+        remembered = partial(remember, plan, start, given, sources, run, alone=alone)
         watch = Watch(plan, shown, tolerance=tolerance, iterates=iterates)
         try:
             result = drive(
@@ -130,10 +130,10 @@ def run_plan(
                     for account in spent:
                         ledger[account.agent].catch_up(account)
                 if counts:
-                    kept(_released(spent, start), ended=False)
+                    remembered(_released(spent, start), ended=False)
             raise
         if counts:
-            total = kept(_released(result.ledger.accounts, start), ended=True) or total
+            total = remembered(_released(result.ledger.accounts, start), ended=True) or total
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         notes = (plan.notes, *start.notes, *result.notes, unended, total)
         result = replace(result, notes=tuple(note for note in notes if note))
@@ -325,12 +325,12 @@ def _shared_only(result: Result) -> Result:
     def kept(solution: Solution) -> Solution:
         vectors = []
         for local, x in zip(solution.program.agents, solution.vectors, strict=True):
-            own = np.full_like(x, np.nan)
-            own[local.shared] = x[local.shared]
-            vectors.append(own)
+            entries = np.full_like(x, np.nan)
+            entries[local.shared] = x[local.shared]
+            vectors.append(entries)
         return replace(solution, vectors=tuple(vectors))
 
     names = ("average", "last", "tail", "weighted", "solution")
-    found = {name: kept(getattr(result, name)) for name in names}
-    path = tuple(Iterate(kept(one.average), kept(one.last)) for one in result.iterates)
-    return replace(result, iterates=path, **found)
+    changed = {name: kept(getattr(result, name)) for name in names}
+    path = tuple(Iterate(kept(iterate.average), kept(iterate.last)) for iterate in result.iterates)
+    return replace(result, iterates=path, **changed)

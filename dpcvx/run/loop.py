@@ -203,9 +203,9 @@ def _once(
 ) -> tuple[Array, ...]:
     """Return an array derived from each agent's answers; agents with the same answers share one."""
     agents = [*zip(*answers, strict=True)]
-    keys = [tuple(map(id, own)) for own in agents]
-    found = {key: derive(own) for key, own in dict(zip(keys, agents, strict=True)).items()}
-    return tuple(found[key] for key in keys)
+    keys = [tuple(map(id, group)) for group in agents]
+    derived = {key: derive(group) for key, group in dict(zip(keys, agents, strict=True)).items()}
+    return tuple(derived[key] for key in keys)
 
 
 def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
@@ -214,11 +214,11 @@ def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
     From what was averaged up to these rounds.
     """
     first, whole = answers[0], rounds[-1]
-    found = first.average * (rounds[0] * (rounds[0] + 1))
+    total = first.average * (rounds[0] * (rounds[0] + 1))
     with np.errstate(all="ignore"):  # of runs that diverged
         for (a, before), (b, after) in pairwise(zip(rounds, answers, strict=True)):
-            found = found + _since(before, a, after, b) * (b * (b + 1) - a * (a + 1))
-        return found / (whole * (whole + 1))
+            total = total + _since(before, a, after, b) * (b * (b + 1) - a * (a + 1))
+        return total / (whole * (whole + 1))
 
 
 def _round(

@@ -163,9 +163,9 @@ def gate_of(
         together([part.source(start, seed) for part, start in pairs]),
         record=record,
         past=[
-            Release(part.place, *place, value)
+            Release(part.place, *when, value)
             for part, start in pairs
-            for place, value in start.past.items()
+            for when, value in start.past.items()
         ],
         paid=[start.paid for start in begun],
         journal=journal,
@@ -197,7 +197,7 @@ def parts_of(plan: Terms) -> tuple[AgentPart, ...]:
     return tuple(
         AgentPart(
             agent=agent,
-            place=place,
+            place=position,
             algorithm=plan.algorithm,
             rounds=plan.rounds,
             schedule=schedule,
@@ -205,5 +205,5 @@ def parts_of(plan: Terms) -> tuple[AgentPart, ...]:
             fingerprint=plan.fingerprint,
             charge=charges.get(agent.name),
         )
-        for place, agent in enumerate(plan.agents)
+        for position, agent in enumerate(plan.agents)
     )

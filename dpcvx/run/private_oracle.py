@@ -137,22 +137,22 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 "plan did not check. Name every type of question in the method's "
                 "Requirements(queries=...)."
             )
-        place, noise = self._next(), self._gate.noise
+        when, noise = self._next(), self._gate.noise
         if noise is not None:
-            noise = noise.at(*place)
+            noise = noise.at(*when)
             query = query.hidden() if noise.prepaid else query
-        known = None
+        facts = None
         if noise is not None and self._known is not None:
-            known = self._known = _with_multiplier(self._known, noise.multiplier)
+            facts = self._known = _with_multiplier(self._known, noise.multiplier)
         charges: list[Charge] = []
         public: list[Index] = []
-        for rows, asked in self._groups(query, noise, known):
+        for rows, asked in self._groups(query, noise, facts):
             bound = 0.0
-            if known is not None and noise is not None:
+            if facts is not None and noise is not None:
                 # Where points are hidden, nothing may follow them, and no bound either.
-                bound = known.change if noise.prepaid else asked.bound(known)
+                bound = facts.change if noise.prepaid else asked.bound(facts)
             grid, entry = charge_for(
-                self._facts, place, asked, asked.size(self._n), noise, known, bound
+                self._facts, when, asked, asked.size(self._n), noise, facts, bound
             )
             charges.append(Charge(rows, entry, grid))
             if noise is not None and bound == 0:
@@ -160,10 +160,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         apart = self._splits and len(public) < len(charges)
         only = len(public) == len(charges)
         if type(query) is PerturbedMinimizer:
-            answer = self._perturbed(query, known, only)
+            answer = self._perturbed(query, facts, only)
         else:
-            answer = self._answer(query, known, public, only)
-        values = self._gate.release(place, charges, answer, query.scale(known))
+            answer = self._answer(query, facts, public, only)
+        values = self._gate.release(when, charges, answer, query.scale(facts))
         left = values[0] if self.count == 1 else values
         return query.finish(left, self._public_gradient if apart else None)
 
@@ -316,8 +316,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         if self._clip is None:
             return self._no_bends(x)
         if self._bent is None or not np.array_equal(self._bent[0], x):
-            found = RecordCurvature.at(self._facts.form, self._records, self._clip, x)
-            self._bent = x.copy(), found
+            curvature = RecordCurvature.at(self._facts.form, self._records, self._clip, x)
+            self._bent = x.copy(), curvature
         return self._bent[1]
 
     def _no_bends(self, x: Array) -> RecordCurvature:

@@ -93,13 +93,13 @@ def publish(
     if publication is None:
         return PublicOracle(facts, form.at_zero(), account, gate.releases)
     assert gate.noise is not None
-    place = (0, 1)
+    when = (0, 1)
     # Before the charge: data that cannot be used cost nothing.
-    compute = _statistic(gate, place, facts, sources, publication)
+    compute = _statistic(gate, when, facts, sources, publication)
     grid, entry = entry_for(
-        gate.noise, place, publication.sensitivity, publication.size, publication.kind
+        gate.noise, when, publication.sensitivity, publication.size, publication.kind
     )
-    (released,) = gate.release(place, [Charge(gate.everyone, entry, grid)], compute)
+    (released,) = gate.release(when, [Charge(gate.everyone, entry, grid)], compute)
     return _answering(facts, publication, released, account, gate.releases)
 
 

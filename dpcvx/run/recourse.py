@@ -146,9 +146,9 @@ def own_solution(
         See `seal_all`.
     """
     pairs = enumerate(zip(problem.agents, problem.names, strict=True))
-    k = next((k for k, (one, known) in pairs if name is one or one_of(name, known)), None)
+    k = next((k for k, (private, name_) in pairs if name is private or one_of(name, name_)), None)
     if k is None:
-        names = ", ".join(f"'{known}'" for known in problem.names)
+        names = ", ".join(f"'{name_}'" for name_ in problem.names)
         raise ModelError(
             f"result.recourse({show(name)}) names no agent of the problem. The agents are {names}."
         )
@@ -267,10 +267,10 @@ def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution 
     """
     vectors: list[Array] = []
     for program, local, x in zip(exact, solution.program.agents, solution.vectors, strict=True):
-        found = x if program is None else decision(program, local, x).x
-        if found is None:
+        decided = x if program is None else decision(program, local, x).x
+        if decided is None:
             return None
-        vectors.append(found)
+        vectors.append(decided)
     return replace(solution, vectors=tuple(vectors))
 
 
@@ -303,9 +303,11 @@ def constants_of(
     values : sequence of ndarray or csr_array
         Flat, or sparse, as they are read; of the first of them, if there are fewer.
     """
-    found: dict[int, cp.Expression] = {}
+    constants: dict[int, cp.Expression] = {}
     for (private, spec), flat in zip(specs.items(), values, strict=False):
         constant = cp.Constant(flat if sp.issparse(flat) else spec.shaped(flat))
         # cvxpy does not rewrite the wrapper of a complex matrix: it looks at eigenvalues.
-        found[id(private)] = cp.psd_wrap(constant) if spec.psd and not spec.is_complex else constant
-    return found
+        constants[id(private)] = (
+            cp.psd_wrap(constant) if spec.psd and not spec.is_complex else constant
+        )
+    return constants

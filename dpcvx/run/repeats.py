@@ -60,7 +60,7 @@ def warn_of_repeats(
     alone : bool
         Whether the run has no ledger. Such runs of one plan warn once.
     """
-    marks = {source: mark(source, _KEY) for own in sources for source in own}
+    marks = {source: mark(source, _KEY) for of_agent in sources for source in of_agent}
     return _warn(plan, start, given, marks, sources, alone=alone)
 
 
@@ -75,28 +75,28 @@ def _warn(
     alone: bool,
 ) -> str:
     """Warn, unless a run of this plan did; return the total, empty if no other run counts."""
-    known = alone
-    found: list[tuple[float, float, str, bool]] = []
+    certain = alone
+    repeated: list[tuple[float, float, str, bool]] = []
     for k, agent, private, source in _read(plan, sources):
         uses = [use for use in private.uses.runs if use.run != run]
-        alike = _alike(marks[source], {use.run for use in uses} | {run}, agent)
-        if run is not None and not alike:
+        equal_uses = _alike(marks[source], {use.run for use in uses} | {run}, agent)
+        if run is not None and not equal_uses:
             continue  # said before
-        uses += alike
+        uses += equal_uses
         losses = [use.loss for use in uses if use.loss is not None]
         count = sum(use.releases for use in uses)
         held = start.agents[k].held
         if count > held and (losses or agent.noise is not None):
             epsilon, delta = _together(agent, losses, len(losses) < len(uses))
-            handed = any(use.handed for use in uses) or _among(private, given) or bool(alike)
-            found.append((epsilon, delta, agent.name, handed))
+            handed = any(use.handed for use in uses) or _among(private, given) or bool(equal_uses)
+            repeated.append((epsilon, delta, agent.name, handed))
             # A run after the first one on these data has warned.
             warned = any(use.run[1] == plan.fingerprint for use in uses[1:])
-            known = known and warned and epsilon < math.inf
-    if not found:
+            certain = certain and warned and epsilon < math.inf
+    if not repeated:
         return ""
-    most = max(found)
-    if not known:
+    most = max(repeated)
+    if not certain:
         warn_caller(_said(plan.price, *most), RepeatWarning)
     return _total(plan.price, *most)
 
@@ -104,27 +104,27 @@ def _warn(
 def _total(price: Price | None, epsilon: float, delta: float, name: str, handed: bool) -> str:
     """Return a text on the joint guarantee of all runs so far, for a result."""
     same = "if they used the same data, " if handed else ""
-    found = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
+    words = f"({at_most(epsilon)}, {at_most(delta)})-DP if all were planned in advance"
     if price is None or math.isinf(epsilon):
-        found = "without a guarantee"
-    return f"with the runs before it on the data of agent '{name}', {same}together {found}"
+        words = "without a guarantee"
+    return f"with the runs before it on the data of agent '{name}', {same}together {words}"
 
 
 def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]:
     """Return other runs' uses of equal values, one per run, whose agents have data of their own."""
-    found: dict[Any, Use] = {}
+    by_run: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
         if use.run not in known:
-            other = found.setdefault(use.run, use)
+            other = by_run.setdefault(use.run, use)
             if use.loss is None or (other.loss is not None and _more(use, other, agent)):
-                found[use.run] = use
-    return [*found.values()]
+                by_run[use.run] = use
+    return [*by_run.values()]
 
 
 def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
     delta = 0.0 if agent.price is None else agent.price.delta
-    one, two = (each.loss.price(delta).epsilon for each in (use, other))
-    return (one, use.releases) > (two, other.releases)
+    first, two = (each.loss.price(delta).epsilon for each in (use, other))
+    return (first, use.releases) > (two, other.releases)
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:
@@ -211,7 +211,7 @@ def remember(
     alone : bool
         Whether the run has no ledger, as for `warn_of_repeats`.
     """
-    marks = {source: marked(source) for own in sources for source in own}
+    marks = {source: marked(source) for of_agent in sources for source in of_agent}
     total = ""
     if ended and any(source.fetches for source in marks):
         fetched = {s: values if s.fetches else b"" for s, values in marks.items()}
@@ -242,14 +242,14 @@ def planned_entries(part: AgentPart) -> Iterator[Entry]:
             for step in range(part.schedule[t] - part.schedule[t - 1])
         ]
     )
-    for place in places:
+    for when in places:
         released = "not known: the run was interrupted"
         if noise is None:
-            yield Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
+            yield Entry(*when, "none", 0.0, math.inf, 0.0, "none", released)
             continue
-        of, split = noise.at(*place), noise.split
+        of, split = noise.at(*when), noise.split
         yield Entry(
-            *place,
+            *when,
             str(noise.mechanism),
             of.multiplier,
             0.0,

@@ -85,14 +85,14 @@ class ReplayOracle(AgentOracle):
 
     def release(self, query: Query) -> Array:
         """Return the recorded answer; of a batch, a row per agent."""
-        place = self._next()
-        values = self._values.get(place, {})
+        when = self._next()
+        values = self._values.get(when, {})
         if self.count > 1:
-            parts = [self._answer(place, values.get(k), query.among(k)) for k in range(self.count)]
+            parts = [self._answer(when, values.get(k), query.among(k)) for k in range(self.count)]
             return np.array(parts)
-        answer = self._answer(place, values.get(0), query)
+        answer = self._answer(when, values.get(0), query)
         if self._watch is not None and (values or self._public is None):
-            self._watch(*place, query, answer, not self._drew)
+            self._watch(*when, query, answer, not self._drew)
         return answer
 
     def _answer(self, place: tuple[int, int], value: Array | None, query: Query) -> Array:
@@ -121,12 +121,12 @@ class ReplayOracle(AgentOracle):
 def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
     check_replayable(plan)
-    kept = isinstance(transcript, (str, Path))
-    plan, found = transcript_of(plan, transcript)
+    from_file = isinstance(transcript, (str, Path))
+    plan, recorded = transcript_of(plan, transcript)
     dealt = batches(plan, begin(parts_of(plan), None, seeded=True))
-    oracles = [_oracle(plan, agents, found, kept) for agents in dealt]
-    again = drive_silently(plan, dealt, oracles, found.rounds)
-    again = returned(replace(again, status=found.status, guarantee=found.guarantee))
+    oracles = [_oracle(plan, agents, recorded, from_file) for agents in dealt]
+    again = drive_silently(plan, dealt, oracles, recorded.rounds)
+    again = returned(replace(again, status=recorded.status, guarantee=recorded.guarantee))
     solution = again.solution if again.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     return again
@@ -167,18 +167,18 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
     ------
     ModelError, PrivacyError, LedgerError
     """
-    kept = isinstance(transcript, (str, Path))
-    plan, known = transcript_of(plan, transcript)
-    found: dict[tuple[int, int], list[Seen]] = {}
+    from_file = isinstance(transcript, (str, Path))
+    plan, recorded = transcript_of(plan, transcript)
+    by_turn: dict[tuple[int, int], list[Seen]] = {}
 
     def watching(k: int) -> Watcher:
         # Agents may take their turns in threads: each has lists of its own.
-        return lambda t, *of: found.setdefault((t, k), []).append(Seen(k, t, *of))
+        return lambda t, *of: by_turn.setdefault((t, k), []).append(Seen(k, t, *of))
 
     dealt = one_by_one(plan.agents)
-    oracles = [_oracle(plan, [k], known, kept, watch=watching(k)) for (k,) in dealt]
-    drive_silently(plan, dealt, oracles, known.rounds)
-    return tuple(one for place in sorted(found) for one in found[place])
+    oracles = [_oracle(plan, [k], recorded, from_file, watch=watching(k)) for (k,) in dealt]
+    drive_silently(plan, dealt, oracles, recorded.rounds)
+    return tuple(item for turn in sorted(by_turn) for item in by_turn[turn])
 
 
 def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Terms, Transcript]:
@@ -217,8 +217,8 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
             "plan.run(record=True) and its transcript."
         )
     plan = computed_by(plan, past_of(path).finished)
-    found = finished(path, plan.fingerprint)
-    begun = begun_with(plan, found.run.derived)
+    past = finished(path, plan.fingerprint)
+    begun = begun_with(plan, past.run.derived)
     if begun is None:
         raise PrivacyError(
             "The run in the ledger had other step sizes, noise or starting points than this "
@@ -227,17 +227,17 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
         )
     places = {agent.name: k for k, agent in enumerate(plan.agents)}
     releases = tuple(
-        Release(places[name], *place, value)
-        for name, known in found.run.values.items()
-        for place, value in known.items()
+        Release(places[name], *when, value)
+        for name, values in past.run.values.items()
+        for when, value in values.items()
     )
     return begun, Transcript(
         plan.fingerprint,
-        found.rounds,
+        past.rounds,
         releases,
-        Status[found.status.upper()],
-        plan.guarantee_for(seeded=found.run.seeded, counted=True),
-        Ledger(tuple(found.ledger[name] for name in places)),
+        Status[past.status.upper()],
+        plan.guarantee_for(seeded=past.run.seeded, counted=True),
+        Ledger(tuple(past.ledger[name] for name in places)),
     )
 
 
@@ -255,8 +255,8 @@ def _oracle(
         (k,), (account,) = agents, accounts
         return partial(published, k, facts, first.publication, transcript.releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
-    public, known = facts.form.at_zero(), facts.sensitivity
-    apart = plan.noisy and known is not None and known.splits
+    public, sensitivity = facts.form.at_zero(), facts.sensitivity
+    apart = plan.noisy and sensitivity is not None and sensitivity.splits
     return partial(
         ReplayOracle,
         agents,

@@ -327,8 +327,8 @@ class Reporter:
         ):
             return
         penalty = "-" if residuals.penalty == 0 else f"{residuals.penalty:.3g}"
-        found = residuals.primal, residuals.dual, residuals.mismatch
-        cells = "".join(f"{_residual(value):>12}" for value in found)
+        figures = residuals.primal, residuals.dual, residuals.mismatch
+        cells = "".join(f"{_residual(value):>12}" for value in figures)
         row = f"{t:>7}{cells}{penalty:>10}{self._spent(t)}"
         note = f"  {plural(last.failed, 'failed solve')}" if last.failed else ""
         self._print(row + note)

@@ -486,8 +486,8 @@ def _value(value: Array, width: int) -> str:
 
 def _ended(result: Result) -> str:
     """Return the status; a text on margins if these may leave no decision."""
-    tightened = [kept.tightened for kept in result.raw.program.kept]
-    if result.status is not Status.INFEASIBLE or not any(one.firm for one in tightened):
+    tightened = [limit.tightened for limit in result.raw.program.kept]
+    if result.status is not Status.INFEASIBLE or not any(part.firm for part in tightened):
         return result.status.value
     return (
         "infeasible: the margins for noise in constraints with private data leave no room: no "
@@ -574,16 +574,16 @@ def _missed_rows(result: Result) -> list[str]:
     if not result.constraint_slack:
         return []
     largest = {what: float(by.max()) for what, by in result.constraint_slack.items()}
-    found = [
+    texts = [
         f"{what} may be missed by up to {by:.3g}, which the decision pays for"
         for what, by in largest.items()
         if by > _PAID
     ]
-    if not found:
+    if not texts:
         return [row("  slack", "none: the decision pays for no constraint to be missed")]
-    if len(found) > LISTED:
-        found[LISTED:] = [f"... and {len(found) - LISTED} more constraints"]
-    return [row("  slack" if k == 0 else "", text) for k, text in enumerate(found)]
+    if len(texts) > LISTED:
+        texts[LISTED:] = [f"... and {len(texts) - LISTED} more constraints"]
+    return [row("  slack" if k == 0 else "", text) for k, text in enumerate(texts)]
 
 
 def _kept(violation: float, what: str, which: str) -> str:

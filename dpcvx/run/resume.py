@@ -200,10 +200,10 @@ def _again(
     values = [run.values.get(name, {}) for name in names]
     made: list[list[Entry]] = []
     unmade: list[list[Entry]] = []
-    for name, known in zip(names, values, strict=True):
+    for name, released in zip(names, values, strict=True):
         charged = run.charged.get(name, [])
-        made.append([e for e in charged if (e.round, e.step) in known])
-        unmade.append([e for e in charged if (e.round, e.step) not in known])
+        made.append([e for e in charged if (e.round, e.step) in released])
+        unmade.append([e for e in charged if (e.round, e.step) not in released])
     for account, entries in zip(accounts, unmade, strict=True):
         # Where a part of a value was on disk, fresh noise would make another value: it is paid
         # twice. With a seed it is the same value again.
@@ -218,8 +218,10 @@ def _again(
         for entry in (*entries, *others):
             account.recall(entry)
     agents = tuple(
-        Begun(account, before, known, {(e.round, e.step) for e in entries})
-        for account, before, known, entries in zip(accounts, earlier, values, unmade, strict=True)
+        Begun(account, before, released, {(e.round, e.step) for e in entries})
+        for account, before, released, entries in zip(
+            accounts, earlier, values, unmade, strict=True
+        )
     )
     return Start(agents, rounds, (_gone_on(run), *_coverage(parts, rounds)), resumed=True)
 

@@ -58,12 +58,12 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
     try:
         for variable, value in zip(variables, _values(solution, variables), strict=True):
             variable.save_value(value)
-        found = [_violation(c) for a in problem.agents for c in a.public_constraints]
+        violations = [_violation(c) for a in problem.agents for c in a.public_constraints]
     finally:
         for variable, value in zip(variables, before, strict=True):
             variable.save_value(value)
-    worst = max((violation for violation, _ in found), default=0.0)
-    return worst, all(violation <= HOLDS * size for violation, size in found)
+    worst = max((violation for violation, _ in violations), default=0.0)
+    return worst, all(violation <= HOLDS * size for violation, size in violations)
 
 
 def _values(solution: Solution, variables: Sequence[cp.Variable]) -> list[Array]:
@@ -94,10 +94,10 @@ def _infeasible(result: Result) -> Result:
     """Return the result of a run without a solution, since its sets do not meet."""
     names = agents_apart(result.raw.program) or ()
     listed = " and ".join(f"'{name}'" for name in names)
-    kept = result.transcript
+    transcript = result.transcript
     return replace(
         result,
         status=Status.INFEASIBLE,
-        transcript=None if kept is None else replace(kept, status=Status.INFEASIBLE),
+        transcript=None if transcript is None else replace(transcript, status=Status.INFEASIBLE),
         notes=(*result.notes, f"the constraints of agents {listed} do not meet"),
     )

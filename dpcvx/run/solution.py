@@ -136,15 +136,15 @@ class Solution:
         ModelError
             If several variables have one name.
         """
-        own = self._own_names
-        repeated = [name for name, count in Counter(own.values()).items() if count > 1]
+        names = self._own_names
+        repeated = [name for name, count in Counter(names.values()).items() if count > 1]
         if repeated:
             raise ModelError(
                 f"Several variables are called {show(repeated[0])}, so names do not tell them "
                 "apart. Give each a name of its own, as in cp.Variable(name='power'), or write "
                 "solution[x] with the cvxpy variable x."
             )
-        return list(own.values())
+        return list(names.values())
 
     @frameless
     def __iter__(self) -> Iterator[str]:
@@ -154,11 +154,11 @@ class Solution:
         return len(self._own_names)
 
     def __contains__(self, variable: object) -> bool:
-        known = self._own_names
+        names = self._own_names
         return (
-            variable.id in known
+            variable.id in names
             if isinstance(variable, cp.Variable)
-            else variable in known.values()
+            else variable in names.values()
         )
 
     @frameless
@@ -274,18 +274,18 @@ class Solution:
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
         """Return the cvxpy id and the name of a variable that some agent holds."""
-        known = self._names
+        names_of = self._names
         if isinstance(variable, cp.Variable):
-            if variable.id not in known:
+            if variable.id not in names_of:
                 raise ModelError(f"No agent holds a variable '{variable.name()}'.")
             return variable.id, variable.name()
         if not isinstance(variable, str):
             raise ModelError(
                 f"{written} takes a cvxpy variable x or its name, and got {show(variable)}."
             )
-        numbers = [number for number, name in known.items() if name == variable]
+        numbers = [number for number, name in names_of.items() if name == variable]
         if not numbers:
-            names = ", ".join(repr(name) for name in sorted(set(known.values())))
+            names = ", ".join(repr(name) for name in sorted(set(names_of.values())))
             raise ModelError(f"No agent holds a variable {show(variable)}; there are {names}.")
         if len(numbers) > 1:
             raise ModelError(

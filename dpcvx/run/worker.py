@@ -232,8 +232,8 @@ class Growth:
 def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
     """Return the growth after these residuals; the dual one is unknown in round 1 only."""
     after = growth.after(t, np.array([residuals.primal, residuals.mismatch]))
-    known = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
-    return after if all(map(math.isfinite, known)) else Growth(after.ordinary, True)
+    values = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
+    return after if all(map(math.isfinite, values)) else Growth(after.ordinary, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,18 +252,18 @@ def partial_sums(terms: Mapping[int, Any]) -> dict[int, PartialSum]:
     terms : mapping of int to array
         Summands by agent.
     """
-    found: dict[int, PartialSum] = {}
+    sums: dict[int, PartialSum] = {}
     level, here = 0, dict(terms)
     while here:
         above: dict[int, Any] = {}
-        for place, value in here.items():
-            other = here.get(place ^ 1)
+        for index, value in here.items():
+            other = here.get(index ^ 1)
             if other is None:
-                found[place << level] = PartialSum(level, value)
-            elif place & 1 == 0:
-                above[place >> 1] = value + other
+                sums[index << level] = PartialSum(level, value)
+            elif index & 1 == 0:
+                above[index >> 1] = value + other
         level, here = level + 1, above
-    return found
+    return sums
 
 
 def partial_rows(rows: Array) -> dict[int, PartialSum]:
@@ -273,16 +273,16 @@ def partial_rows(rows: Array) -> dict[int, PartialSum]:
     ----------
     rows : ndarray, shape (agents, n)
     """
-    found: dict[int, PartialSum] = {}
+    sums: dict[int, PartialSum] = {}
     level = 0
     while len(rows):
         last = len(rows) - 1
         if last % 2 == 0:
-            found[last << level] = PartialSum(level, rows[last])
+            sums[last << level] = PartialSum(level, rows[last])
             rows = rows[:last]
         rows = rows[0::2] + rows[1::2]
         level += 1
-    return found
+    return sums
 
 
 def total_of(replies: Iterable[Any]) -> Any:
@@ -302,9 +302,9 @@ def total_of(replies: Iterable[Any]) -> Any:
     level, here = 0, levels.pop(0, {})
     while levels or len(here) > 1:
         above: dict[int, Any] = {}
-        for place in sorted(here):
-            left, right = here.get(place & ~1), here.get(place | 1)
-            above[place >> 1] = right if left is None else left if right is None else left + right
+        for index in sorted(here):
+            left, right = here.get(index & ~1), here.get(index | 1)
+            above[index >> 1] = right if left is None else left if right is None else left + right
         level += 1
         here = {**above, **levels.pop(level, {})}
     return next(iter(here.values()))

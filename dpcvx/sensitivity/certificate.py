@@ -201,13 +201,13 @@ class Sensitivity:
         records are read, over a ball around 0 that contains x, since most losses are steeper
         farther out. If both are infinite, it is the bound at x itself.
         """
-        alike, value = scale is None or np.ptp(scale) == 0, math.inf
+        equal, value = scale is None or np.ptp(scale) == 0, math.inf
         inside = (self.varies or self.flattens) and self.extent.contains(x)
         if not self.varies or inside:
             value = self.bound(p).value
-            if scale is not None and not alike and value < math.inf:
+            if scale is not None and not equal and value < math.inf:
                 value = self.bound(p, scale).value
-        if alike:
+        if equal:
             value = min(value, self._around(p, x, inside))
             value *= 1.0 if scale is None else float(scale[0])
         return value if value < math.inf else self.bound(p, scale, x).value
@@ -253,9 +253,13 @@ class Sensitivity:
         radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
-        found, over_all = self._over_ball(p, radius, inside), self.bound(p).value
+        inside_ball, over_all = self._over_ball(p, radius, inside), self.bound(p).value
         # 0 says that data do not matter at all, and then what is public leaves in their place.
-        return max(found, _LEAST * over_all) if 0 < found and over_all < math.inf else found
+        return (
+            max(inside_ball, _LEAST * over_all)
+            if 0 < inside_ball and over_all < math.inf
+            else inside_ball
+        )
 
     def _over_ball(self, p: int, radius: float, inside: bool) -> float:
         key = p, radius, inside
@@ -285,12 +289,12 @@ class Sensitivity:
         if self.weights is not None and x is None:
             return Bound(math.inf, False)
         where = None if x is None else Extent.at(x)
-        found = self._over_changes(p, self.jacobians_at(x, scale), scale, where)
+        best = self._over_changes(p, self.jacobians_at(x, scale), scale, where)
         if p == 1 and scale is not None:
             # Few entries that count cannot change by more than these allow.
             other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
-            found = min(found, Bound(other * _UP, False), key=lambda bound: bound.value)
-        return found
+            best = min(best, Bound(other * _UP, False), key=lambda bound: bound.value)
+        return best
 
     def _over_changes(
         self,
@@ -305,9 +309,9 @@ class Sensitivity:
             if not np.isfinite(J.data).all():
                 return Bound(math.inf, False)
             if isinstance(spec.adjacency, Within):
-                found = ball_norm(J, spec.adjacency.norm, p)
-                if found.value * spec.adjacency.radius > worst.value:
-                    worst = Bound(found.value * spec.adjacency.radius, found.tight)
+                norm = ball_norm(J, spec.adjacency.norm, p)
+                if norm.value * spec.adjacency.radius > worst.value:
+                    worst = Bound(norm.value * spec.adjacency.radius, norm.tight)
         for share in self._record_shares(p, jacobians, scale, where).values():
             if not share.value <= worst.value:
                 worst = share
@@ -404,15 +408,15 @@ class Sensitivity:
             else:
                 total[label] = np.full(1, self.largest_change(task, p, scale, where))
             tight[label], parts[label] = False, []
-        found: dict[str, Bound] = {}
+        by_label: dict[str, Bound] = {}
         for label, value in total.items():
             if label in several:
                 adjacency, rows = several[label]
                 meet = meeting(parts[label], rows) if p == 2 and parts[label] else None
-                found[label] = Bound(of_person(value, adjacency, rows, meet), tight[label])
+                by_label[label] = Bound(of_person(value, adjacency, rows, meet), tight[label])
             else:
-                found[label] = Bound(largest_of(value), tight[label])
-        return found
+                by_label[label] = Bound(largest_of(value), tight[label])
+        return by_label
 
     @cached_property
     def _several(self) -> dict[str, tuple[Rows, int]]:
@@ -517,8 +521,8 @@ def _with_rows(J: Sparse, scale: Array) -> Sparse:
     weights = scale[J.indices] if by_column else np.repeat(scale, np.diff(J.indptr))
     with np.errstate(all="ignore"):  # infinite slopes are judged later
         values = np.where(weights == 0, 0.0, J.data * weights)
-    found = type(J)((values, J.indices, J.indptr), shape=J.shape)
-    return found if scale.all() else without_zeros(found)
+    scaled = type(J)((values, J.indices, J.indptr), shape=J.shape)
+    return scaled if scale.all() else without_zeros(scaled)
 
 
 def _rungs(points: Array) -> Array:
@@ -528,8 +532,8 @@ def _rungs(points: Array) -> Array:
         scaled = points / peaks[:, np.newaxis]
         # Products of vectors, which are rounded as for a point by itself.
         sizes = np.maximum(np.sqrt(np.vecdot(scaled, scaled)) * peaks * _UP, _NARROWEST)
-    found = np.full(peaks.size, math.inf)
+    rungs = np.full(peaks.size, math.inf)
     near = np.isfinite(peaks) & (sizes <= _WIDEST)
-    found[near] = _LADDER[np.searchsorted(_LADDER, sizes[near])]
-    found[peaks == 0] = 0.0
-    return found
+    rungs[near] = _LADDER[np.searchsorted(_LADDER, sizes[near])]
+    rungs[peaks == 0] = 0.0
+    return rungs

@@ -72,10 +72,10 @@ def derive(
     private, names = form.private, [spec.name for spec in form.private]
     free = np.full(form.n, np.inf)
     anywhere = Extent(-free, free)
-    found = _sorted(form, owner) if asserted is None else _Sorted.nothing(form)
+    sorted_terms = _sorted(form, owner) if asserted is None else _Sorted.nothing(form)
     records = tuple(
-        Contributions(form, tuple(kept), _parts_of(form, label))
-        for label, kept in found.records.items()
+        Contributions(form, tuple(terms_of), _parts_of(form, label))
+        for label, terms_of in sorted_terms.records.items()
     )
     if clip is not None and not records:
         raise PrivacyError(
@@ -109,17 +109,19 @@ def derive(
             f"No sensitivity can be derived for agent '{owner}': {what}. {losses} {_CLIP}"
         ) from None
     if clips:
-        found = _sorted(form, owner, _covered(form, clips))
+        sorted_terms = _sorted(form, owner, _covered(form, clips))
     return Sensitivity(
         private,
-        found.jacobians,
-        found.names,
-        weights(form, found.weighing) if found.weighing else None,
+        sorted_terms.jacobians,
+        sorted_terms.names,
+        weights(form, sorted_terms.weighing) if sorted_terms.weighing else None,
         records,
         where,
         clips,
         asserted,
-        tuple(names[k] for k in range(len(names)) if k not in found.met and asserted is None),
+        tuple(
+            names[k] for k in range(len(names)) if k not in sorted_terms.met and asserted is None
+        ),
     )
 
 
@@ -186,16 +188,16 @@ def _sorted(form: NormalForm, owner: str, covered: Sequence[Atom] = ()) -> _Sort
             weighing.append(term)
         else:
             records.setdefault(_record_label(form, term, on_d, owner), []).append(term)
-    kept = tuple(
+    linear = tuple(
         J if isinstance(J, sp.csc_array) and J.data.all() else without_zeros(J) for J in jacobians
     )
     for k in dict.fromkeys(k for k, _ in constant):
-        if kept[k].nnz == 0:
+        if linear[k].nnz == 0:
             atoms = dict.fromkeys(atom for j, atom in constant if j == k)
             raise _vanished(owner, [form.private[k].name], tuple(atoms))
     _require_few(form, weighing, owner)
     names = tuple(dict.fromkeys(atom for _, atom in constant))
-    return _Sorted(kept, names, weighing, records, met)
+    return _Sorted(linear, names, weighing, records, met)
 
 
 def _parts_of(form: NormalForm, label: str) -> tuple[int, ...]:
@@ -295,11 +297,11 @@ def _check_records(form: NormalForm, owner: str) -> None:
             "Declare all of them with dp.Rows(..., max_rows_per_person='all') and one records= "
             "label, or give the rows identifiers with dp.ByPerson."
         )
-    known: dict[str, PrivateSpec] = {}
+    first_of: dict[str, PrivateSpec] = {}
     for spec in form.private:
         if not isinstance(spec.adjacency, Rows):
             continue
-        first = known.setdefault(spec.adjacency.label, spec)
+        first = first_of.setdefault(spec.adjacency.label, spec)
         assert isinstance(first.adjacency, Rows)
         if first.shape[0] != spec.shape[0] or any(
             getattr(first.adjacency, name) != getattr(spec.adjacency, name)

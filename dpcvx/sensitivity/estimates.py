@@ -99,8 +99,8 @@ class EntrywiseMean:
         away = released - self.mean
         spread = np.maximum(self.spread, self._least)
         if self.laplace:
-            known = spread < _VAGUE * self.deviation
-            move = np.where(known, away - _laplace(away, spread, self.deviation), 0.0)
+            finite = spread < _VAGUE * self.deviation
+            move = np.where(finite, away - _laplace(away, spread, self.deviation), 0.0)
         else:
             move = away / (1 + (spread / self.deviation) ** 2)
         most = LIMIT * self.deviation
@@ -115,8 +115,8 @@ def _laplace(away: Array, spread: Array, deviation: float) -> Array:
     """Return the posterior mean for a mean of zero."""
     scale = deviation / math.sqrt(2)
     spread = np.minimum(spread, _VAGUE * deviation)
-    ratio, place = spread / scale, away / spread
-    turn = (_log_erfcx(ratio - place) - _log_erfcx(ratio + place)) / 2
+    ratio, position = spread / scale, away / spread
+    turn = (_log_erfcx(ratio - position) - _log_erfcx(ratio + position)) / 2
     return spread * ratio * np.tanh(turn)
 
 
@@ -247,9 +247,9 @@ def weights_of(back: Array, influence: Array | None) -> Array:
     r""":math:`\Omega` with trace one; parameters as of `dimension_of`."""
     r = back.shape[1]
     if influence is not None:
-        found = back.T @ influence @ back
-        if np.trace(found) > 0:
-            return found / np.trace(found)
+        matrix = back.T @ influence @ back
+        if np.trace(matrix) > 0:
+            return matrix / np.trace(matrix)
     return np.eye(r) / r
 
 

@@ -69,14 +69,14 @@ def groups_of(atom: Atom, size: int) -> Index | None:
 def read_by(form: NormalForm, terms: Sequence[Term]) -> set[int]:
     """Return the indices of the atoms of some terms and of all that they are evaluated from."""
     index = {id(atom): j for j, atom in enumerate(form.atoms)}
-    found: set[int] = set()
+    readers: set[int] = set()
     left = [index[id(term.atom)] for term in terms]
     while left:
         j = left.pop()
-        if j not in found:
-            found.add(j)
+        if j not in readers:
+            readers.add(j)
             left += [k for argument in form.atoms[j].args for k, _ in argument.terms]
-    return found
+    return readers
 
 
 # In place of a record: an entry that reads none, and one that reads several.

@@ -186,5 +186,5 @@ def finite_clipped(objective: Evaluator, x: Array, times: float) -> tuple[Array,
 
 def finite(gradients: Array) -> Array:
     """Return the gradients of any shape, with 0 where they are not finite."""
-    known = np.isfinite(gradients)
-    return gradients if known.all() else np.where(known, gradients, 0.0)
+    is_finite = np.isfinite(gradients)
+    return gradients if is_finite.all() else np.where(is_finite, gradients, 0.0)

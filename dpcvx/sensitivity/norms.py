@@ -55,9 +55,9 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
         return _rows_apart(by_column, spec, p)
     out = np.zeros(m)
     for i in range(m):
-        own = by_column[:, np.arange(i, spec.size, m)]
-        if own.nnz:
-            out[i] = _row_norm(sp.csr_array(own), spec, p)
+        block = by_column[:, np.arange(i, spec.size, m)]
+        if block.nnz:
+            out[i] = _row_norm(sp.csr_array(block), spec, p)
     return out
 
 
@@ -106,22 +106,22 @@ def meeting(jacobians: Sequence[Sparse], rows: int) -> int:
         Jacobians of all parts of these rows, with a column per entry of a part.
     rows : int
     """
-    found = sp.csr_array((jacobians[0].shape[0], rows), dtype=bool)
+    touched = sp.csr_array((jacobians[0].shape[0], rows), dtype=bool)
     for J in jacobians:
         entries = sp.coo_array(J)
-        place = (entries.row, entries.col % rows)
-        found = found + sp.csr_array((entries.data != 0, place), shape=found.shape)
-    return int(np.diff(found.indptr).max(initial=0))
+        index = (entries.row, entries.col % rows)
+        touched = touched + sp.csr_array((entries.data != 0, index), shape=touched.shape)
+    return int(np.diff(touched.indptr).max(initial=0))
 
 
 def _apart(J: sp.csc_array, m: int) -> bool:
     """Return whether the numbers of a row, of m rows, move disjoint sets of entries."""
     met = np.zeros(J.shape[0], dtype=bool)
     for first in range(0, J.shape[1], m):
-        own = J.indices[J.indptr[first] : J.indptr[first + m]]
-        if met[own].any():
+        columns = J.indices[J.indptr[first] : J.indptr[first + m]]
+        if met[columns].any():
             return False
-        met[own] = True
+        met[columns] = True
     return True
 
 
@@ -207,14 +207,14 @@ def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
     if norm == 2 and p == 2:
         return Bound(max(float(np.linalg.norm(block, 2)) for block in blocks), True)
     if norm == 2:  # max over ||delta||_2 <= 1 of ||J delta||_1 = max over signs s of ||J's||_2
-        found = [_inf_to_2(block.T) for block in blocks]
+        bounds = [_inf_to_2(block.T) for block in blocks]
     elif p == 2:
-        found = [_inf_to_2(block) for block in blocks]
+        bounds = [_inf_to_2(block) for block in blocks]
     else:
-        found = [_inf_to_1(block) for block in blocks]
-    values = [f.value for f in found]
+        bounds = [_inf_to_1(block) for block in blocks]
+    values = [f.value for f in bounds]
     total = math.fsum(values) if (norm, p) == (math.inf, 1) else math.hypot(*values)
-    return Bound(total, all(f.tight for f in found))
+    return Bound(total, all(f.tight for f in bounds))
 
 
 def _blocks(J: sp.csr_array) -> list[Array]:
@@ -238,14 +238,14 @@ def _aligned(J: Array) -> bool:
     queue: list[tuple[str, int]] = [("row", 0)]
     while queue:
         side, i = queue.pop()
-        line, known = (J[i], columns) if side == "row" else (J[:, i], rows)
+        line, signs = (J[i], columns) if side == "row" else (J[:, i], rows)
         sign = rows[i] if side == "row" else columns[i]
         for j in np.flatnonzero(line):
             wanted = np.sign(line[j]) * sign
-            if known[j] == 0:
-                known[j] = wanted
+            if signs[j] == 0:
+                signs[j] = wanted
                 queue.append(("column" if side == "row" else "row", int(j)))
-            elif known[j] != wanted:
+            elif signs[j] != wanted:
                 return False
     return True
 

@@ -50,7 +50,7 @@ class Weights:
         """Return J(x), one matrix of shape (n, size) per private parameter."""
         form = self.form
         zero = [np.zeros(spec.size) for spec in form.private]
-        found = []
+        jacobians = []
         weighing = {k for j, _ in form.root.terms for k in form.reach(form.atoms[j])[1]}
         for k, spec in enumerate(form.private):
             columns = np.zeros((form.n, spec.size))
@@ -62,15 +62,15 @@ class Weights:
             for term in self.quadratic:
                 for j, G in term.atom.args[1].G:
                     J = J + _of_quadratic(term, x, G) if j == k else J
-            found.append(sp.csr_array(J))
-        return tuple(found)
+            jacobians.append(sp.csr_array(J))
+        return tuple(jacobians)
 
 
 def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
     """Return the derivative, (n, size), of ``F' (P + P') y`` in the data d if P holds ``G d``."""
-    at = term.atom.args[0]
-    F = csr(at.F)
-    y = sp.csr_array((F @ x + at.h)[None, :])
+    argument = term.atom.args[0]
+    F = csr(argument.F)
+    y = sp.csr_array((F @ x + argument.h)[None, :])
     eye = sp.eye_array(y.shape[1])
     # Column by column: P y = (y' kron I) vec P, and P' y = (I kron y') vec P.
     both = sp.kron(y, eye) + sp.kron(eye, y)
@@ -82,8 +82,14 @@ def is_private_quadratic(form: NormalForm, term: Term) -> bool:
     atom = term.atom
     if not atom.rule.quadratic_form:
         return False
-    at, matrix = atom.args
-    return at.F is not None and not at.G and not at.terms and matrix.F is None and not matrix.terms
+    argument, matrix = atom.args
+    return (
+        argument.F is not None
+        and not argument.G
+        and not argument.terms
+        and matrix.F is None
+        and not matrix.terms
+    )
 
 
 def weighs(form: NormalForm, term: Term) -> bool:
@@ -110,10 +116,10 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
     """Return the given terms, all with private weights, as a form of their own."""
     quadratic = tuple(term for term in found if is_private_quadratic(form, term))
-    own = {id(term.atom) for term in found if term not in quadratic}
-    kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in own)
-    root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=kept)
-    atoms = tuple(_linear(form, atom) if id(atom) in own else atom for atom in form.atoms)
+    linear = {id(term.atom) for term in found if term not in quadratic}
+    terms = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in linear)
+    root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=terms)
+    atoms = tuple(_linear(form, atom) if id(atom) in linear else atom for atom in form.atoms)
     members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in found))
     names = tuple(dict.fromkeys(term.atom.written for term in found))
     return Weights(replace(form, atoms=atoms, root=root), quadratic, members, names)

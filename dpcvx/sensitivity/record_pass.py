@@ -139,24 +139,24 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
     """Return the sum of two cotangents."""
     owner = one_record(joined(a.owner, b.owner), atom)
-    one, two = (norms_of(g, owner, count) for g in (a, b))
+    first, two = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
         (a.hi <= 0).all() and (b.lo >= 0).all()
     )
-    l2 = np.hypot(one[1], two[1]) if opposite else one[1] + two[1]
-    return Range(a.lo + b.lo, a.hi + b.hi, owner, (one[0] + two[0], l2))
+    l2 = np.hypot(first[1], two[1]) if opposite else first[1] + two[1]
+    return Range(a.lo + b.lo, a.hi + b.hi, owner, (first[0] + two[0], l2))
 
 
 def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
     """Return bounds of the l1 and l2 norms of g on the entries of each record."""
-    own = owner >= 0
-    size = g.size[own]
-    one = np.bincount(owner[own], size, count).astype(float)
+    owned = owner >= 0
+    size = g.size[owned]
+    sums = np.bincount(owner[owned], size, count).astype(float)
     peak = float(np.max(size, initial=0.0, where=np.isfinite(size))) or 1.0
-    two = peak * np.sqrt(np.bincount(owner[own], (size / peak) ** 2, count))
+    two = peak * np.sqrt(np.bincount(owner[owned], (size / peak) ** 2, count))
     if g.norms is not None and np.array_equal(g.owner, owner):
-        one, two = np.minimum(one, g.norms[0]), np.minimum(two, g.norms[1])
-    return one, np.minimum(two, one)
+        sums, two = np.minimum(sums, g.norms[0]), np.minimum(two, g.norms[1])
+    return sums, np.minimum(two, sums)
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
@@ -180,8 +180,8 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
     ]
     if not norms:
         return Range(low, high, owner)
-    one, two = (np.min(n, axis=0) for n in zip(*norms, strict=True))
-    return Range(low, high, owner, (one, two))
+    sums, two = (np.min(n, axis=0) for n in zip(*norms, strict=True))
+    return Range(low, high, owner, (sums, two))
 
 
 def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
@@ -191,8 +191,8 @@ def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.boo
 
 def peaks_of(g: Range, owner: Index, count: int) -> Array:
     """Return the largest magnitude among the entries of each record."""
-    peak, own = np.zeros(count), owner >= 0
-    np.maximum.at(peak, owner[own], g.size[own])
+    peak, owned = np.zeros(count), owner >= 0
+    np.maximum.at(peak, owner[owned], g.size[owned])
     return peak
 
 
@@ -299,8 +299,10 @@ class Pass:
         self.parts = [*others, part]
 
     def _add(self, j: int, g: Range) -> None:
-        known = self.cotangents.get(j)
-        self.cotangents[j] = g if known is None else total(known, g, self.form.atoms[j], self.count)
+        earlier = self.cotangents.get(j)
+        self.cotangents[j] = (
+            g if earlier is None else total(earlier, g, self.form.atoms[j], self.count)
+        )
 
     def _scaled(self, g: Range, factor: Range, atom: Atom) -> Range:
         return scaled(g, factor, atom, self.count, self.absent)
@@ -363,13 +365,13 @@ class Pass:
         whole = owners(sp.csr_array(pattern, shape=(outputs, groups.size)), u.owner)
         owner = one_record(joined(g.owner, whole), atom)
         scaled_by_weights = self._scaled(wide, Range(least * ones, ones, owner[groups]), atom)
-        own = owner >= 0
+        owned = owner >= 0
         size = g.size
-        one = np.bincount(owner[own], (spread * size)[own], self.count)
-        two = np.sqrt(np.bincount(owner[own], (size**2)[own], self.count))
+        sums = np.bincount(owner[owned], (spread * size)[owned], self.count)
+        two = np.sqrt(np.bincount(owner[owned], (size**2)[owned], self.count))
         self._into(
             atom.args[0],
-            replace(scaled_by_weights, owner=owner[groups], norms=(one, two)),
+            replace(scaled_by_weights, owner=owner[groups], norms=(sums, two)),
             atom,
         )
         return True
@@ -396,8 +398,8 @@ class Pass:
         norm = L.one if self.p == 1 else L.two
         F = weighted(right.F, self.scale)
         factor = operator_norm(F, self.p)
-        own = rows >= 0
-        of_record = np.bincount(rows[own], minlength=self.count)
+        owned = rows >= 0
+        of_record = np.bincount(rows[owned], minlength=self.count)
         if self.sites is not None:
             if of_record.max(initial=0) > 1:
                 raise Unbounded("@", "holds several rows of one record")
@@ -406,43 +408,43 @@ class Pass:
         if of_record.max(initial=0) <= 1:
             size = np.zeros(m)
             norms = norms_of(g, read, self.count)[self.p - 1]
-            size[own] = norms[rows[own]]
+            size[owned] = norms[rows[owned]]
         else:
             cells = g.size.reshape((m, n), order="F")
             size = cells.sum(axis=1) if self.p == 1 else row_lengths(cells)
-        part = bounded_times(norm[own], size[own])
+        part = bounded_times(norm[owned], size[owned])
         # Ranges of whole records take many times their memory: only where data have a sign.
         one_way = left.terms or all(self.form.private[k].sign is not None for k, _ in left.G)
         one_way = bool(one_way) and selects(F) and of_record.max(initial=0) <= 1
         signed = np.full(self.count, one_way)
-        for known in (known_signs(self._given.of(left)), known_signs(g)) if one_way else ():
-            signed[rows[~known.reshape((m, -1), order="F").all(axis=1) & own]] = False
-        size = np.asarray(factor * np.bincount(rows[own], part, self.count), dtype=np.float64)
+        for signs in (known_signs(self._given.of(left)), known_signs(g)) if one_way else ():
+            signed[rows[~signs.reshape((m, -1), order="F").all(axis=1) & owned]] = False
+        size = np.asarray(factor * np.bincount(rows[owned], part, self.count), dtype=np.float64)
         self._take(F, size, 2 * size, signed)
 
     def _pulled(self, F: sp.csr_array, *cotangents: Range) -> list[Array]:
         """Return, for each g, a bound per record of the norm of ``F'g`` on its entries."""
         rows = row_sizes(F, self.p)
-        found = []
+        pulled = []
         for g in cotangents:
-            own = g.owner >= 0
-            owner, sizes = g.owner[own], bounded_times(g.size[own], rows[own])
+            owned = g.owner >= 0
+            owner, sizes = g.owner[owned], bounded_times(g.size[owned], rows[owned])
             single = np.bincount(owner, sizes, self.count)
             if np.bincount(owner, minlength=1).max() > 1 or selects(F):
                 norm = norms_of(g, g.owner, self.count)[self.p - 1]
                 single = np.minimum(single, bounded_times(norm, operator_norm(F, self.p)))
             elif g.norms is not None:  # of records with one entry each, which F takes one by one
-                norm = bounded_times(g.norms[self.p - 1][owner], rows[own])
+                norm = bounded_times(g.norms[self.p - 1][owner], rows[owned])
                 single = np.minimum(single, np.bincount(owner, norm, self.count))
-            found.append(single)
-        return found
+            pulled.append(single)
+        return pulled
 
     def _into(self, u: Combination, g: Range, atom: Atom) -> None:
-        own = g.owner >= 0
-        if u.F is not None and own.any() and self.sites is not None:
-            place = next(k for k, other in enumerate(atom.args) if other is u)
-            self.sites.append(Site(_index(self.form, atom), place))
-        elif u.F is not None and own.any():
+        owned = g.owner >= 0
+        if u.F is not None and owned.any() and self.sites is not None:
+            position = next(k for k, other in enumerate(atom.args) if other is u)
+            self.sites.append(Site(_index(self.form, atom), position))
+        elif u.F is not None and owned.any():
             F = weighted(u.F, self.scale)
             # Two records' cotangents lie in one interval, and F is the same for both.
             size, apart = self._pulled(F, g, width(g))

@@ -163,15 +163,15 @@ class Ranges:
             return None
         length = self.matrix_rows(left, (m, k)).two[weight.indices % m]
         size = np.hypot(np.abs(weight.data) * length, row_lengths(f))
-        output, found = weight.indices // m, np.full(u.h.size, np.inf)
+        output, sizes = weight.indices // m, np.full(u.h.size, np.inf)
         for c in range(n):
             rows = np.flatnonzero(output == c)
             entries = np.unique(picks[c * k : (c + 1) * k].indices)
             beside = np.unique(f[rows].indices)
             if rows.size and entries.size == k and not np.intersect1d(entries, beside).size:
                 reach = self.extent.norm2(np.union1d(entries, beside))
-                found[rows] = size[rows] * reach if math.isfinite(reach) else math.inf
-        return found
+                sizes[rows] = size[rows] * reach if math.isfinite(reach) else math.inf
+        return sizes
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
         """Norms of each record's entries, for scaled entries of one private parameter."""
@@ -247,14 +247,14 @@ class Ranges:
     def arguments(self, atom: Atom) -> list[Range]:
         """Ranges of the arguments; a constant number next to an array counts as an array."""
         size = max(1, math.prod(atom.shape))
-        found = [self.of(a) for a in atom.args]
+        ranges = [self.of(a) for a in atom.args]
         if atom.rule.rows != "entry":
-            return found
+            return ranges
         return [
             Range(np.repeat(r.lo, size), np.repeat(r.hi, size), np.repeat(r.owner, size))
             if a.constant and r.lo.size == 1
             else r
-            for a, r in zip(atom.args, found, strict=True)
+            for a, r in zip(atom.args, ranges, strict=True)
         ]
 
     def _matmul_value(self, atom: Atom) -> Range:
@@ -285,17 +285,17 @@ class Ranges:
         if self._is_data(u):
             spec = self._spec(u.G[0][0])
             bound, (m, k) = self._radius(spec), shape
-            one, two, peak = (
+            sums, two, peak = (
                 np.full(m, bound * s)
                 for s in (_rows(spec).stretch(1, k), _rows(spec).stretch(2, k), 1.0)
             )
-            return MatrixRows(one, two, peak, np.arange(m))
+            return MatrixRows(sums, two, peak, np.arange(m))
         box = self.of(u).size.reshape(shape, order="F")
-        one, two, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
+        sums, two, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
         owner = row_owner(self.of(u).owner.reshape(shape, order="F"))
         if not self.moves(u) and not u.terms and not (owner == MIXED).any():
-            one, two = self._row_norms(u, shape, one, two)
-        return MatrixRows(one, two, peak, owner)
+            sums, two = self._row_norms(u, shape, sums, two)
+        return MatrixRows(sums, two, peak, owner)
 
     def _is_data(self, u: Combination) -> bool:
         """Return whether a matrix is one private parameter as it is, with a record in every row."""

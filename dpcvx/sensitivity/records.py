@@ -91,17 +91,17 @@ class Lines:
             max(rows.data.max(initial=0.0), -rows.data.min(initial=0.0)) or 1.0
         )  # squares remain numbers
         for first in range(0, count, _COMPARED):
-            own = slice(first, first + _COMPARED)
+            inside = slice(first, first + _COMPARED)
             ends = rows.indptr[first : first + _COMPARED + 1]
             values = rows.data[ends[0] : ends[-1]] * unit
             sums = _summing(ends)
-            up[own], down[own] = sums(np.maximum(values, 0.0)), sums(-np.minimum(values, 0.0))
-            two[own] = np.sqrt(sums(values * values))
-        one = up + down
+            up[inside], down[inside] = sums(np.maximum(values, 0.0)), sums(-np.minimum(values, 0.0))
+            two[inside] = np.sqrt(sums(values * values))
+        sums_of = up + down
         signs = (up > 0).astype(np.int8)
         signs |= (down > 0).astype(np.int8) << 1
         signs |= (np.diff(rows.indptr) > 1).astype(np.int8) << 2
-        return Lines(rows, (one, two), signs)
+        return Lines(rows, (sums_of, two), signs)
 
     def leading(self, extent: Extent) -> Index:
         """Return the records, in ascending order, that cover all others.
@@ -123,18 +123,20 @@ class Lines:
 
     def _covering(self, *sizes: Array) -> Index:
         """Records such that all others have no larger sizes than one of them, and its signs."""
-        kept: list[Index] = []
+        covering: list[Index] = []
         for sign in np.flatnonzero(np.bincount(self.signs)):
             left = np.flatnonzero(self.signs == sign)
             for _ in range(_TURNS):
                 if left.size <= _FEW:
                     break
-                own = sizes if left.size == self.signs.size else [size[left] for size in sizes]
-                first = np.argmax(functools.reduce(np.add, map(_graded, own)))
-                kept.append(left[first : first + 1])
-                left = left[~functools.reduce(np.logical_and, (s <= s[first] for s in own))]
-            kept.append(left)
-        return np.unique(np.concatenate(kept))
+                left_sizes = (
+                    sizes if left.size == self.signs.size else [size[left] for size in sizes]
+                )
+                first = np.argmax(functools.reduce(np.add, map(_graded, left_sizes)))
+                covering.append(left[first : first + 1])
+                left = left[~functools.reduce(np.logical_and, (s <= s[first] for s in left_sizes))]
+            covering.append(left)
+        return np.unique(np.concatenate(covering))
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -142,10 +144,10 @@ class Lines:
 
 def _summing(ends: Index) -> Callable[[Array], Array]:
     """Return the sums of rows that end there, of values that lie row by row."""
-    starts, one = ends - ends[0], np.ones(1)
+    starts, ones = ends - ends[0], np.ones(1)
     columns = np.zeros(starts[-1], dtype=ends.dtype)
     shape = (ends.size - 1, 1)
-    return lambda values: sp.csr_array((values, columns, starts), shape=shape) @ one
+    return lambda values: sp.csr_array((values, columns, starts), shape=shape) @ ones
 
 
 def _alike(below: Array, above: Array) -> bool:
@@ -158,8 +160,8 @@ def _graded(size: Array) -> Array:
     largest = max(float(size.max(initial=0.0)), -float(size.min(initial=0.0)))
     if not math.isfinite(largest):
         largest = float(np.max(np.abs(size), initial=0.0, where=np.isfinite(size)))
-    found = size / (largest or 1.0)
-    return np.clip(found, -1.0, 1.0, out=found)
+    grades = size / (largest or 1.0)
+    return np.clip(grades, -1.0, 1.0, out=grades)
 
 
 # From so many records on, those that meet the same public numbers are bounded once.
@@ -272,11 +274,11 @@ class Contributions:
             few, kind = self.alike
             return _spread(few.changed(p, extent, scale, removed=removed), kind)
         if self.blocks:
-            found = [b.changed(p, extent, scale, removed=removed) for b in self.blocks]
-            return np.concatenate(found)
-        found = self._pass(p, extent, scale)
-        found.run()
-        parts = twos = found.parts
+            walked = [b.changed(p, extent, scale, removed=removed) for b in self.blocks]
+            return np.concatenate(walked)
+        walked = self._pass(p, extent, scale)
+        walked.run()
+        parts = twos = walked.parts
         if p == 1 and any(part.signed.any() for part in parts):
             again = self._pass(2, extent, scale)
             again.run()
@@ -285,10 +287,10 @@ class Contributions:
         if removed:
             absent = self._pass(p, extent, scale, absent=True)
             absent.run()
-            found.undefined |= absent.undefined
-            kept = [part.removed(absent.parts) for part in parts]
-            sizes = [np.minimum(a, b) for a, b in zip(sizes, kept, strict=True)]
-        return found.norm(sizes)
+            walked.undefined |= absent.undefined
+            removed_parts = [part.removed(absent.parts) for part in parts]
+            sizes = [np.minimum(a, b) for a, b in zip(sizes, removed_parts, strict=True)]
+        return walked.norm(sizes)
 
     def largest(
         self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False

@@ -83,16 +83,16 @@ def rehearse(
                     slopes[held, k] = none.gradient(x)
                 g = other.gradient(x)
                 moved = g - slopes[held, k]
-                found = float(np.linalg.norm(moved, p))
+                length = float(np.linalg.norm(moved, p))
                 rounding = _ROUNDING * float(np.linalg.norm(g, p))
-            if math.isfinite(found) and math.isfinite(rounding):
+            if math.isfinite(length) and math.isfinite(rounding):
                 break
         else:
             continue  # outside the domain of a public term
         if expected is None:
-            wrong = found > level * (1 + _ROUNDING) + rounding
+            wrong = length > level * (1 + _ROUNDING) + rounding
             if not wrong and sensitivity.clips_alone:
-                found, wrong = _escaped(sensitivity, (none, other), x, p)
+                length, wrong = _escaped(sensitivity, (none, other), x, p)
         else:
             limit = _ROUNDING * float(np.linalg.norm(expected, p)) + rounding
             wrong = float(np.linalg.norm(moved - expected, p)) > limit
@@ -100,7 +100,7 @@ def rehearse(
             names = ", ".join(f"'{form.private[k].name}'" for k in members)
             raise PrivacyError(
                 f"Internal error: the sensitivity derived for {names} of agent '{owner}' is wrong. "
-                f"On made-up data its gradient moves by {found:.6g} (l{p}), which the derivation "
+                f"On made-up data its gradient moves by {length:.6g} (l{p}), which the derivation "
                 "does not allow, so noise scaled to it would protect too little. No data were "
                 "read. Please report this with the model and the versions of numpy, scipy and "
                 "cvxpy. Until it is mended, dp.Agent(..., sensitivity=dp.Asserted(l2=...)) takes a "
@@ -115,9 +115,9 @@ def _escaped(
     level = sensitivity.clipped_change * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
-        found = float(np.linalg.norm(far - near, p))
+        distance = float(np.linalg.norm(far - near, p))
         rounding = _ROUNDING * float(np.linalg.norm(far, p))
-    return found, found > level * (1 + _ROUNDING) + rounding
+    return distance, distance > level * (1 + _ROUNDING) + rounding
 
 
 def _trials(
@@ -147,24 +147,24 @@ def _trials(
         if sum(form.private[k].size for k in task.members) > _LARGEST:
             continue
         for record in sorted({0, task.count // 2, task.count - 1}):
-            held, place = form, record
+            held, position = form, record
             if record > 0 and not sensitivity.clips:
-                held, place = task.part_with(record)
+                held, position = task.part_with(record)
             data = [zeros(spec.size) for spec in held.private]
             moved = sensitivity.adjacency_of(task).moved_rows(task.count) if record == 0 else 1
             for k in task.members:
-                data[k] = _only(held.private[k], range(place, place + moved))
+                data[k] = _only(held.private[k], range(position, position + moved))
             yield held, task.members, data, None
 
 
 def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
     """Return zeros but for a made-up record, or for several equal ones."""
     assert isinstance(spec.adjacency, Rows)
-    own = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
-    row = np.sin(1.0 + np.arange(len(own)))
+    entries = np.add.outer(np.arange(0, spec.size, spec.shape[0]), records)
+    row = np.sin(1.0 + np.arange(len(entries)))
     row *= spec.adjacency.max_norm / float(np.linalg.norm(row, spec.adjacency.order))
     if spec.sign is not None:
         row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
     data = np.zeros(spec.size)
-    data[own] = row[:, np.newaxis]
+    data[entries] = row[:, np.newaxis]
     return data

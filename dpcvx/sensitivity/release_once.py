@@ -97,10 +97,10 @@ class Publication:
         if back is None:
             return None
         left = np.ones(self.size)
-        for place, estimate in self.estimates:
+        for entries, estimate in self.estimates:
             if estimate.left.ndim == 2:  # of all components
                 return variance * product(back @ estimate.left, back.T)
-            left[place] = estimate.left
+            left[entries] = estimate.left
         return variance * product(back @ sp.diags_array(left), back.T)
 
     @property
@@ -131,8 +131,8 @@ class Publication:
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
         if self.estimates:
             released = released.copy()
-        for place, estimate in self.estimates:
-            released[place] = estimate(released[place])
+        for entries, estimate in self.estimates:
+            released[entries] = estimate(released[entries])
         if self.kind == "sums":
             return np.split(self._apart(released), ends)
         if not self.whole:
@@ -150,9 +150,9 @@ class Publication:
             Noise as large as that in the release.
         """
         estimated, left = released.copy(), noise.copy()
-        for place, estimate in self.estimates:
-            left[place] = estimate.remaining(released[place]) * noise[place]
-            estimated[place] = estimate(released[place])
+        for entries, estimate in self.estimates:
+            left[entries] = estimate.remaining(released[entries]) * noise[entries]
+            estimated[entries] = estimate(released[entries])
         return replace(self, estimates=()).restore(estimated + left)
 
     def _apart(self, sums: Array) -> Array:
@@ -202,11 +202,11 @@ class Publication:
         effective dimension, and 1 if the level is fitted; None without estimates.
         """
         targets, figures = np.zeros(self.size), []
-        for place, one in self.estimates:
-            if isinstance(one, JamesStein):
-                start, stop, _ = place.indices(self.size)
-                targets[start:stop] = one.mean
-                figures.append([start, stop, one.dimension, one.fitted])
+        for entries, estimate in self.estimates:
+            if isinstance(estimate, JamesStein):
+                start, stop, _ = entries.indices(self.size)
+                targets[start:stop] = estimate.mean
+                figures.append([start, stop, estimate.dimension, estimate.fitted])
         return (targets, np.array(figures, dtype=float)) if figures else (None, None)
 
     def with_moves(self, targets: Array, figures: Array, variance: float) -> Publication | None:
@@ -222,14 +222,16 @@ class Publication:
         finite = np.isfinite(targets).all() and np.isfinite(figures).all()
         if targets.shape != (self.size,) or figures.shape[1:] != (4,) or not finite:
             return None
-        found: list[tuple[slice, Estimate]] = []
+        estimates: list[tuple[slice, Estimate]] = []
         for start, stop, dimension, fitted in figures.tolist():
-            place = slice(int(start), int(stop))
-            if not 0 <= place.start < place.stop <= self.size or dimension <= 2:
+            entries = slice(int(start), int(stop))
+            if not 0 <= entries.start < entries.stop <= self.size or dimension <= 2:
                 return None
-            mean = targets[place]
-            found.append((place, JamesStein(mean, math.sqrt(variance), dimension, bool(fitted))))
-        return replace(self, estimates=tuple(found))
+            mean = targets[entries]
+            estimates.append(
+                (entries, JamesStein(mean, math.sqrt(variance), dimension, bool(fitted)))
+            )
+        return replace(self, estimates=tuple(estimates))
 
     def noise(self, scale: float, measure: str = "scale") -> str:
         """Return a text on noise of this scale, or other measure, on the statistic."""
@@ -251,7 +253,9 @@ class Publication:
             spread = scale * np.linalg.norm(self.decode.toarray(), axis=1)
             ends = np.cumsum([spec.size for spec in self.private])[:-1]
             pairs = zip(self.private, np.split(spread, ends), strict=True)
-            sizes = ", ".join(f"{_range(own)} per entry of '{spec.name}'" for spec, own in pairs)
+            sizes = ", ".join(
+                f"{_range(sizes_of)} per entry of '{spec.name}'" for spec, sizes_of in pairs
+            )
             return f"{measure} {sizes}, correlated so that margins cost little"
         return ", ".join(
             f"{measure} {at_least(scale * unit)} per entry of '{spec.name}'"
@@ -375,40 +379,40 @@ def restated(
     """
     J, kind = without_zeros(sp.hstack(sensitivity.jacobians)), once.kind
     how = once.weights if once.encode is None else once.encode.toarray()
-    found = None
+    statistic = None
     if kind == "second moments":
-        found = moments(sensitivity, p)
-        if found is None and not sensitivity.records and not J.nnz:
+        statistic = moments(sensitivity, p)
+        if statistic is None and not sensitivity.records and not J.nnz:
             # A model that is solved as it is written: no gradient is asked for.
-            found = moments_of(sensitivity.private, p)
+            statistic = moments_of(sensitivity.private, p)
     elif kind == "data" and once.encode is None and sensitivity.linear:
-        found = whole_data(sensitivity, p, owner)
+        statistic = whole_data(sensitivity, p, owner)
     elif any(spec.is_complex for spec in sensitivity.private):
         pass  # entries change in two parts at once, which no other statistic's bound counts
     elif sensitivity.constant and how is not None and np.isfinite(how).all():
         used = int(np.count_nonzero(np.diff(J.indptr)))
         if kind == "slope" and how.shape == (used,) and (how > 0).all():
-            found = weighted(sensitivity, p, J, how)
+            statistic = weighted(sensitivity, p, J, how)
         elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
-            found = by_matrix(sensitivity, p, J, how)
+            statistic = by_matrix(sensitivity, p, J, how)
         elif kind == "sums" and how.shape[1:] == J.shape[1:] and _apart(how):
-            found = by_matrix(sensitivity, p, J, how, "sums")
+            statistic = by_matrix(sensitivity, p, J, how, "sums")
         elif kind == "data" and how.shape[1:] == J.shape[1:]:
             if _tells_all(how):
-                found = by_matrix(sensitivity, p, J, how, "shaped data")
-    if found is None or not 0 < found.sensitivity <= LARGEST:
+                statistic = by_matrix(sensitivity, p, J, how, "shaped data")
+    if statistic is None or not 0 < statistic.sensitivity <= LARGEST:
         raise PrivacyError(
             f"Agent '{owner}' is asked to release {kind} once, and nothing bounds what one change "
             "of its data does to that."
         )
-    if single and not moves_one(found):
+    if single and not moves_one(statistic):
         raise PrivacyError(
             f"Staircase noise hides one number, and one change of the data of agent '{owner}' "
             f"moves several of those that are released ({kind}). Declare adjacency="
             "dp.Within(radius), by which entries change one at a time, or write "
             "mechanism='laplace'."
         )
-    return found
+    return statistic
 
 
 def _apart(matrix: Array) -> bool:
@@ -462,8 +466,8 @@ def _tells_all(matrix: Array) -> bool:
 def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     """Return the data, each object in units of its own sensitivity."""
     specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
-    own = [reach_of(spec, p) for spec in specs]
-    units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
+    reaches = [reach_of(spec, p) for spec in specs]
+    units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, reaches, strict=True)])
     plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
     felt = float(abs(J @ sp.diags_array(units)).max()) if J.nnz else 0.0
     largest = max(plain, felt, float(units.max()))
@@ -503,8 +507,8 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
     if np.linalg.eigvalsh(squares / np.outer(lengths, lengths))[0] > _RANK:
         return everything
     values, vectors = np.linalg.eigh(squares)
-    kept = vectors[:, values > _RANK * values[-1]]
-    return kept @ kept.T
+    spanning = vectors[:, values > _RANK * values[-1]]
+    return spanning @ spanning.T
 
 
 def _least_norm(J: sp.csr_array, c: Array) -> Array:

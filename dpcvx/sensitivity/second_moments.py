@@ -129,11 +129,11 @@ def moments_of(private: tuple[PrivateSpec, ...], p: int) -> Moments | None:
     labels = {(shape[0], kind.label) for shape, kind in kinds if isinstance(kind, Rows)}
     if len(labels) != 1 or not all(isinstance(kind, Rows) for _, kind in kinds):
         return None
-    found = Moments(private, radii_of(private), _moved(private))
-    l2 = found.sensitivity
+    moments_ = Moments(private, radii_of(private), _moved(private))
+    l2 = moments_.sensitivity
     if p == 2:
-        return found
-    return Moments(found.private, found.radii, math.sqrt(found.size) * l2)
+        return moments_
+    return Moments(moments_.private, moments_.radii, math.sqrt(moments_.size) * l2)
 
 
 def _width(spec: PrivateSpec) -> int:
@@ -152,11 +152,11 @@ def _moved(private: Sequence[PrivateSpec]) -> float:
 
 def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
     """Return bounds of the l2 norms of the rows of each part."""
-    found: list[float] = []
+    radii: list[float] = []
     for spec in private:
         assert isinstance(spec.adjacency, Rows)
-        found.append(spec.adjacency.max_norm * float(spec.adjacency.stretch(2, _width(spec))))
-    return tuple(found)
+        radii.append(spec.adjacency.max_norm * float(spec.adjacency.stretch(2, _width(spec))))
+    return tuple(radii)
 
 
 def triangle(V: Array) -> Array:
@@ -185,8 +185,8 @@ def closest_rows(released: Array, order: int, most: int) -> Array:
     S[i, j] = released / np.where(i == j, 1.0, math.sqrt(2))
     values, vectors = np.linalg.eigh(np.triu(S) + np.triu(S, 1).T)
     # Of at most as many records as there are: the largest eigenvalues, without negative ones.
-    kept = np.argsort(-values)[: min(most, order)]
-    return np.sqrt(np.maximum(values[kept], 0.0))[:, None] * vectors[:, kept].T
+    largest = np.argsort(-values)[: min(most, order)]
+    return np.sqrt(np.maximum(values[largest], 0.0))[:, None] * vectors[:, largest].T
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,26 +228,26 @@ class Reading:
         columns = self.affine.h.size // self.widths[left]
         # The residual is V Q with an affine Q(x); its entries by column.
         i, j = np.meshgrid(np.arange(self.widths[left]), np.arange(columns), indexing="ij")
-        place = np.ravel(starts[left] + i + order * j, order="F")
+        position = np.ravel(starts[left] + i + order * j, order="F")
         assert self.affine.F is not None
         F = sp.coo_array(csr(self.affine.F))
         shape = (order * columns, F.shape[1])
-        E = sp.csr_array((factor * units[left] * F.data, (place[F.row], F.col)), shape=shape)
+        E = sp.csr_array((factor * units[left] * F.data, (position[F.row], F.col)), shape=shape)
         e = np.zeros(order * columns)
-        e[place] = factor * units[left] * self.affine.h
+        e[position] = factor * units[left] * self.affine.h
         for k, other in rest:
-            own = np.arange(columns)
-            e[starts[k] + own + order * own] += other * units[k]
+            diagonal = np.arange(columns)
+            e[starts[k] + diagonal + order * diagonal] += other * units[k]
         twice = 2 * self.weight * sp.kron(sp.eye_array(columns), V.T @ V, format="csr")
         return np.asarray(E.T @ (twice @ e)), sp.csr_array(E.T @ twice @ E)
 
 
 def reading(form: NormalForm) -> Reading | None:
     """Return the objective's reading of records through second moments only; None for others."""
-    found = [term for term in terms(form) if all(form.reach(term.atom))]
-    if len(found) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
+    matching_terms = [term for term in terms(form) if all(form.reach(term.atom))]
+    if len(matching_terms) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
         return None
-    atom = found[0].atom
+    atom = matching_terms[0].atom
     if not _reads_moments_only(form, atom):
         return None
     residual = atom.args[0]
@@ -257,7 +257,7 @@ def reading(form: NormalForm) -> Reading | None:
         return None
     k, G = left.G[0]
     parts = [(k, _multiple(M) * _multiple(G)), *((k, _multiple(G)) for k, G in residual.G)]
-    weight = float(found[0].weight.item()) / float(atom.args[1].h.item())
+    weight = float(matching_terms[0].weight.item()) / float(atom.args[1].h.item())
     return Reading(weight, tuple(parts), right, form.private)
 
 
@@ -312,10 +312,10 @@ def _multiple(M: Matrix) -> float:
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
     """Return whether a term added equally to every row is all that keeps f from moments."""
-    found = sensitivity.records
-    if len(found) != 1 or len(found[0].terms) != 1:
+    records = sensitivity.records
+    if len(records) != 1 or len(records[0].terms) != 1:
         return False
-    return _reads_moments_only(found[0].form, found[0].terms[0].atom, True)
+    return _reads_moments_only(records[0].form, records[0].terms[0].atom, True)
 
 
 def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
@@ -333,10 +333,10 @@ def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -
     if product.rule.product != "matrix" or not _multiple_of_identity(M):
         return False
     left, right = product.args
-    own = [_whole(form, left), *(_multiple_of_identity(G) for _, G in residual.G)]
+    checks = [_whole(form, left), *(_multiple_of_identity(G) for _, G in residual.G)]
     parts = [k for k, _ in (*left.G, *residual.G)]
     affine = right.F is not None and not right.G and not right.terms
-    return all(own) and affine and sorted(parts) == list(range(len(form.private)))
+    return all(checks) and affine and sorted(parts) == list(range(len(form.private)))
 
 
 def _whole(form: NormalForm, left: Combination) -> bool:

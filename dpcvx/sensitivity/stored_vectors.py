@@ -124,7 +124,7 @@ class Shift:
 
     def combined(self, vectors: Sequence[tuple[float, Effect]], slopes: Sequence[At]) -> Effect:
         """Return the effect on a weighted sum of stored vectors and of gradients at such."""
-        parts = [*vectors, *((at.factor, self.slope(at.effect)) for at in slopes)]
+        parts = [*vectors, *((step.factor, self.slope(step.effect)) for step in slopes)]
         K, rest = np.zeros_like(self.center), 0.0
         for a, part in parts:
             K = K + (a if self.fixed else abs(a)) * part.K
@@ -138,12 +138,12 @@ class Shift:
     def _paired(self, K: Array, rest: float, slopes: Sequence[At]) -> tuple[Array, float]:
         """Return K and the rest with every gradient's e moved to the first point, if that pays."""
         first, *others = slopes
-        whole = sum(abs(at.factor) for at in slopes)
-        kept = abs(sum(at.factor for at in slopes))
-        turned = sum(abs(at.factor) * self.turn * self._apart(first, at) for at in others)
-        if not turned < self.image(np.full((1, 1), whole - kept), 2):
+        whole = sum(abs(step.factor) for step in slopes)
+        joint = abs(sum(step.factor for step in slopes))
+        turned = sum(abs(step.factor) * self.turn * self._apart(first, step) for step in others)
+        if not turned < self.image(np.full((1, 1), whole - joint), 2):
             return K, rest
-        return K - (whole - kept), rest + turned
+        return K - (whole - joint), rest + turned
 
     def _apart(self, a: At, b: At) -> float:
         """Return a bound of the distance of two kept vectors, whatever the data."""

@@ -111,11 +111,11 @@ class ActiveSet:
         size = max(self._size, _largest(np.abs(slopes * unit))) or 1.0
         if not max(size, largest, _largest(np.abs(slopes))) <= LARGEST:
             return None
-        found = attempt(
+        solution = attempt(
             lambda: self._asked(weights, slopes, _TOLERANCE * size * math.sqrt(largest))
         )
         # In the scaled variables; x and the rows follow at the end.
-        z, multiplier = (np.zeros(0), np.zeros(0)) if found is None else found
+        z, multiplier = (np.zeros(0), np.zeros(0)) if solution is None else solution
         usual = z.shape == (n,) and multiplier.shape == (n + G.shape[0],)
         if not usual or not math.isfinite(float(z.sum() + multiplier.sum())):
             self._weights = None  # what the solver keeps of such a solve is not known

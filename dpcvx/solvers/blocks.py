@@ -74,25 +74,25 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     if _contradicts(A, data):
         raise empty_set(owner)
     apart, low, high = _intervals(A, data, row_kinds, starts)
-    own = np.flatnonzero(apart)
-    lower[own], upper[own] = low[own], high[own]
+    alone = np.flatnonzero(apart)
+    lower[alone], upper[alone] = low[alone], high[alone]
     free = int(np.count_nonzero(apart & np.isinf(lower) & np.isinf(upper)))
-    kinds += Counter(free=free, box=own.size - free)
+    kinds += Counter(free=free, box=alone.size - free)
     tied = np.concatenate([np.flatnonzero(~apart), np.arange(data.n, A.shape[1])])
     for columns, cones in _components(A, tied, starts):
         rows = _runs(starts, cones)
         block = Block(A, data.b, row_kinds[cones].tolist(), rows, columns, data.n)
-        own = columns[columns < data.n]
-        found = closed_form_of(block)
-        if found is None:
+        alone = columns[columns < data.n]
+        form = closed_form_of(block)
+        if form is None:
             conic_columns.append(columns)
-            kinds["conic"] += own.size
+            kinds["conic"] += alone.size
             continue
-        kind, closed_form = found
+        kind, closed_form = form
         if isinstance(closed_form, Simplex) and not closed_form.reachable:
             raise empty_set(owner)
-        closed_forms.append((own, closed_form))
-        kinds[kind] += own.size
+        closed_forms.append((alone, closed_form))
+        kinds[kind] += alone.size
     crossed = lower > upper
     for low, high in zip(lower[crossed], upper[crossed], strict=True):
         size = max(abs(low), abs(high))
@@ -153,8 +153,8 @@ def separable(data: ConeData) -> Separable | None:
         span = slice(A.indptr[i], A.indptr[i + 1])
         nonzero = A.data[span] != 0
         columns, values = A.indices[span][nonzero], A.data[span][nonzero]
-        own, auxiliary = columns < n, columns >= n
-        if own.sum() > 1 or auxiliary.sum() > 1 or not columns.size:
+        inside, auxiliary = columns < n, columns >= n
+        if inside.sum() > 1 or auxiliary.sum() > 1 or not columns.size:
             return None
         if not auxiliary.any():
             j, root = int(columns[0]), b[i] / values[0]
@@ -166,25 +166,29 @@ def separable(data: ConeData) -> Separable | None:
         t, weight = int(columns[auxiliary][0]), float(values[auxiliary][0])
         if weight >= 0:  # a bound from above on an auxiliary column
             return None
-        j = int(columns[own][0]) if own.any() else -1
-        slope = float(values[own][0]) / -weight if own.any() else 0.0
+        j = int(columns[inside][0]) if inside.any() else -1
+        slope = float(values[inside][0]) / -weight if inside.any() else 0.0
         pieces.setdefault(t, []).append((j, slope, b[i] / weight))
     low, high, kink = np.zeros(n), np.zeros(n), np.zeros(n)
     taken: set[int] = set()
     for t in range(n, A.shape[1]):
-        found = sorted(pieces.get(t, []), key=lambda piece: piece[1])
-        named = {j for j, _, _ in found if j >= 0}
-        if len(found) != 2 or len(named) != 1 or taken & named or data.q[t] < 0:
+        pair = sorted(pieces.get(t, []), key=lambda piece: piece[1])
+        named = {j for j, _, _ in pair if j >= 0}
+        if len(pair) != 2 or len(named) != 1 or taken & named or data.q[t] < 0:
             return None
-        (_, first, at_first), (_, second, at_second) = found
+        (_, first, at_first), (_, second, at_second) = pair
         if first == second:
             return None
         j = named.pop()
         taken.add(j)
         low[j], high[j] = data.q[t] * first, data.q[t] * second
         kink[j] = (at_first - at_second) / (second - first)
-    for own, _ in around:
-        if np.isfinite(lower[own]).any() or np.isfinite(upper[own]).any() or kink[own].any():
+    for inside, _ in around:
+        if (
+            np.isfinite(lower[inside]).any()
+            or np.isfinite(upper[inside]).any()
+            or kink[inside].any()
+        ):
             return None
     return Separable(p[:n], data.q[:n], low, high, kink, lower, upper, around)
 
@@ -306,11 +310,11 @@ def _components(A: sp.csr_array, tied: Index, starts: Index) -> list[tuple[Index
     graph = sp.block_array([[None, links], [links.T, None]]) if m else sp.coo_array((n, n))
     _, label = connected_components(graph, directed=False)
     # Cones without these columns belong to no block; cvxpy emits some for constant constraints.
-    found, first, block = np.unique(label[m:], return_index=True, return_inverse=True)
+    labels, first, block = np.unique(label[m:], return_index=True, return_inverse=True)
     columns = np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1])
-    owner = np.searchsorted(found, label[:m])
-    owner[~np.isin(label[:m], found)] = found.size
-    ends = np.cumsum(np.bincount(owner, minlength=found.size + 1))[:-1]
+    owner = np.searchsorted(labels, label[:m])
+    owner[~np.isin(label[:m], labels)] = labels.size
+    ends = np.cumsum(np.bincount(owner, minlength=labels.size + 1))[:-1]
     cones = np.split(np.argsort(owner, kind="stable"), ends)
     return [(tied[columns[k]], cones[k].tolist()) for k in np.argsort(first)]
 
@@ -458,13 +462,13 @@ def _ball(block: Block) -> tuple[str, Ball] | None:
             return None
         squared = constant**2 - offset**2 + slope * limit
         tail = [r for r in tail if r != twin[0]]
-    own = block.columns[block.columns < block.n]
-    a, c = np.zeros(own.size), np.zeros(own.size)
+    variables = block.columns[block.columns < block.n]
+    a, c = np.zeros(variables.size), np.zeros(variables.size)
     for r in tail:
         columns, coefficients, constant = block.row(r)
         if columns.size != 1 or columns[0] >= block.n:
             return None
-        j = int(np.searchsorted(own, columns[0]))
+        j = int(np.searchsorted(variables, columns[0]))
         if a[j] != 0:
             return None
         a[j], c[j] = coefficients[0], constant

@@ -88,9 +88,9 @@ class Simplex:
         if not self.equality and self._excess(inside) <= 0:
             return inside
         slope = self.a / D
-        one, other = (v - self.lower) / slope, (v - self.upper) / slope
-        ends = np.concatenate([one, other])
-        first, last = np.minimum(one, other), np.maximum(one, other)  # free in between
+        at_lower, other = (v - self.lower) / slope, (v - self.upper) / slope
+        ends = np.concatenate([at_lower, other])
+        first, last = np.minimum(at_lower, other), np.maximum(at_lower, other)  # free in between
         breaks = np.sort(ends[np.isfinite(ends)])
 
         def at(before: float, after: float, tau: float) -> Array:
@@ -240,9 +240,9 @@ class Separable:
         before, after = -(linear + self.low) / weight, -(linear + self.high) / weight
         free = np.minimum(np.maximum(self.kink, after), before)
         y = np.minimum(np.maximum(free, self.lower), self.upper)
-        for own, ball in self.balls:
+        for columns, ball in self.balls:
             for row in np.atleast_2d(y):
-                row[own] = ball(row[own], weight[own])
+                row[columns] = ball(row[columns], weight[columns])
         return y
 
     @property

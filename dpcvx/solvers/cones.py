@@ -105,13 +105,13 @@ class _Triangle(NamedTuple):
 
 def _triangles(orders: tuple[int, ...], start: int) -> list[_Triangle]:
     """Semidefinite cones whose rows follow each other from `start`."""
-    found: list[_Triangle] = []
+    triangles: list[_Triangle] = []
     for n in orders:
         j, i = np.tril_indices(n)
         scale = np.where(i == j, 1.0, math.sqrt(0.5))
-        found.append(_Triangle(slice(start, start + i.size), i, j, scale, n))
+        triangles.append(_Triangle(slice(start, start + i.size), i, j, scale, n))
         start += i.size
-    return found
+    return triangles
 
 
 def largest(v: Array) -> float:

@@ -202,9 +202,9 @@ class ConicProgram:
         """
         direct = self._newton or self._orthogonal if c is None else None
         if direct is not None:  # what it certifies is more accurate than what is asked here
-            found = attempt(lambda: direct(D, center))
-            if found is not None:
-                return ConicAnswer(found.x, Outcome.SOLVED, math.sqrt(2 * found.gap))
+            solved = attempt(lambda: direct(D, center))
+            if solved is not None:
+                return ConicAnswer(solved.x, Outcome.SOLVED, math.sqrt(2 * solved.gap))
         size = largest(np.abs(center)) + largest(D)
         if not size + (0.0 if c is None else largest(np.abs(c))) <= LARGEST:
             return ConicAnswer(None, Outcome.FAILED)
@@ -309,8 +309,8 @@ class ConicProgram:
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf
         else:
-            own = unmet(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
-            residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
+            unmet_rows = unmet(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
+            residual = float(np.max([solution.r_prim, solution.r_dual, unmet_rows / _ROWS]))
         return ActiveSetAnswer(
             x, value, abs(value - solution.obj_val_dual), residual, solution.status
         )
@@ -394,9 +394,9 @@ class ConicProgram:
             unit = np.zeros(n)
             unit[j] = 1.0
             for sign, out in ((1.0, lower), (-1.0, upper)):
-                found = self.solve(np.zeros(n), sign * unit, np.zeros(n))
-                if found.outcome is Outcome.SOLVED and found.x is not None:
-                    out[j] = found.x[j] - sign * _WIDER * (1.0 + abs(found.x[j]))
+                answer = self.solve(np.zeros(n), sign * unit, np.zeros(n))
+                if answer.outcome is Outcome.SOLVED and answer.x is not None:
+                    out[j] = answer.x[j] - sign * _WIDER * (1.0 + abs(answer.x[j]))
         return lower, upper
 
     def violation(self, x: Array) -> float | None:
@@ -473,8 +473,8 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     if not distant.any() or distant.all():
         return None
     cones = replace(data.cones, nonneg=data.cones.nonneg - int(distant.sum()))
-    kept = replace(data, A=sp.csc_array(rows[~distant]), b=data.b[~distant], cones=cones)
-    return kept, np.flatnonzero(distant)
+    near = replace(data, A=sp.csc_array(rows[~distant]), b=data.b[~distant], cones=cones)
+    return near, np.flatnonzero(distant)
 
 
 def _reached(found: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:

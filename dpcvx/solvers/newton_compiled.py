@@ -155,8 +155,8 @@ def _factor(hp, hi, H, parent, lp, li, L, inverse, marks, y):
                 length -= 1
                 top -= 1
                 path[top] = stack[length]
-        for at in range(top, n):
-            i = path[at]
+        for position in range(top, n):
+            i = path[position]
             value = y[i]
             y[i] = 0.0
             end = after[i]
@@ -276,13 +276,13 @@ def _evaluate(fixed, work):
     blocks, block, d = fixed.blocks, fixed.block, fixed.d
     u, slack, phi, J = work.u, work.slack, work.phi, work.J
     for c in range(phi.size):
-        first, begin, at = heads[c], pairs[c], blocks[c]
+        first, begin, start = heads[c], pairs[c], blocks[c]
         size, width = heads[c + 1] - first, pairs[c + 1] - begin
         squares = 0.0
         for i in range(size):
             value = d[first + i]
             for j in range(width):
-                value -= block[at + i * width + j] * u[columns[begin + j]]
+                value -= block[start + i * width + j] * u[columns[begin + j]]
             slack[first + i] = value
             if i > 0:
                 squares += value * value
@@ -293,9 +293,9 @@ def _evaluate(fixed, work):
             continue
         inverse = 1.0 / root if root > 0.0 else 0.0
         for j in range(width):
-            value = block[at + j]
+            value = block[start + j]
             for i in range(1, size):
-                value -= slack[first + i] * inverse * block[at + i * width + j]
+                value -= slack[first + i] * inverse * block[start + i * width + j]
             J[begin + j] = value
 
 
@@ -330,14 +330,14 @@ def _merit(fixed, work, strength):
         f += u[j] * (0.5 * g[j] - work.q[j])
         g[j] -= work.q[j]
     for c in range(phi.size):
-        first, begin, at = heads[c], pairs[c], blocks[c]
+        first, begin, start = heads[c], pairs[c], blocks[c]
         size, width = heads[c + 1] - first, pairs[c + 1] - begin
         sigma = strength * work.natural[c]
         below, squares, head = 0.0, 0.0, 0.0
         for i in range(size):
             value = d[first + i]
             for j in range(width):
-                value -= block[at + i * width + j] * u[columns[begin + j]]
+                value -= block[start + i * width + j] * u[columns[begin + j]]
             slack[first + i] = value
             w = dual[first + i] - sigma * value
             pull[first + i] = w
@@ -358,9 +358,9 @@ def _merit(fixed, work, strength):
             value = 0.0
             if kind[c] == 1.0:
                 for i in range(1, size):
-                    value += pull[first + i] / root * block[at + i * width + j]
+                    value += pull[first + i] / root * block[start + i * width + j]
             tilt[begin + j] = value
-            edge[begin + j] = block[at + j] + value
+            edge[begin + j] = block[start + j] + value
         total = 0.0
         for i in range(size):
             if i > 0 or kind[c] != 1.0:
@@ -457,9 +457,9 @@ def _penalize(fixed, work, rules, growing, wanted, refinements, budget):
             old[:] = u
             steps = int(min(end, budget))
             _evaluate(fixed, work)
-            found = _newton(fixed, work, rules, wanted, refinements, steps, math.inf)
-            if found[0]:
-                return found
+            result = _newton(fixed, work, rules, wanted, refinements, steps, math.inf)
+            if result[0]:
+                return result
             budget -= int(end)
             u[:] = old
         if strength >= settled and violation > 1.0 and not violation <= 0.5 * before:
@@ -594,16 +594,16 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
         return False, 0.0, 0.0, 0.0
     if not away:
         steps, left = longer, more
-    found = _newton(fixed, work, rules, wanted, refinements, steps, 0.0)
-    if not found[0] and left > 0:
-        found = _penalize(fixed, work, rules, growing, wanted, refinements, left)
-    if found[0]:
+    result = _newton(fixed, work, rules, wanted, refinements, steps, 0.0)
+    if not result[0] and left > 0:
+        result = _penalize(fixed, work, rules, growing, wanted, refinements, left)
+    if result[0]:
         for i in range(x.size):
             value = fixed.x0[i]
             for t in range(fixed.z_begin[i], fixed.z_begin[i + 1]):
                 value += fixed.z[t] * work.u[fixed.z_at[t]]
             x[i] = value
-    return found
+    return result
 
 
 class CompiledKernel:

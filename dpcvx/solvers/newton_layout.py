@@ -129,9 +129,9 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
         return None
     if not np.isfinite(data.b[: cones.zero]).all():
         return None
-    found = substituted(data)
-    functions = None if found is None else _functions(found, cones)
-    if found is None or functions is None or not found.Z.shape[1]:
+    reduced = substituted(data)
+    functions = None if reduced is None else _functions(reduced, cones)
+    if reduced is None or functions is None or not reduced.Z.shape[1]:
         return None
     C, d, sizes = functions
     p, count = C.shape[1], sizes.size
@@ -139,12 +139,12 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     entries = sp.coo_array(C)
     key = np.unique(function[entries.row] * p + entries.col)
     widths = np.bincount(key // p, minlength=count)
-    spread = np.diff(found.Z.indptr)
+    spread = np.diff(reduced.Z.indptr)
     met = int((widths * widths).sum()) + int((spread * spread).sum())
-    if met > 2 * max(_PRODUCTS, _PER_ENTRY * (key.size + found.Z.nnz)):
+    if met > 2 * max(_PRODUCTS, _PER_ENTRY * (key.size + reduced.Z.nnz)):
         return None
     touches = sp.csr_array((np.ones(key.size), (key // p, key % p)), shape=(count, p))
-    pattern = sp.csc_array(abs(found.Z.T) @ abs(found.Z) + touches.T @ touches)
+    pattern = sp.csc_array(abs(reduced.Z.T) @ abs(reduced.Z) + touches.T @ touches)
     order, lp, li = _factored(pattern)
     filled = np.diff(lp) + 1
     work = float((filled * filled).sum())
@@ -153,39 +153,39 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     nodes = sum(data.A.shape)
     if not dense and work > (nodes + data.A.nnz) ** 2 / nodes and work > _interior_work(data):
         return None
-    place = np.empty(p, dtype=np.intp)
-    place[order] = np.arange(p)
+    position = np.empty(p, dtype=np.intp)
+    position[order] = np.arange(p)
     upper = sp.csc_array(sp.triu(pattern[order][:, order]))
     upper.sort_indices()
     hp, hi = upper.indptr.astype(np.intp), upper.indices.astype(np.intp)
     keys = np.repeat(np.arange(p), np.diff(hp)) * p + hi
     # Pairs in the new order, and the functions' rows as full matrices over them.
-    pair = np.unique(key // p * p + place[key % p])
+    pair = np.unique(key // p * p + position[key % p])
     columns, first = pair % p, _starts(widths)
-    at = np.searchsorted(pair, function[entries.row] * p + place[entries.col])
+    index = np.searchsorted(pair, function[entries.row] * p + position[entries.col])
     heads, blocks = _starts(sizes), _starts(sizes * widths)
     of = function[entries.row]
     block = np.zeros(blocks[-1])
-    block[blocks[of] + (entries.row - heads[of]) * widths[of] + at - first[of]] = entries.data
+    block[blocks[of] + (entries.row - heads[of]) * widths[of] + index - first[of]] = entries.data
     products = _starts(widths * (widths + 1) // 2)
     slots, gram = np.empty(products[-1], dtype=np.intp), np.empty(products[-1])
     for size, width in {(int(k), int(w)) for k, w in zip(sizes, widths, strict=True)}:
         these = np.flatnonzero((sizes == size) & (widths == width))
-        own = columns[first[these][:, None] + np.arange(width)]
+        pair_columns = columns[first[these][:, None] + np.arange(width)]
         rows = blocks[these][:, None] + np.arange(size * width)
         tails = block[rows].reshape(these.size, size, width)[:, 1:]
         i, j = np.tril_indices(width)
-        at = products[these][:, None] + np.arange(i.size)
-        slots[at] = np.searchsorted(keys, own[:, i] * p + own[:, j])
-        gram[at] = np.einsum("crk,crl->ckl", tails, tails)[:, i, j]
-    Z = sp.csr_array(sp.csc_array(found.Z)[:, order])
+        index = products[these][:, None] + np.arange(i.size)
+        slots[index] = np.searchsorted(keys, pair_columns[:, i] * p + pair_columns[:, j])
+        gram[index] = np.einsum("crk,crl->ckl", tails, tails)[:, i, j]
+    Z = sp.csr_array(sp.csc_array(reduced.Z)[:, order])
     Z.sort_indices()
     squares = np.asarray((C * C).sum(axis=1)).ravel()
     last = np.maximum.reduceat
     return NewtonLayout(
-        x0=found.x0,
+        x0=reduced.x0,
         Z=Z,
-        free=found.free[order],
+        free=reduced.free[order],
         hp=hp,
         hi=hi,
         weighted=_weighted(Z, keys),
@@ -261,10 +261,10 @@ def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
     slots, rows, values = [], [], []
     for width in np.unique(count[count > 0]):
         these = np.flatnonzero(count == width)
-        at = Z.indptr[these][:, None] + np.arange(width)
-        own, entries = Z.indices[at].astype(np.intp), Z.data[at]
+        index = Z.indptr[these][:, None] + np.arange(width)
+        pair_columns, entries = Z.indices[index].astype(np.intp), Z.data[index]
         i, j = np.tril_indices(width)
-        slots.append(np.searchsorted(keys, own[:, i] * p + own[:, j]).ravel())
+        slots.append(np.searchsorted(keys, pair_columns[:, i] * p + pair_columns[:, j]).ravel())
         values.append((entries[:, i] * entries[:, j]).ravel())
         rows.append(np.repeat(these, i.size))
     entries = np.concatenate(values), (np.concatenate(slots), np.concatenate(rows))
@@ -276,20 +276,20 @@ def _interior_work(data: ConeData) -> float:
     A = sp.coo_array(data.A)
     m, n = A.shape
     rows, columns, size = [A.row + n], [A.col], n + m
-    at = n + data.cones.zero + data.cones.nonneg
+    start = n + data.cones.zero + data.cones.nonneg
     for count in data.cones.soc:
-        own = np.arange(at, at + count)
+        rows_of = np.arange(start, start + count)
         if count <= _TAKEN_APART:
             i, j = np.tril_indices(count, -1)
-            rows.append(own[i])
-            columns.append(own[j])
+            rows.append(rows_of[i])
+            columns.append(rows_of[j])
         else:
             rows.append(np.repeat([size, size + 1], count))
-            columns.append(np.tile(own, 2))
+            columns.append(np.tile(rows_of, 2))
             size += 2
-        at += count
-    at = np.concatenate(rows), np.concatenate(columns)
-    lower = sp.csc_array((np.ones(at[0].size), at), shape=(size, size))
+        start += count
+    start = np.concatenate(rows), np.concatenate(columns)
+    lower = sp.csc_array((np.ones(start[0].size), start), shape=(size, size))
     _, lp, _ = _factored(sp.csc_array(lower + lower.T))
     filled = np.diff(lp) + 1
     return float((filled * filled).sum())

@@ -68,11 +68,11 @@ class PlainKernel:
         column = np.repeat(np.arange(p), np.diff(layout.hp))
         below = layout.hi < column
         order = np.concatenate([np.arange(layout.hi.size), np.flatnonzero(below)])
-        at = (
+        index = (
             np.concatenate([layout.hi, column[below]]),
             np.concatenate([column, layout.hi[below]]),
         )
-        both = sp.csr_array((order + 1.0, at), shape=(p, p))
+        both = sp.csr_array((order + 1.0, index), shape=(p, p))
         self._entry = (both.data - 1).astype(np.intp)
         self._row, self._column = _numbers(np.diff(both.indptr)), both.indices.astype(np.intp)
         self._diagonal = np.flatnonzero(~below)
@@ -101,8 +101,8 @@ class PlainKernel:
         size = float(np.abs(start).max())
         if not size <= LARGEST:
             return None
-        at = self._evaluated(start)
-        phi = at[3]
+        values = self._evaluated(start)
+        phi = values[3]
         terms = layout.norms * size + layout.offsets
         if np.count_nonzero(phi > 0) > self._room or (phi > self._reach * terms).any():
             return None
@@ -110,9 +110,9 @@ class PlainKernel:
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps, left = self._steps[not (phi > RULES.close * terms).any()]
         multiplier = self._natural * np.maximum(phi, 0.0)
-        found = self._newton(call, start, at, multiplier, steps)
-        found = self._penalized(call, left) if found is None and left else found
-        return None if found is None else found._replace(x=layout.x0 + self._Z @ found.x)
+        point = self._newton(call, start, values, multiplier, steps)
+        point = self._penalized(call, left) if point is None and left else point
+        return None if point is None else point._replace(x=layout.x0 + self._Z @ point.x)
 
     def _newton(
         self, call: _Call, u: Array, at: _Evaluated, multiplier: Array, most: int
@@ -222,10 +222,10 @@ class PlainKernel:
             if violation <= RULES.near:  # large penalties leave too few digits
                 heads = np.maximum(y[self._heads], 0.0)
                 end = min(RULES.end, budget)
-                found = self._newton(call, u, self._evaluated(u), heads, end)
+                point = self._newton(call, u, self._evaluated(u), heads, end)
                 budget -= RULES.end
-                if found is not None:
-                    return found
+                if point is not None:
+                    return point
             if strength >= RULES.settled and violation > 1.0 and not violation <= 0.5 * before:
                 return None
             strength, before = min(RULES.growth * strength, RULES.last), violation
@@ -370,8 +370,8 @@ def _both(layout: NewtonLayout, widths: Index) -> tuple[Index, Index]:
     for width in np.unique(widths):
         these = np.flatnonzero(widths == width)
         i, j = np.tril_indices(width)
-        at = layout.products[these][:, None] + np.arange(i.size)
-        a[at], b[at] = layout.pairs[these][:, None] + i, layout.pairs[these][:, None] + j
+        index = layout.products[these][:, None] + np.arange(i.size)
+        a[index], b[index] = layout.pairs[these][:, None] + i, layout.pairs[these][:, None] + j
     return a, b
 
 

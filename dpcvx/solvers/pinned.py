@@ -42,9 +42,9 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
     values, free = np.zeros(N), np.ones(N, dtype=bool)
     values[pinned], free[pinned] = x[pinned], False
     _determine(data, values, free)
-    left, kept = data.b - data.A @ values, _kept(data, free)
-    terms = (np.abs(data.b) + abs(data.A) @ np.abs(values))[~kept]
-    if _violation(data.cones, left, kept) > _ROUNDING * max(1.0, terms.max(initial=0.0)):
+    left, free_rows = data.b - data.A @ values, _kept(data, free)
+    terms = (np.abs(data.b) + abs(data.A) @ np.abs(values))[~free_rows]
+    if _violation(data.cones, left, free_rows) > _ROUNDING * max(1.0, terms.max(initial=0.0)):
         return ConicAnswer(None, Outcome.INFEASIBLE)
     columns = np.flatnonzero(free)
     if columns.size:
@@ -53,9 +53,9 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
         smaller = ConeData(
             P=sp.csc_array(data.P[columns][:, columns]),
             q=(data.q + data.P @ values)[columns],
-            A=sp.csc_array(sp.csr_array(data.A)[np.flatnonzero(kept)][:, columns]),
-            b=left[kept],
-            cones=_cones(data.cones, kept),
+            A=sp.csc_array(sp.csr_array(data.A)[np.flatnonzero(free_rows)][:, columns]),
+            b=left[free_rows],
+            cones=_cones(data.cones, free_rows),
             n=columns.size,
         )
         none = np.zeros(columns.size)
@@ -87,13 +87,13 @@ def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
 def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the rows of cones with free components; of cones without a simple test, all rows."""
     pattern = abs(sp.csr_array(data.A)) @ free.astype(float) > 0
-    cones, kept = data.cones, pattern.copy()
+    cones, rows = data.cones, pattern.copy()
     first = cones.zero + cones.nonneg
     for size in (*cones.soc, *(n * (n + 1) // 2 for n in cones.psd)):
-        kept[first : first + size] = pattern[first : first + size].any()
+        rows[first : first + size] = pattern[first : first + size].any()
         first += size
-    kept[first:] = True
-    return kept
+    rows[first:] = True
+    return rows
 
 
 def _violation(cones: Cones, left: Array, kept: NDArray[np.bool_]) -> float:

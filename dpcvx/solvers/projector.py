@@ -67,7 +67,7 @@ class Extent:
     def norm2(self, columns: Index) -> float:
         """Return the largest l2 norm of these components."""
         size = np.maximum(np.abs(self.lower[columns]), np.abs(self.upper[columns]))
-        inside = [r for own, r in self.balls if np.isin(columns, own).all()]
+        inside = [r for members, r in self.balls if np.isin(columns, members).all()]
         return min([float(np.linalg.norm(size)), *inside])
 
     def contains(self, x: Array) -> bool:
@@ -77,8 +77,8 @@ class Extent:
     def containing(self, points: Array) -> NDArray[np.bool_]:
         """Return whether each point lies within."""
         inside = np.all((self.lower <= points) & (points <= self.upper), axis=1)
-        for own, radius in self.balls:
-            part = np.take(points, own, axis=1)
+        for members, radius in self.balls:
+            part = np.take(points, members, axis=1)
             inside &= np.sqrt(np.vecdot(part, part)) <= radius
         return inside
 
@@ -164,17 +164,17 @@ class Projector:
         x = self._closed(v, D)
         if self._conic is None:
             return Projection(x)
-        own = self._conic_own
-        answer = self._conic.solve(D[own], None, v[own])
+        conic = self._conic_own
+        answer = self._conic.solve(D[conic], None, v[conic])
         if answer.x is None:
             return Projection(None, answer.outcome, answer.error)
-        x[own] = answer.x
+        x[conic] = answer.x
         error = answer.error
-        if np.abs(v[own] - answer.x).max() > _FAR * (1.0 + np.abs(answer.x).max()):
+        if np.abs(v[conic] - answer.x).max() > _FAR * (1.0 + np.abs(answer.x).max()):
             # A solve is accurate relative to the distance; the point itself is to lie in W.
-            again = self._conic.solve(D[own], None, answer.x)
+            again = self._conic.solve(D[conic], None, answer.x)
             if again.x is not None:
-                x[own], error = again.x, error + again.error
+                x[conic], error = again.x, error + again.error
         return Projection(x, answer.outcome, error)
 
     def slope(self, start: Array, reach: float) -> float:
@@ -193,12 +193,12 @@ class Projector:
         if isinstance(self._rest, Separable):
             return self._rest.slope
         wave, turns = np.sin(1.0 + np.arange(self.n)), (-1.0) ** np.arange(self.n)
-        found = [
+        slopes = [
             self._slope_at(start + sign * reach * u / np.linalg.norm(u), reach)
             for u in (wave, turns)
             for sign in (1.0, -1.0)
         ]
-        return max(found)
+        return max(slopes)
 
     def _slope_at(self, v: Array, reach: float) -> float:
         """Return the size of a slope of r at the point of W closest to v; 0 if none is found."""
@@ -232,9 +232,9 @@ class Projector:
         """
         x = self._closed(v, D)
         if self._conic is not None:
-            own = self._conic_own
+            conic = self._conic_own
             assert self._splitting is not None, self.obstacle
-            x[own] = self._splitting(v[own], D[own], anchor[own])
+            x[conic] = self._splitting(v[conic], D[conic], anchor[conic])
         return x
 
     @property
@@ -249,15 +249,15 @@ class Projector:
         """
         if self._splitting is None:
             return 0.0
-        own = self._conic_own
-        return self._splitting.rounding(D[own], anchor[own], reach)
+        conic = self._conic_own
+        return self._splitting.rounding(D[conic], anchor[conic], reach)
 
     def _closed(self, v: Array, D: Array) -> Array:
         """Return the blocks with closed forms projected, others left as they are."""
         x = v.copy() if self._box is None else self._box(v, D)
-        for own, closed_form in self._blocks:
+        for columns, closed_form in self._blocks:
             for row, point in zip(np.atleast_2d(x), np.atleast_2d(v), strict=True):
-                row[own] = closed_form(point[own], D[own])
+                row[columns] = closed_form(point[columns], D[columns])
         return x
 
     def nearest(self, v: Array) -> Array:
@@ -270,9 +270,9 @@ class Projector:
     def centers(self) -> Array:
         """Return centers of balls, 0 elsewhere: rounding is relative to these too."""
         out = np.zeros(self.n)
-        for own, form in self._blocks:
+        for columns, form in self._blocks:
             if isinstance(form, Ball):
-                out[own] = form.c / form.a
+                out[columns] = form.c / form.a
         return out
 
     def _closed_forms(self) -> list[tuple[Index, ClosedForm]]:
@@ -281,16 +281,16 @@ class Projector:
 
     def extent(self) -> Extent:
         """Return a box, and balls, that contain W; of cones by two solves for each component."""
-        known = self.known_extent()
+        extent = self.known_extent()
         if self._conic is not None:
-            known.lower[self._conic_own], known.upper[self._conic_own] = self._conic.extent()
-        return known
+            extent.lower[self._conic_own], extent.upper[self._conic_own] = self._conic.extent()
+        return extent
 
     def known_extent(self) -> Extent:
         """Return bounds and balls that contain W; infinite if no closed form tells them."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
-        for own, form in self._closed_forms():
+        for columns, form in self._closed_forms():
             low, high = -np.inf, np.inf
             if isinstance(form, Box):
                 low, high = form.lower, form.upper
@@ -300,24 +300,24 @@ class Projector:
                 center = -form.c / form.a
                 radius = form.r / np.abs(form.a)
                 low, high = center - radius, center + radius
-                balls.append((own, float(np.linalg.norm(center) + radius.max())))
-            lower[own] = np.maximum(lower[own], low)
-            upper[own] = np.minimum(upper[own], high)
+                balls.append((columns, float(np.linalg.norm(center) + radius.max())))
+            lower[columns] = np.maximum(lower[columns], low)
+            upper[columns] = np.minimum(upper[columns], high)
         return Extent(lower, upper, tuple(balls))
 
     def violation(self, x: Array) -> float:
         """Return the violation of W: the largest of a row, or the distance if rows have no test."""
         ones = np.ones(self.n)
         worst = [
-            np.max(np.abs(x[own] - closed_form(x[own], ones[own])), initial=0.0)
-            for own, closed_form in self._closed_forms()
+            np.max(np.abs(x[columns] - closed_form(x[columns], ones[columns])), initial=0.0)
+            for columns, closed_form in self._closed_forms()
         ]
         if self._conic is not None:
-            own = self._conic_own
-            rows = self._conic.violation(x[own])
+            columns = self._conic_own
+            rows = self._conic.violation(x[columns])
             if rows is None:
-                answer = self._conic.solve(ones[own], None, x[own])
-                rows = np.nan if answer.x is None else np.max(np.abs(x[own] - answer.x))
+                answer = self._conic.solve(ones[columns], None, x[columns])
+                rows = np.nan if answer.x is None else np.max(np.abs(x[columns] - answer.x))
             worst.append(rows)
         return float(np.max(worst, initial=0.0))  # nan if one is: `max` passes over it
 

@@ -278,10 +278,10 @@ class Orthogonal:
         if not (weight > 0 and (D == weight).all() and largest(np.abs(away)) <= LARGEST):
             return None
         slack = self._d + self._turned @ away
-        kept = self._onto(slack)
-        x = self._x0 + self._R @ away + self._G @ (kept - self._d)
+        inside = self._onto(slack)
+        x = self._x0 + self._R @ away + self._G @ (inside - self._d)
         # No point of the set has an objective that is lower by more than this product.
-        gap = abs(float(kept @ (kept - slack))) + _LAST_DIGITS * float(slack @ slack)
+        gap = abs(float(inside @ (inside - slack))) + _LAST_DIGITS * float(slack @ slack)
         return Nearest(x, weight * gap) if math.isfinite(gap) else None
 
 
@@ -298,10 +298,10 @@ def orthogonal(data: ConeData) -> Orthogonal | None:
     cones = data.cones
     if not cones.psd or cones.nonneg or cones.soc or cones.exp or cones.power or cones.power_nd:
         return None
-    found = substituted(replace(data, n=data.A.shape[1]))
-    if found is None:
+    reduced = substituted(replace(data, n=data.A.shape[1]))
+    if reduced is None:
         return None
-    x0, Z, C = found.x0[: data.n], found.Z[: data.n], found.C
+    x0, Z, C = reduced.x0[: data.n], reduced.Z[: data.n], reduced.C
     # Z'Z is diagonal where every component of x is one of u, or none.
     if not C.shape[0] or int(np.diff(Z.indptr).max(initial=0)) > 1:
         return None
@@ -319,4 +319,4 @@ def orthogonal(data: ConeData) -> Orthogonal | None:
     R = sp.csr_array(Z @ inverse @ Z.T - G @ G.T)
     R.data[np.abs(R.data) <= _ROUNDED_ROWS] = 0.0
     R.eliminate_zeros()
-    return Orthogonal(cones, x0, found.d / math.sqrt(unit), G, R)
+    return Orthogonal(cones, x0, reduced.d / math.sqrt(unit), G, R)

@@ -231,15 +231,17 @@ class CertifiedSearch:
 
 def _diagonal(slope: Callable[[Array], Array], x: Array) -> Array:
     """Return about the diagonal of second derivatives at x, no entry far below the largest."""
-    found, g = np.ones(x.size), slope(x)
+    curvatures, g = np.ones(x.size), slope(x)
     for i, size in enumerate(_APART * np.maximum(1.0, np.abs(x))):
         near = x.copy()
         near[i] += size
-        found[i] = (slope(near)[i] - g[i]) / size
-    largest = float(np.max(found, initial=0.0, where=np.isfinite(found)))
+        curvatures[i] = (slope(near)[i] - g[i]) / size
+    largest = float(np.max(curvatures, initial=0.0, where=np.isfinite(curvatures)))
     if not largest > 0:
         return np.ones(x.size)
-    return np.clip(np.where(np.isfinite(found), found, largest), _FLATTEST * largest, largest)
+    return np.clip(
+        np.where(np.isfinite(curvatures), curvatures, largest), _FLATTEST * largest, largest
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,19 +49,19 @@ def substituted(data: ConeData) -> Substituted | None:
     while E.shape[0]:
         rows, columns, pivots = _defined(E)
         if not rows.size:
-            found = _reduced(E, f)
-            if found is None:
+            reduced = _reduced(E, f)
+            if reduced is None:
                 return None
-            rows, columns, pivots, E, f = found
+            rows, columns, pivots, E, f = reduced
         # What the others leave of a defined column, and the others' own columns.
         free = np.setdiff1d(np.arange(E.shape[1]), columns)
         step = sp.csc_array(E[rows] / pivots[:, None])[:, free]
-        place = sp.csr_array(
+        selection = sp.csr_array(
             (np.ones(free.size), (free, np.arange(free.size))), shape=(E.shape[1], free.size)
         )
         into = sp.csr_array((np.ones(rows.size), (columns, np.arange(rows.size))),
                             shape=(E.shape[1], rows.size))  # fmt: skip
-        offset, turn = into @ (f[rows] / pivots), sp.csr_array(place - into @ step)
+        offset, turn = into @ (f[rows] / pivots), sp.csr_array(selection - into @ step)
         names = names[free]
         x0, Z = x0 + Z @ offset, sp.csr_array(Z @ turn)
         others = np.setdiff1d(np.arange(E.shape[0]), rows)
@@ -79,8 +79,8 @@ def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
     left, sizes = abs(E @ Z), abs(E) @ abs(Z)
     ends = np.abs(E @ x0 - f), abs(E) @ np.abs(x0) + np.abs(f)
     largest = float(abs(Z).max()) if Z.nnz else 0.0
-    kept = not (left - _KEPT * sizes).max() > 0 if left.nnz else True
-    return largest <= _GROWTH and kept and bool((ends[0] <= _KEPT * ends[1]).all())
+    accurate = not (left - _KEPT * sizes).max() > 0 if left.nnz else True
+    return largest <= _GROWTH and accurate and bool((ends[0] <= _KEPT * ends[1]).all())
 
 
 def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
@@ -127,7 +127,7 @@ def _reduced(E: sp.csr_array, f: Array) -> tuple[Index, Index, Array, sp.csr_arr
         terms[touched] += np.abs(factors[touched]) * terms[i]
     if (np.abs(right[left]) > _ROUNDING * np.maximum(terms[left], 1e-300)).any():
         return None
-    kept = np.array(rows, dtype=np.intp)
+    rows_of = np.array(rows, dtype=np.intp)
     M[np.abs(M) <= 1e-3 * _ROUNDING] = 0.0
-    order, found = np.arange(kept.size), np.array(columns, dtype=np.intp)
-    return order, found, M[kept, found], sp.csr_array(M[kept]), right[kept]
+    order, column_of = np.arange(rows_of.size), np.array(columns, dtype=np.intp)
+    return order, column_of, M[rows_of, column_of], sp.csr_array(M[rows_of]), right[rows_of]

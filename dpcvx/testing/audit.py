@@ -203,12 +203,12 @@ def audit(
         moved = True
         kind = target
     risk = (1 - confidence) / len(scores)
-    found = {name: lower_bounds(*pair, delta, risk) for name, pair in scores.items()}
-    best = max(found, key=lambda name: found[name][0])
-    gaussian = max(mu for _, mu in found.values())
+    bounds = {name: lower_bounds(*pair, delta, risk) for name, pair in scores.items()}
+    best = max(bounds, key=lambda name: bounds[name][0])
+    gaussian = max(mu for _, mu in bounds.values())
     return Audit(
         claimed=claimed,
-        lower=found[best][0],
+        lower=bounds[best][0],
         lower_gaussian=epsilon_of_gaussian(gaussian, delta)
         if isinstance(kind, Gaussian)
         else math.nan,
@@ -267,18 +267,18 @@ def _plan_scores(
     seed: int,
 ) -> tuple[dict[str, tuple[Array, Array]], float, bool]:
     chosen = plan.program.agents[target].name
-    own, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
-    others = list(own)
+    true, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    others = list(true)
     others[target] = other[target]
     form = plan.program.agents[target].form
-    one, two = (read_for_gradients(form, sources[target]) for sources in (own, other))
-    if all(map(alike, one, two)):
+    other_data, two = (read_for_gradients(form, sources[target]) for sources in (true, other))
+    if all(map(alike, other_data, two)):
         raise DataError(
             f"The neighbor of agent '{chosen}' has the same data, so there is nothing to tell "
             "apart. Pass neighbors={...} with data that differ by one change."
         )
     if plan.hidden or plan.prepaid:
-        scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
+        scores, claimed = _last_scores(plan, true, others, target, runs, delta, seed)
         # Along a direction in which nothing moves, all scores are 0.
         return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.agents[target].noise
@@ -288,17 +288,19 @@ def _plan_scores(
     dealt = dealt_as_run(plan)
     claimed, priced, moved = 0.0, None, False
     for world in (0, 1):
-        real, unreal = (own, others) if world == 0 else (others, own)
+        real, unreal = (true, others) if world == 0 else (others, true)
         for run in range(runs):
             agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
             account = agents[target].account
             if priced is None or not priced.equals(account):  # runs are charged alike
                 claimed, priced = max(claimed, account.spent(delta).epsilon), account
             pair = (agents[target].seen, blind.seen)
-            zero, one = pair if world == 0 else pair[::-1]
-            moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
+            zero, other_data = pair if world == 0 else pair[::-1]
+            moved |= any(
+                np.any(a.inside != b.inside) for a, b in zip(zero, other_data, strict=True)
+            )
             others_seen = [agent.seen for k, agent in enumerate(agents) if k != target]
-            view = ObserverView(agents[target].seen, zero, one, others_seen)
+            view = ObserverView(agents[target].seen, zero, other_data, others_seen)
             if noise.split is not None:
                 view = view.of_coalition(noise.split.max_colluders)
             for name, value in view.scores(ratio).items():

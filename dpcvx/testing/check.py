@@ -311,12 +311,12 @@ def check_sensitivity(
         their declaration.
     """
     require_plan(plan, "dp.check_sensitivity")
-    own, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    true, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
     dealt, alone = dealt_as_run(plan), one_by_one(plan.agents)
-    result = _checked(plan, own, other, seed, dealt)
+    result = _checked(plan, true, other, seed, dealt)
     if dealt == alone:
         return result
-    apart = _checked(plan, own, other, seed, alone).faults
+    apart = _checked(plan, true, other, seed, alone).faults
     return replace(
         result, faults=(*result.faults, *(f"agents one by one: {fault}" for fault in apart))
     )
@@ -397,16 +397,18 @@ def _checked(
 ) -> SensitivityCheck:
     first, live = _ran(plan, dealt, own, seed, None)
     releases = [
-        Release(k, *one.place, one.released) for k, agent in enumerate(live) for one in agent.seen
+        Release(k, *agent_.place, agent_.released)
+        for k, agent in enumerate(live)
+        for agent_ in agent.seen
     ]
     second, frozen = _ran(plan, dealt, other, seed, releases)
     faults = list(_outside(plan, first, second))
     agents = []
-    for k, (local, one, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
+    for k, (local, agent_, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
         if not local.form.private:
             continue
         independent = _independent(plan, k, own[k], other[k], faults)
-        agents.append(_compare(local.name, one, two, faults, independent))
+        agents.append(_compare(local.name, agent_, two, faults, independent))
     faults += _too_little_noise(dict(zip(plan.problem.names, live, strict=True)))
     return SensitivityCheck(tuple(agents), tuple(faults))
 
@@ -422,8 +424,8 @@ def _independent(
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
-    one, two = (read_for_gradients(local.form, sources) for sources in (own, other))
-    gap = gradient_gap(local.form, sensitivity, one, two, 2)
+    first, two = (read_for_gradients(local.form, sources) for sources in (own, other))
+    gap = gradient_gap(local.form, sensitivity, first, two, 2)
     if gap > 0:
         faults.append(
             f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
@@ -444,20 +446,20 @@ def neighboring_sources(
     DataError
         If these are not neighbors.
     """
-    own = sources_of(plan.problem, data)
+    true = sources_of(plan.problem, data)
     changed = matching(plan.problem, neighbors, "neighbors")
     given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
     other = sources_of(plan.problem, {**given, **dict(changed)})
     for k, agent in enumerate(plan.problem.agents):
         form = plan.program.agents[k].form
         if any(p is q for p in agent.private for q, _ in changed):
-            one, two = (read_for_gradients(form, sources[k]) for sources in (own, other))
-            whose, theirs = (list(map(people_of, sources[k])) for sources in (own, other))
+            first, two = (read_for_gradients(form, sources[k]) for sources in (true, other))
+            whose, theirs = (list(map(people_of, sources[k])) for sources in (true, other))
             _require_same_people(form.private, whose, theirs)
-            _require_neighbors(form.private, one, two, whose)
+            _require_neighbors(form.private, first, two, whose)
         elif form.private:
-            other[k] = _worst(plan, k, read_for_gradients(form, own[k]), own[k])
-    return own, other
+            other[k] = _worst(plan, k, read_for_gradients(form, true[k]), true[k])
+    return true, other
 
 
 def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sealed]:
@@ -486,7 +488,7 @@ def _too_little_noise(agents: Mapping[str, Observed]) -> Iterator[str]:
     """
     noise = {f"agent '{name}'": _noise(agent) for name, agent in agents.items()}
     if len(noise) > 1:
-        noise["all agents together"] = [one for own in noise.values() for one in own]
+        noise["all agents together"] = [item for of_agent in noise.values() for item in of_agent]
     for whose, drawn in noise.items():
         for norm, said in ((1, "mean magnitude"), (2, "root mean square")):
             powers = [abs(n) ** p for p, n in drawn if p == norm]
@@ -597,8 +599,8 @@ def _compare(
 def _require_same_people(
     specs: tuple[PrivateSpec, ...], people: list[Codes | None], other: list[Codes | None]
 ) -> None:
-    for spec, one, two in zip(specs, people, other, strict=True):
-        if one is not None and not np.array_equal(one, two):  # pyright: ignore[reportArgumentType]
+    for spec, first, two in zip(specs, people, other, strict=True):
+        if first is not None and not np.array_equal(first, two):  # pyright: ignore[reportArgumentType]
             raise DataError(
                 f"neighbors= for private '{spec.name}' has rows of other people than the data, but "
                 "one change leaves all rows with the person they are of. Pass "

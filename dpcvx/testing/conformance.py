@@ -252,7 +252,7 @@ def _builders(
     if instances is None:
         return INSTANCES
     if isinstance(instances, Mapping):
-        return {name: partial(_given, name, own) for name, own in instances.items()}
+        return {name: partial(_given, name, instance) for name, instance in instances.items()}
     names = listed(instances)
     if names is None or not all(isinstance(name, str) for name in names):
         raise ModelError(
@@ -267,7 +267,7 @@ def _known(name: str) -> Callable[[], Instance]:
     if name not in INSTANCES:
         raise ModelError(
             f"There is no instance called {show(name)}; the package's are "
-            f"{', '.join(repr(known) for known in INSTANCES)}. Others go in as a mapping, "
+            f"{', '.join(repr(instance) for instance in INSTANCES)}. Others go in as a mapping, "
             "instances={'mine': dpcvx.extend.Instance(problem, data)}."
         )
     return INSTANCES[name]

@@ -99,16 +99,16 @@ def sensors() -> Instance:
     """Four agents that all hold all shared entries, in other orders, one of them without data."""
     made, data = _stream(19), {}
     u, v = cp.Variable(2, name="u"), cp.Variable(name="v")
-    own = cp.Variable(2, name="own")
+    private_part = cp.Variable(2, name="own")
     a, b, c = (
         _private(data, f"reading{k}", _numbers(made, 3), Within(0.05, norm=p))
         for k, p in enumerate((1, 2, np.inf))
     )
-    last = cp.sum_squares(cp.hstack([u + own, v]) - c) + 0.5 * cp.sum_squares(own)
+    last = cp.sum_squares(cp.hstack([u + private_part, v]) - c) + 0.5 * cp.sum_squares(private_part)
     agents = [
         Agent(cp.Minimize(cp.sum_squares(cp.hstack([u, v]) - a)), name="north"),
         Agent(cp.Minimize(cp.sum_squares(cp.hstack([v, u]) - b)), [cp.abs(u) <= 0.3], name="east"),
-        Agent(cp.Minimize(last), [cp.sum(u) + v <= 0.2, own >= -0.1], name="south"),
+        Agent(cp.Minimize(last), [cp.sum(u) + v <= 0.2, private_part >= -0.1], name="south"),
         Agent(cp.Minimize(cp.sum_squares(u - 0.2) + cp.square(v)), [v >= -0.5], name="west"),
     ]
     return Instance(Declaration(agents), data)

@@ -152,13 +152,13 @@ def own_programs(
     program : Program
     data : mapping, optional
     """
-    found: list[ConeData | None] = []
+    programs: list[ConeData | None] = []
     values = _values(problem, data, own=True)
-    for agent, local, own in zip(problem.agents, program.agents, values, strict=True):
+    for agent, local, parts in zip(problem.agents, program.agents, values, strict=True):
         if local.decides:
             require_convex_agent(agent, local.name)
-        found.append(exact_program(agent, local, own) if local.decides else None)
-    return found
+        programs.append(exact_program(agent, local, parts) if local.decides else None)
+    return programs
 
 
 @discreet
@@ -204,14 +204,14 @@ def breaks(
     data : mapping, optional
     """
     values = _values(problem, data)
-    for kept in solution.program.kept:
-        constraint, d = kept.tightened.constraint, np.concatenate(values[kept.agent])
+    for limit in solution.program.kept:
+        constraint, d = limit.tightened.constraint, np.concatenate(values[limit.agent])
         paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
         # What is missing beyond what was paid for, priced so that it is as little as can be.
         loosened = Tightened(constraint, {k: -by for k, by in enumerate(paid)}, price=1.0)
-        exact, x = loosened.at(d), solution.vectors[kept.agent][kept.columns]
-        found = solve_pinned(exact, np.arange(x.size), x)
-        if found.x is None or found.extra[loosened.missable].max() > _BROKEN:
+        exact, x = loosened.at(d), solution.vectors[limit.agent][limit.columns]
+        answer = solve_pinned(exact, np.arange(x.size), x)
+        if answer.x is None or answer.extra[loosened.missable].max() > _BROKEN:
             return True
     return False
 

@@ -280,14 +280,15 @@ def refuses(trial: Trial) -> None:
         dataclasses.is_dataclass(method) and type(method).__dataclass_params__.frozen,  # type: ignore[attr-defined]
         "a method is a frozen dataclass of its parameters",
     )
-    for one in dataclasses.fields(method):  # type: ignore[arg-type]
+    for parameter in dataclasses.fields(method):  # type: ignore[arg-type]
         for wrong in (object(), math.nan):
-            given = f"{one.name}={show(wrong)}"
+            given = f"{parameter.name}={show(wrong)}"
             try:
-                trial.plan(dataclasses.replace(method, **{one.name: wrong}), trial.noise)  # type: ignore[type-var]
+                trial.plan(dataclasses.replace(method, **{parameter.name: wrong}), trial.noise)  # type: ignore[type-var]
             except DpcvxError as error:
                 _require(
-                    one.name in str(error), f"the refusal of {given} names it nowhere: {error}"
+                    parameter.name in str(error),
+                    f"the refusal of {given} names it nowhere: {error}",
                 )
             except Exception as error:
                 raise AssertionError(
@@ -319,9 +320,9 @@ class CopyingSerial(Serial):
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Call the agents in order; arguments and results are copied, each by itself."""
-        own = None if each is None else [_copied(one) for one in each]
-        found = super().map(method, *_copied(common), each=own)
-        return _copied(found)
+        arguments = None if each is None else [_copied(argument) for argument in each]
+        results = super().map(method, *_copied(common), each=arguments)
+        return _copied(results)
 
 
 def _copied(thing: Any) -> Any:

@@ -81,11 +81,11 @@ class Guess:
     def said(self) -> str:
         """Return a text on the number of entries and their accuracy."""
         entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
-        known = self.spread[np.isfinite(self.spread)]
-        if known.size == 0:
+        finite = self.spread[np.isfinite(self.spread)]
+        if finite.size == 0:
             return f"{entries}, no entry is told apart from others"
-        hidden = self.spread.size - known.size
-        return f"{entries}, deviation {_ends(known)}" + (f"; {hidden} not told" if hidden else "")
+        hidden = self.spread.size - finite.size
+        return f"{entries}, deviation {_ends(finite)}" + (f"; {hidden} not told" if hidden else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,9 +137,9 @@ class Reconstruction:
         return self._guess(private).spread
 
     def _guess(self, private: Private | str) -> Guess:
-        ((one, _),) = matching(self.problem, {private: None}, "dp.reconstruct(...)[...]: data")
+        ((target, _),) = matching(self.problem, {private: None}, "dp.reconstruct(...)[...]: data")
         objects = [private for agent in self.problem.agents for private in agent.private]
-        return self.guesses[next(k for k, known in enumerate(objects) if known is one)]
+        return self.guesses[next(k for k, candidate in enumerate(objects) if candidate is target)]
 
     def __str__(self) -> str:
         noise = "with noise" if self.noisy else "without noise"
@@ -201,30 +201,30 @@ def reconstruct(plan: Terms, transcript: Transcript | str | Path) -> Reconstruct
     require_plan(plan, "dp.reconstruct")
     check_replayable(plan)
     if plan.published:
-        _, found = transcript_of(plan, transcript)
-        left = {release.agent: release.value for release in found.releases}
+        _, recorded = transcript_of(plan, transcript)
+        left = {release.agent: release.value for release in recorded.releases}
         owners = [(k, agent) for k, agent in enumerate(plan.agents) if agent.program.form.private]
         guesses = [guess for k, agent in owners for guess in _once(agent, left.get(k))]
         return Reconstruction(tuple(guesses), len(left), plan.noisy, plan.problem)
     facts = {agent.name: _affine(agent) for agent in plan.agents if agent.program.form.private}
-    heard = [one for one in seen(plan, transcript) if isinstance(one.query, _TELLING)]
-    told = [one for one in heard if plan.agents[one.agent].name in facts]
+    heard = [item for item in seen(plan, transcript) if isinstance(item.query, _TELLING)]
+    told = [item for item in heard if plan.agents[item.agent].name in facts]
     guesses = [
         guess
         for k, agent in enumerate(plan.agents)
         if agent.name in facts
-        for guess in _each(agent, facts[agent.name], [one for one in told if one.agent == k])
+        for guess in _each(agent, facts[agent.name], [item for item in told if item.agent == k])
     ]
     return Reconstruction(tuple(guesses), len(told), plan.noisy, plan.problem)
 
 
 def _affine(agent: AgentPlan) -> Sensitivity:
     """Return the sensitivity of an agent's gradient; refuse it if not affine or not released."""
-    known = agent.sensitivity or agent.program.sensitivity()
-    if not known.constant:
+    sensitivity = agent.sensitivity or agent.program.sensitivity()
+    if not sensitivity.constant:
         raise ModelError(
             f"dp.reconstruct reads gradients that are affine in the data, and that of agent "
-            f"'{agent.name}' is not: {known.obstacle}. dp.audit(plan) attacks every plan."
+            f"'{agent.name}' is not: {sensitivity.obstacle}. dp.audit(plan) attacks every plan."
         )
     if not any(issubclass(query, _TELLING) for query in agent.queries):
         asked = " and ".join(query.released for query in agent.queries)
@@ -233,7 +233,7 @@ def _affine(agent: AgentPlan) -> Sensitivity:
             "from which none follows: limits of the agent's set may have cut it. Plan with "
             "dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks every plan."
         )
-    return known
+    return sensitivity
 
 
 def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
@@ -261,18 +261,20 @@ def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[G
     public = agent.program.form.at_zero().gradient
     weight, image = np.zeros(J.shape[0]), np.zeros(J.shape[0])  # of every component of a gradient
     variance = 0.0
-    for one in heard:
-        gradient, x = _gradient(agent, one)
-        variance, moved = _variance(agent, known, one), _moved(one.query)
-        own = (1.0 if moved is None else moved) / (variance or 1.0)
-        weight += own
-        image += own * (gradient - public(x))
+    for item in heard:
+        gradient, x = _gradient(agent, item)
+        variance, moved = _variance(agent, known, item), _moved(item.query)
+        weight_of = (1.0 if moved is None else moved) / (variance or 1.0)
+        weight += weight_of
+        image += weight_of * (gradient - public(x))
     root = np.sqrt(weight[weight > 0])
     J = sp.csr_array(sp.diags_array(root) @ J[weight > 0])
-    found = sla.lsqr(J, image[weight > 0] / root, atol=1e-14, btol=1e-14)[0]
+    estimate = sla.lsqr(J, image[weight > 0] / root, atol=1e-14, btol=1e-14)[0]
     noise = 1.0 if variance else 0.0
     ends = np.cumsum([spec.size for spec in specs])[:-1]
-    flat = [spec.admissible(part) for spec, part in zip(specs, np.split(found, ends), strict=True)]
+    flat = [
+        spec.admissible(part) for spec, part in zip(specs, np.split(estimate, ends), strict=True)
+    ]
     return _guesses(agent, specs, flat, _spread(J, noise))
 
 

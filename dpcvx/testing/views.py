@@ -40,12 +40,12 @@ class ObserverView:
     def of_coalition(self, colluders: int) -> ObserverView:
         """Return the view of the last `colluders` of the other agents: sums of honest messages."""
         honest = self.rest[: len(self.rest) - colluders]
-        alike = [[terms[i] for terms in honest] for i in range(len(self.seen))]
-        seen, zero, one = (
-            [_summed(own, terms) for own, terms in zip(found, alike, strict=True)]
-            for found in (self.seen, self.zero, self.one)
+        terms_by_release = [[terms[i] for terms in honest] for i in range(len(self.seen))]
+        seen, zero, other = (
+            [_summed(value, terms) for value, terms in zip(values, terms_by_release, strict=True)]
+            for values in (self.seen, self.zero, self.one)
         )
-        return ObserverView(seen, zero, one, self.rest[len(honest) :])
+        return ObserverView(seen, zero, other, self.rest[len(honest) :])
 
     def scores(self, ratio: Ratio) -> dict[str, float]:
         """Return the run's scores, by name: high scores speak for the second data set.

@@ -87,9 +87,9 @@ def gradient_gap(
 ) -> float:
     """Return the distance of two data sets' gradients, at the further of two points."""
     n = sensitivity.extent.lower.size
-    one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
+    first, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):
-        moved = [np.nan_to_num(one.gradient(x) - two.gradient(x)) for x in _points(n)]
+        moved = [np.nan_to_num(first.gradient(x) - two.gradient(x)) for x in _points(n)]
     return max(float(np.linalg.norm(m, p)) for m in moved)
 
 
@@ -129,8 +129,8 @@ def _finite(J: sp.csr_array) -> sp.csr_array:
 
 def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
     """Return data with private k changed, as far as its sign allows."""
-    other, spec, own = [*data], sensitivity.private[k], data[k]
-    flat = own if isinstance(own, np.ndarray) else own.toarray().ravel(order="F")
+    other, spec, values = [*data], sensitivity.private[k], data[k]
+    flat = values if isinstance(values, np.ndarray) else values.toarray().ravel(order="F")
     moved = flat + change
     if spec.sign is not None:
         moved = np.maximum(moved, 0.0) if spec.sign == "nonneg" else np.minimum(moved, 0.0)
@@ -139,7 +139,7 @@ def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array
     # The rounding of large data may not lead out of the ball.
     far = np.abs(moved - flat) > np.abs(change)
     moved = np.where(far, np.nextafter(moved, flat), moved)
-    other[k] = moved if isinstance(own, np.ndarray) else sp.csr_array(spec.shaped(moved))
+    other[k] = moved if isinstance(values, np.ndarray) else sp.csr_array(spec.shaped(moved))
     return other
 
 
@@ -161,10 +161,10 @@ def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> 
         return [list(range(spec.shape[0]))]
     if people is None or spec.adjacency.row_limit is None:
         return [[0]] if J.nnz == 0 else [[0], [int(np.argmax(weights))]]
-    kept = first_rows(people, spec.adjacency.row_limit)
-    totals = np.bincount(people, np.where(kept, weights, 0.0))
+    counted = first_rows(people, spec.adjacency.row_limit)
+    totals = np.bincount(people, np.where(counted, weights, 0.0))
     chosen = dict.fromkeys((int(people[0]), int(np.argmax(totals))))
-    return [np.flatnonzero(kept & (people == one)).tolist() for one in chosen]
+    return [np.flatnonzero(counted & (people == person)).tolist() for person in chosen]
 
 
 def _other_records(
@@ -219,9 +219,9 @@ def _row(data: Data, spec: PrivateSpec, i: int) -> Array:
 def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
     """Return a copy with another row i."""
     if isinstance(data, np.ndarray):
-        found = data.copy()
-        found[np.arange(i, spec.size, spec.shape[0])] = row
-        return found
+        changed = data.copy()
+        changed[np.arange(i, spec.size, spec.shape[0])] = row
+        return changed
     parts = data[:i], sp.csr_array(row[np.newaxis]), data[i + 1 :]
     return sp.csr_array(sp.vstack(parts))
 
@@ -237,8 +237,8 @@ def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
     starts = [J[[int(np.argmax(rows))]].toarray().ravel(), columns]
     if J.shape[1] <= _DENSE:
         starts += list(np.linalg.svd(J.toarray(), full_matrices=False)[2][:_STARTS])
-    found = [_ascent(J, direction, adjacency.norm == math.inf, p) for direction in starts]
-    best = max(found, key=lambda change: float(np.linalg.norm(J @ change, p)))
+    changes = [_ascent(J, direction, adjacency.norm == math.inf, p) for direction in starts]
+    best = max(changes, key=lambda change: float(np.linalg.norm(J @ change, p)))
     return adjacency.radius * best
 
 

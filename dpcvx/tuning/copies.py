@@ -114,10 +114,10 @@ class Copies:
 
     def __call__(self, k: int, times: float = 1.0) -> Copy:
         """Return copy k, with so many times the assumed error, the same in every call."""
-        place = (k % COUNT, times)
-        if place not in self._made:
-            self._made[place] = self._copy(*place)
-        return self._made[place]
+        key = (k % COUNT, times)
+        if key not in self._made:
+            self._made[key] = self._copy(*key)
+        return self._made[key]
 
     @property
     def start(self) -> float:
@@ -142,11 +142,11 @@ class Copies:
         """The assumed error of the proxy, as text."""
         kinds: dict[str, None] = {}
         for name, agent in self._problem.named.items():
-            known = self._expected.get(name, ())
+            expected = self._expected.get(name, ())
             for k, (private, spec) in enumerate(agent.specs(name).items()):
                 if private not in self._proxy:
                     continue
-                prior = known[k] if k < len(known) else None
+                prior = expected[k] if k < len(expected) else None
                 if _resampled(spec):
                     kinds["records drawn again with replacement"] = None
                 elif prior is not None and prior.spread is not None:
@@ -175,7 +175,7 @@ class Copies:
     def _drawn(self, k: int, attempt: int, times: float) -> Iterator[tuple[Private | str, Sealed]]:
         """Return the values of a copy, from the same draws for all multiples of the error."""
         for index, (name, agent) in enumerate(self._problem.named.items()):
-            known = self._expected.get(name, ())
+            expected = self._expected.get(name, ())
             source = source_for(_STREAM, (index, k, attempt))
             for position, (private, spec) in enumerate(agent.specs(name).items()):
                 if private not in self._proxy:
@@ -186,10 +186,10 @@ class Copies:
                     rows = _rows(spec.shape[0], times, source.at(0, 1))
                     yield private, stand_in(_taken(value, rows), spec)
                     continue
-                prior = known[position] if position < len(known) else None
+                prior = expected[position] if position < len(expected) else None
                 spread = None if prior is None else prior.spread
-                kept = spec.kept(as_array(value))
-                drawn = _jittered(spec, kept, spread, times, source.at(1 + position, 1))
+                values = spec.kept(as_array(value))
+                drawn = _jittered(spec, values, spread, times, source.at(1 + position, 1))
                 yield private, stand_in(drawn, spec)
 
 
@@ -199,10 +199,10 @@ def _resampled(spec: PrivateSpec) -> bool:
 
 def _rows(count: int, times: float, stream: Randomness) -> NDArray[np.intp]:
     """Return a copy's records, drawn with replacement, from fewer records for a larger error."""
-    order, place, kept = uniform(3 * count, stream).reshape(3, count)
+    order, position, chance = uniform(3 * count, stream).reshape(3, count)
     pool = np.argsort(order)[: max(1, round(count / max(1.0, times) ** 2))]
-    rows = pool[np.minimum((place * pool.size).astype(np.intp), pool.size - 1)]
-    return np.where(kept < times**2, rows, np.arange(count))
+    rows = pool[np.minimum((position * pool.size).astype(np.intp), pool.size - 1)]
+    return np.where(chance < times**2, rows, np.arange(count))
 
 
 def _taken(value: Any, rows: NDArray[np.intp]) -> Any:

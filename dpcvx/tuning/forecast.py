@@ -106,7 +106,7 @@ class Forecast:
         if not gap < self.start and not self.prefers_proxy:
             yield "The initial point is predicted to be no worse than this plan."
         if math.isinf(gap):
-            lost = sum(math.isinf(one) for one in self.gaps)
+            lost = sum(math.isinf(value) for value in self.gaps)
             yield f"No solution was found in {lost} of {len(self.gaps)} runs (on the proxy data)."
         elif self.shares:
             less, share, more = _quartiles(self.shares)
@@ -218,8 +218,8 @@ def _forecast(
     shares = tuple(
         gap / start for gap, start in zip(gaps, starts, strict=True) if 0 < start < math.inf
     )
-    place = None
-    found = Forecast(
+    crossing_ = None
+    forecast_ = Forecast(
         tuple(gaps),
         shares if len(shares) == len(gaps) else (),
         copies.start,
@@ -229,14 +229,14 @@ def _forecast(
         plan.warnings,
     )
     with suppress(OutOfTime):
-        place = crossing(copies, gap_of, gaps)
-    missing = _UNRANKED if place is None else ""
-    return replace(found, crossing=place, unsimulated=missing)
+        crossing_ = crossing(copies, gap_of, gaps)
+    missing = _UNRANKED if crossing_ is None else ""
+    return replace(forecast_, crossing=crossing_, unsimulated=missing)
 
 
 def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str, Sealed] | None:
     """Return public values for all private objects; None if an object has none."""
-    found: dict[Private | str, Sealed] = {}
+    by_object: dict[Private | str, Sealed] = {}
     for terms, agent in zip(plan.agents, plan.problem.agents, strict=True):
         specs = agent.specs(terms.name)
         for k, private in enumerate(agent.private):
@@ -246,8 +246,8 @@ def _proxies(plan: Terms, given: Mapping[Private, Sealed]) -> dict[Private | str
                 value = specs[private].shaped(prior.mean)
             if value is None:
                 return None
-            found[private] = stand_in(value, specs[private])
-    return found
+            by_object[private] = stand_in(value, specs[private])
+    return by_object
 
 
 def _solvable(plan: Terms) -> bool:

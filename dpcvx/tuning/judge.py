@@ -100,8 +100,8 @@ class Judge:
         starts = tuple(local.start for local in program.agents)
         start = Solution(program, starts, whole_start(problem))
         self._initial = _common(start) if other is None else other._initial
-        kept = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
-        self.start = self.value(self._initial) if kept else math.inf
+        feasible = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
+        self.start = self.value(self._initial) if feasible else math.inf
 
     def __call__(self, solution: Solution) -> float:
         """Return the value of a solution; infinite if it is not finite."""
@@ -137,8 +137,8 @@ class Judge:
     @property
     def base(self) -> float:
         """Return the reference of gaps on these data: the optimum, else the initial point."""
-        known = self.start if self.optimum is None else self.optimum
-        return known if math.isfinite(known) else 0.0
+        reference = self.start if self.optimum is None else self.optimum
+        return reference if math.isfinite(reference) else 0.0
 
     def _held(self) -> Solution:
         """Return the values of the variables, for every agent."""

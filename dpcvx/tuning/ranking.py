@@ -197,10 +197,10 @@ class Ranking(Generic[P]):
     def __str__(self) -> str:
         runs = max(len(c.gaps) for c in self.candidates)
         measure = "the optimum" if self.convex else "the lowest value found"
-        own = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
+        suffix = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
         count = plural(len(self.candidates), "configuration")
         lines = [
-            f"dpcvx {type(self).__name__.lower()}: {count} at {self._budget} in total{own}",
+            f"dpcvx {type(self).__name__.lower()}: {count} at {self._budget} in total{suffix}",
             self.verdict,
             *self._refusals(),
             f"Gap: the objective on copies of the proxy data, {where(self.recourse)}, "
@@ -228,8 +228,8 @@ class Ranking(Generic[P]):
     def _row(self, c: Candidate[P]) -> list[str]:
         mark = "*" if c is self.chosen and self.worthwhile else " "
         figures = " ".join(_gap(g) for g in (c.gap, *c.quartiles)) if c.gaps else f"{UNTRIED:>26}"
-        kept = [f"    {c.kept}"] if c.kept else []
-        return [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}", *kept]
+        notes = [f"    {c.kept}"] if c.kept else []
+        return [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}", *notes]
 
     def _ranked(self) -> list[tuple[float, Candidate[P] | str]]:
         """Return candidates and baselines without a plan, sorted by their gaps."""
@@ -239,8 +239,8 @@ class Ranking(Generic[P]):
             rows.append((self.noiseless, "no noise, same rounds"))
         if math.isfinite(self.proxy):
             rows.append((self.proxy, PROXY))
-        found = [(c.gap if c.gaps else math.inf, c) for c in self.candidates]
-        return sorted([*found, *rows], key=lambda row: row[0])
+        scored = [(c.gap if c.gaps else math.inf, c) for c in self.candidates]
+        return sorted([*scored, *rows], key=lambda row: row[0])
 
     @property
     def _budget(self) -> str:
@@ -260,16 +260,16 @@ class Ranking(Generic[P]):
 
     def __repr__(self) -> str:
         best = self.chosen
-        found = f"{best.name}, median gap {best.gap:.3g}" if self.worthwhile else "none"
+        words = f"{best.name}, median gap {best.gap:.3g}" if self.worthwhile else "none"
         tried = plural(len(self.candidates), "candidate")
-        return f"<{type(self).__name__}: {tried} at {self._budget}; recommended: {found}>"
+        return f"<{type(self).__name__}: {tried} at {self._budget}; recommended: {words}>"
 
     def _repr_html_(self) -> str:
         rows = []
         for c in self.candidates:
             low, high = c.quartiles
-            found = f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"
-            rows.append((c.name, found if c.gaps else UNTRIED))
+            words = f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"
+            rows.append((c.name, words if c.gaps else UNTRIED))
         if not math.isnan(self.noiseless):
             rows.append(("no noise", f"gap {self.noiseless:.3g}"))
         rows.append(("verdict", self.verdict))
@@ -288,8 +288,8 @@ def searching(
     _check_apart(problem, request, proxy)
     name = request.verb.removeprefix("problem.")
     with values_kept(problem), share_line(name, request.verbose) as tick:
-        known = expectations(problem, request.plans.prior)
-        copies = Copies(problem, proxy, request.verb, request.recourse, known)
+        expected = expectations(problem, request.plans.prior)
+        copies = Copies(problem, proxy, request.verb, request.recourse, expected)
         if copies.judge.idle:
             warn_caller(IDLE, UserWarning)
         yield Search(problem, planned, request, copies, tick=tick)
@@ -299,11 +299,13 @@ def _check_apart(
     problem: Declaration, request: SearchRequest, proxy: Mapping[Private | str, Sealed]
 ) -> None:
     """Refuse proxy data that equal the prior mean: the prior would seem to be right."""
-    known = expectations(problem, request.plans.prior)
+    expected = expectations(problem, request.plans.prior)
     for name, agent in problem.named.items():
-        for private, one in zip(agent.private, known.get(name, ()), strict=False):
+        for private, expectation in zip(agent.private, expected.get(name, ()), strict=False):
             spec = agent.specs(name)[private]
-            if one is not None and np.array_equal(spec.kept(as_array(proxy[private]())), one.mean):
+            if expectation is not None and np.array_equal(
+                spec.kept(as_array(proxy[private]())), expectation.mean
+            ):
                 raise ModelError(
                     f"The proxy for '{spec.name}' is exactly what prior= says, so "
                     f"{request.verb} would take the expectation to be right. Pass values that "
@@ -353,13 +355,13 @@ def ranked(
         entries = [] if default is None else [default]
         for entry in select(search):
             final = search.final(entry)
-            known = {one.plan.fingerprint for one in entries}
-            entries += [] if final is None or final.plan.fingerprint in known else [final]
+            fingerprints = {trial.plan.fingerprint for trial in entries}
+            entries += [] if final is None or final.plan.fingerprint in fingerprints else [final]
         if not entries:
             raise refusal
         best, clear = _best(search, entries, default, runs, lean)
         noiseless = search.noiseless(best.plan) if best.runs else math.nan
-        place = search.crossing(best) if best.runs and search.convex else None
+        crossing_ = search.crossing(best) if best.runs and search.convex else None
         copies = search.copies
         values = {id(entry): entry.judged for entry in entries}
         lowest = copies.reference([v for of in values.values() for v in of])
@@ -382,7 +384,7 @@ def ranked(
         start=start,
         proxy=guess,
         error=error,
-        crossing=place,
+        crossing=crossing_,
         noiseless=noiseless,
         epsilon=epsilon,
         delta=delta,
@@ -393,7 +395,7 @@ def ranked(
                 *_verdict(
                     chosen, clear, default, worthwhile, start, noiseless, judge.idle, request
                 ),
-                *assumed_error(error, place),
+                *assumed_error(error, crossing_),
             ]
         ),
         recourse=request.recourse,

@@ -176,8 +176,8 @@ class Search(Generic[P]):
         DpcvxError
             If it refuses.
         """
-        known = self._known(self._problem)
-        self._default = self._planned(self._problem, self._asked, known)
+        compiled = self._known(self._problem)
+        self._default = self._planned(self._problem, self._asked, compiled)
         return PlanTrial("default", self._default)
 
     def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[PlanTrial[P]]:
@@ -202,14 +202,14 @@ class Search(Generic[P]):
         pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
         best: dict[str, PlanTrial[P]] = {}
         others = self._varied_further(pool, until)
-        found = others if sums is None else [sums, *self._rivals(others, sums)]
-        for entry in sorted(found, key=lambda entry: entry.score):
+        entries = others if sums is None else [sums, *self._rivals(others, sums)]
+        for entry in sorted(entries, key=lambda entry: entry.score):
             best.setdefault(entry.name, entry)
         return list(best.values())
 
     def _simulated(self, ways: Sequence[Way], until: float) -> PlanTrial[P] | None:
         """Return the best setting among configurations whose runs can be simulated in batches."""
-        copy, found = self.copies(0), list[PlanTrial[P]]()
+        copy, entries = self.copies(0), list[PlanTrial[P]]()
         simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
             entry = best_simulated(
@@ -221,18 +221,18 @@ class Search(Generic[P]):
                 self._seed,
                 partial(self._ends, self.passed, (until - self.passed) / (len(ways) - k)),
             )
-            found += [] if entry is None else [entry]
-        return min(found, key=lambda entry: entry.score, default=None)
+            entries += [] if entry is None else [entry]
+        return min(entries, key=lambda entry: entry.score, default=None)
 
     def _rivals(self, others: Sequence[PlanTrial[P]], sums: PlanTrial[P]) -> list[PlanTrial[P]]:
         """Return trials that are better than simulated runs by more than a few runs' noise."""
-        found: list[PlanTrial[P]] = []
-        for one in others:
-            if surely_lower(one.values[one.best], sums.values[sums.best], _ERROR):
-                found.append(one)
+        rivals: list[PlanTrial[P]] = []
+        for rival in others:
+            if surely_lower(rival.values[rival.best], sums.values[sums.best], _ERROR):
+                rivals.append(rival)
             else:
-                self.refused.setdefault(one.name, f"{BEHIND} {sums.name}.")
-        return found
+                self.refused.setdefault(rival.name, f"{BEHIND} {sums.name}.")
+        return rivals
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
         """Return a function that ends simulations after a part of a length of time."""
@@ -252,8 +252,8 @@ class Search(Generic[P]):
             return []
         kinds = {str(a.noise.mechanism).lower() for a in plan.agents if a.noise is not None}
         for way in ways:
-            alike = type(way.algorithm) is type(plan.algorithm) and kinds == {way.mechanism}
-            if alike and way.release == plan.release:
+            same_kind = type(way.algorithm) is type(plan.algorithm) and kinds == {way.mechanism}
+            if same_kind and way.release == plan.release:
                 return [Setting(way, plan.rounds)]
         return []
 
@@ -267,19 +267,19 @@ class Search(Generic[P]):
         self, settings: Iterable[Setting], ways: Sequence[Way], until: float
     ) -> list[PlanTrial[P]]:
         """Return trials that end their first run; skip configurations without any."""
-        found = self._tried(settings, until)
+        entries = self._tried(settings, until)
         for way in ways:
-            if way.name not in {entry.name for entry in found}:
+            if way.name not in {entry.name for entry in entries}:
                 self.refused.setdefault(way.name, LATE)
-        return found
+        return entries
 
     def _varied_further(self, pool: list[PlanTrial[P]], until: float) -> list[PlanTrial[P]]:
         """Return the best settings near these, with as much time for each."""
-        found = []
+        entries = []
         for k, entry in enumerate(pool):
             left = until - self.passed
-            found.append(self._climbed(entry, self.passed + left / (len(pool) - k)))
-        return found
+            entries.append(self._climbed(entry, self.passed + left / (len(pool) - k)))
+        return entries
 
     def final(self, entry: PlanTrial[P]) -> PlanTrial[P] | None:
         """Return the plan for users, with the best numbers and iterate; not run yet."""
@@ -348,25 +348,25 @@ class Search(Generic[P]):
             timed = Timed(self._started + until * self._seconds, self._clock)
             result = run_on(plan, copy.proxy, first + entry.runs, timed)
             lost = not result.status.solved
-            found = {which: _gap(plan, copy, result, which) for which in iterates}
-            kept = lost or not copy.judge.breaks(
+            gaps = {which: _gap(plan, copy, result, which) for which in iterates}
+            feasible = lost or not copy.judge.breaks(
                 getattr(result, plan.reported), result.constraint_slack
             )
-            entry.broken.append(not kept)
-            for which, value in found.items():
+            entry.broken.append(not feasible)
+            for which, value in gaps.items():
                 entry.values.setdefault(which, []).append(value)
             self._tick(self.passed)
 
     def _tried(self, settings: Iterable[Setting], until: float) -> list[PlanTrial[P]]:
         """Return trials of settings that can be planned and end their first run."""
-        found = []
+        entries = []
         for setting in settings:
             if self.passed > until:
                 break
             entry = self._entry(setting)
             if entry is not None and self._ran(entry, 1, until):
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
     def _ran(self, entry: PlanTrial[P], count: int, until: float) -> bool:
         """Return whether there are so many runs, and each ended in time."""
@@ -402,7 +402,7 @@ class Search(Generic[P]):
         for entry in sorted(pool, key=lambda entry: entry.score):
             if self._clips_records(entry):
                 better = self._coarsely_clipped(entry, until)
-                return [better if one is entry else one for one in pool]
+                return [better if other is entry else other for other in pool]
         return pool
 
     def _coarsely_clipped(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
@@ -443,7 +443,7 @@ class Search(Generic[P]):
         entry, seen = self._coarsely_clipped(entry, until), set[Setting]()
         while entry.setting is not None and self.passed < until:
             near = self._neighbors(entry)
-            pool = self._tried([one for one in near if one not in seen], until)
+            pool = self._tried([setting for setting in near if setting not in seen], until)
             seen.update(near, [entry.setting])
             best = next(iter(self._halved([entry, *pool], 1, until)), entry)
             gained = entry.score - best.score
@@ -490,10 +490,10 @@ class Search(Generic[P]):
         ModelError
             If there is none, or a run of it takes too long.
         """
-        found = self._entry(setting)
-        if found is None:
+        entry = self._entry(setting)
+        if entry is None:
             raise ModelError("The setting that this one is measured by cannot be planned.")
-        return found
+        return entry
 
     def _plan(self, setting: Setting, algorithm: Algorithm[Any, Any]) -> P:
         kinds = {"gaussian": Gaussian, "laplace": Laplace}
@@ -516,10 +516,10 @@ class Search(Generic[P]):
         """Return the problem with records' contributions clipped to a part of their bound."""
         if setting.clip == 1:
             return self._problem
-        known = self._known(self._problem)
-        assert known is not None
-        sensitivities = known.sensitivities
-        bounds = [_record_bound(a, sensitivities[a.name]) for a in known.program.agents]
+        compiled = self._known(self._problem)
+        assert compiled is not None
+        sensitivities = compiled.sensitivities
+        bounds = [_record_bound(a, sensitivities[a.name]) for a in compiled.program.agents]
         clips = tuple(math.inf if bound is None else setting.clip * bound for bound in bounds)
         if clips not in self._clips:
             agents = [
@@ -541,7 +541,7 @@ class Search(Generic[P]):
 
 
 def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
-    return any(one.name == "returned" for one in fields(cast(Any, algorithm)))
+    return any(field_.name == "returned" for field_ in fields(cast(Any, algorithm)))
 
 
 def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | None:

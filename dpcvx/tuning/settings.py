@@ -128,17 +128,19 @@ class Setting:
         varied : tuple of str
             Varied parameters of the method: step, penalty or both.
         """
-        found: list[Setting] = []
+        neighbors: list[Setting] = []
         if self.way.algorithm.fixed_rounds is None:
-            found += [replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)]
+            neighbors += [
+                replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)
+            ]
         for i, j in _MOVES:
             if (i == 0 or "step" in varied) and (j == 0 or "penalty" in varied):
-                found.append(replace(self, step=self.step + i, penalty=self.penalty + j))
+                neighbors.append(replace(self, step=self.step + i, penalty=self.penalty + j))
         if clips:
-            found += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 2)]
+            neighbors += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 2)]
         if decays:
-            found.append(replace(self, decaying=not self.decaying))
-        return found
+            neighbors.append(replace(self, decaying=not self.decaying))
+        return neighbors
 
 
 def rough(way: Way, clips: bool) -> Iterator[Setting]:
@@ -158,9 +160,9 @@ def rough(way: Way, clips: bool) -> Iterator[Setting]:
 def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
     if value not in values:
         return
-    place = values.index(value)
+    position = values.index(value)
     for k, other in enumerate(values):
-        if 0 < abs(k - place) <= reach:
+        if 0 < abs(k - position) <= reach:
             yield other
 
 
@@ -196,21 +198,23 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
         "secret points": (DPP2(), "each_step"),
     }
     kinds: tuple[Literal["gaussian", "laplace"], ...] = ("laplace", "gaussian")
-    found = [
+    listed = [
         Way(f"{name}, {kind.capitalize()}", method, release, kind)
         for name, (method, release) in tried.items()
         for kind in kinds
     ]
     perturbed = ObjectivePerturbation()
-    found.append(Way("perturbed objective, Laplace", perturbed, "each_step", "laplace"))
+    listed.append(Way("perturbed objective, Laplace", perturbed, "each_step", "laplace"))
     if sharing is None:
-        return found
+        return listed
     trusting: dict[str, Algorithm[Any, Any]] = {
         "noise split, one sum": OneShot(sharing, colluders),
         "noise split, one sum of moments": OneShot(sharing, colluders, sums="moments"),
         "noise split, summed gradients": FederatedGradient(None, sharing, colluders),
     }
-    return [Way(name, method, "each_step", "gaussian") for name, method in trusting.items()] + found
+    return [
+        Way(name, method, "each_step", "gaussian") for name, method in trusting.items()
+    ] + listed
 
 
 def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
@@ -264,7 +268,7 @@ def lengthened(
     targets = {"step": 1 / setting.clip, "penalty": setting.clip}
     powers: dict[str, int] = {}
     for name in scalable(chosen):
-        now, before = (_typical(getattr(one, name), setting.rounds) for one in (chosen, whole))
+        now, before = (_typical(getattr(rule, name), setting.rounds) for rule in (chosen, whole))
         if now and before:
             powers[name] = round(math.log(targets[name] * before / now, 3))
     return replace(setting, **powers)
@@ -399,9 +403,9 @@ class PlanTrial(Generic[P]):
 def quantile(values: Sequence[float], q: float) -> float:
     """Return the q-quantile of values, linear in between; some may be infinite."""
     ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low if low == high else low + (place - math.floor(place)) * (high - low)
+    position = q * (len(ordered) - 1)
+    low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
+    return low if low == high else low + (position - math.floor(position)) * (high - low)
 
 
 def surely_lower(values: Sequence[float], others: Sequence[float], error: float) -> bool:
@@ -416,7 +420,7 @@ def surely_lower(values: Sequence[float], others: Sequence[float], error: float)
     if not values or not others:
         return False
     with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
-        found = mannwhitneyu(
+        test = mannwhitneyu(
             values, others, use_continuity=False, alternative="less", method="asymptotic"
         )
-    return bool(found.pvalue < error)
+    return bool(test.pvalue < error)

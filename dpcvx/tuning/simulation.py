@@ -62,11 +62,11 @@ def simulable(plan: Terms) -> bool:
 
 
 def _is_plain(agent: AgentPlan) -> bool:
-    known, noise = agent.sensitivity, agent.noise
+    sensitivity, noise = agent.sensitivity, agent.noise
     return (
         agent.program.rest is None
-        and known is not None
-        and known.bound(2).value < math.inf
+        and sensitivity is not None
+        and sensitivity.bound(2).value < math.inf
         and (noise is None or (noise.split is None and noise.stated is None))
         and agent.program.form.data_size <= _ENTRIES
     )
@@ -117,11 +117,11 @@ class Simulation:
         list of dict of str to ndarray of shape (runs,)
             One per algorithm; infinite where a run diverged.
         """
-        steps = [rule for one in algorithms if (rule := as_step(one.step)) is not None]
+        steps = [rule for method in algorithms if (rule := as_step(method.step)) is not None]
         agents, joint = plan.agents, joint_set(plan.program)
         projector = Projector(joint.data, "all agents", kernel=plan.program.kernel or PLAIN)
         pairs = zip(agents, self._sources, strict=True)
-        objectives = [_objective(agent, own) for agent, own in pairs]
+        objectives = [_objective(agent, point) for agent, point in pairs]
         sources = [source_for(seed, (k,)) for k in range(len(agents))]
         x = np.tile(_within(projector, joint.start[None]), (len(steps) * runs, 1))
         ends = [plan.rounds * k // PARTS for k in range(1, PARTS)]
@@ -131,38 +131,38 @@ class Simulation:
             for t in range(1, plan.rounds + 1):
                 pause()
                 total = np.zeros_like(x)
-                for agent, of, place, source in zip(
+                for agent, of, columns, source in zip(
                     agents, objectives, joint.places, sources, strict=True
                 ):
-                    own = x[:, place]
-                    total[:, place] += finite_gradient(of, own)
-                    spread = _spreads(agent, own, t)
+                    point = x[:, columns]
+                    total[:, columns] += finite_gradient(of, point)
+                    spread = _spreads(agent, point, t)
                     if spread is not None:
-                        drawn = _noise(agent, (runs, place.size), source.at(t, 1))
-                        total[:, place] += spread * np.tile(drawn, (len(steps), 1))
+                        drawn = _noise(agent, (runs, columns.size), source.at(t, 1))
+                        total[:, columns] += spread * np.tile(drawn, (len(steps), 1))
                 eta = np.repeat([rule.eta(t) for rule in steps], runs)[:, None]
                 x = _within(projector, x - eta * total)
                 sums[places[t - 1]] += x
             parts = [*zip(objectives, joint.places, strict=True)]
-            found = {
+            iterates = {
                 which: _values(parts, points).reshape(len(steps), runs) - self._base
                 for which, points in _iterates(sums, x, plan.rounds).items()
             }
-        return [{which: values[k] for which, values in found.items()} for k in range(len(steps))]
+        return [{which: values[k] for which, values in iterates.items()} for k in range(len(steps))]
 
 
 def _objective(agent: AgentPlan, sources: Sequence[Sealed]) -> Evaluator:
     """Return the evaluator of one agent's objective, at many points."""
-    form, known = agent.program.form, agent.sensitivity
-    assert known is not None
+    form, sensitivity = agent.program.form, agent.sensitivity
+    assert sensitivity is not None
     read = read_sparse_too(form.private, sources)
     data = [np.ravel(as_array(values), order="F") for values in read]
-    return form.bind(data, known.clips, limited=True)
+    return form.bind(data, sensitivity.clips, limited=True)
 
 
 def _values(parts: Sequence[tuple[Evaluator, Index]], points: Array) -> Array:
     """Return the objectives' sum over agents at each point, infinite without a finite value."""
-    total = sum((of.value(points[:, place]) for of, place in parts), np.zeros(len(points)))
+    total = sum((of.value(points[:, columns]) for of, columns in parts), np.zeros(len(points)))
     return np.where(np.isfinite(points).all(axis=1) & np.isfinite(total), total, np.inf)
 
 
@@ -178,26 +178,26 @@ def _iterates(sums: Array, last: Array, rounds: int) -> Values:
         "tail": 1.0 * late if rounds > 1 else np.ones(PARTS),
         "weighted": weights,
     }
-    found = {
+    values = {
         which: np.tensordot(weight, sums, 1) / (weight * sizes).sum()
         for which, weight in means.items()
     }
-    return {**found, "last": last}
+    return {**values, "last": last}
 
 
 def _spreads(agent: AgentPlan, x: Array, t: int) -> Array | None:
     """Return the noise's standard deviation at points x, shape (points, 1); None for no noise."""
-    known, noise = agent.sensitivity, agent.noise
-    if known is None or noise is None or known.bound(2).value == 0:
+    sensitivity, noise = agent.sensitivity, agent.noise
+    if sensitivity is None or noise is None or sensitivity.bound(2).value == 0:
         return None
     noise, p = noise.at(t), noise.mechanism.norm
-    bounds = np.full(len(x), known.bound(p).value)
-    if known.flattens:
+    bounds = np.full(len(x), sensitivity.bound(p).value)
+    if sensitivity.flattens:
         sizes = np.linalg.norm(x, axis=1)
         rungs = np.ceil(_RUNGS * np.log2(np.maximum(sizes, _LEAST)))
         for rung in np.unique(rungs[np.isfinite(rungs)]):
-            alike = rungs == rung
-            bounds[alike] = known.within(p, 2.0 ** (rung / _RUNGS))
+            same = rungs == rung
+            bounds[same] = sensitivity.within(p, 2.0 ** (rung / _RUNGS))
     return np.sqrt(noise.variance(1.0)) * bounds[:, None]
 
 
@@ -220,9 +220,9 @@ def _within(projector: Projector, points: Array) -> Array:
         out[there] = projector(points[there], ones).x
         return out
     for k in there:
-        found = projector(points[k], ones).x
-        if found is not None:
-            out[k] = found
+        point = projector(points[k], ones).x
+        if point is not None:
+            out[k] = point
     return out
 
 
@@ -283,8 +283,8 @@ def best_simulated(
         search.follow()
     with suppress(OutOfTime):
         search.compare(ends(1.0))
-    found = search.best
-    return found[0] if found and math.isfinite(found[0].score) else None
+    ranked_trials = search.best
+    return ranked_trials[0] if ranked_trials and math.isfinite(ranked_trials[0].score) else None
 
 
 class _Search:
@@ -308,8 +308,8 @@ class _Search:
     @property
     def best(self) -> list[PlanTrial[Any]]:
         """Best first; by few runs each where there was no time for many."""
-        found = self._sure or self._many or self._few
-        return sorted(found.values(), key=lambda entry: entry.score)
+        trials = self._sure or self._many or self._few
+        return sorted(trials.values(), key=lambda entry: entry.score)
 
     def look(self, way: Way) -> None:
         """Simulate settings far apart, and the best of them again."""
@@ -327,10 +327,12 @@ class _Search:
         for best in self.best[:_BEST]:
             gained = True
             while gained:
-                near = [one for one in self._around(_setting(best)) if one not in self._many]
+                near = [
+                    setting for setting in self._around(_setting(best)) if setting not in self._many
+                ]
                 self._run(near, _MANY, self._many)
                 better = min(
-                    (self._many[one] for one in near if one in self._many),
+                    (self._many[setting] for setting in near if setting in self._many),
                     key=lambda entry: entry.score,
                     default=best,
                 )
@@ -352,11 +354,11 @@ class _Search:
     def _around(self, setting: Setting) -> Iterator[Setting]:
         """Yield neighbors, and neighbors of their steps, which need no plan of their own."""
         plans = setting.neighbors(clips=self._clips, decays=False, varied=())
-        for one in (setting, *plans):
+        for variant in (setting, *plans):
             for k in (0.0, -_HALF, _HALF):
-                near = replace(one, step=one.step + k)
+                near = replace(variant, step=variant.step + k)
                 yield near
-                if one is setting and one.rounds > 1:
+                if variant is setting and variant.rounds > 1:
                     yield replace(near, falling=not near.falling)
 
     def _run(
@@ -367,12 +369,12 @@ class _Search:
             base = self._known(plain)
             if base is None or not simulable(base.plan):
                 continue
-            alike = [setting for setting in settings if setting.plain == plain]
-            algorithms = [scaled(base.plan.algorithm, setting) for setting in alike]
+            matching = [setting for setting in settings if setting.plain == plain]
+            algorithms = [scaled(base.plan.algorithm, setting) for setting in matching]
             values = self._simulation(base.plan, algorithms, runs, self._seed, self._pause)
-            for setting, algorithm, own in zip(alike, algorithms, values, strict=True):
+            for setting, algorithm, of_setting in zip(matching, algorithms, values, strict=True):
                 plan = replace(base.plan, algorithm=algorithm)
-                ends = {which: [*map(float, each)] for which, each in own.items()}
+                ends = {which: [*map(float, each)] for which, each in of_setting.items()}
                 kept[setting] = PlanTrial(base.name, plan, setting, ends)
 
 

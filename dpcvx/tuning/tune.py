@@ -78,10 +78,10 @@ def compare(
 ) -> Comparison[P]:
     """See `Problem.compare`; `planned` makes its plans."""
     check_argument("", "runs", runs, count())
-    found = ranked(
+    ranking = ranked(
         problem, planned, request, lambda search: search.best_of_each(ways, _COMPARED), runs
     )
-    return Comparison(**vars(found))
+    return Comparison(**vars(ranking))
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +101,7 @@ def tune(
     problem: Declaration, planned: Planner[P], request: SearchRequest, ways: Sequence[Way]
 ) -> Tuned[P]:
     """See `Problem.tune`; `planned` makes its plans."""
-    found = ranked(
+    ranking = ranked(
         problem,
         planned,
         request,
@@ -109,7 +109,7 @@ def tune(
         _RUNS,
         _LEAN,
     )
-    return Tuned(**vars(found))
+    return Tuned(**vars(ranking))
 
 
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -294,7 +294,7 @@ def tradeoff(
     assert plans.delta is not None
     with searching(problem, planned, request) as search:
         asked = [replace(plans, algorithm=algorithm, epsilon=epsilon) for epsilon in budgets]
-        entries = [PlanTrial("default", planned(problem, one, None)) for one in asked]
+        entries = [PlanTrial("default", planned(problem, request_, None)) for request_ in asked]
         noiseless = search.noiseless(entries[-1].plan)
         try:
             for made in range(1, runs + 1):
@@ -303,7 +303,7 @@ def tradeoff(
         except OutOfTime:
             pass
         copies, last = search.copies, entries[-1]
-        place = search.crossing(last) if last.runs and search.convex else None
+        crossing_ = search.crossing(last) if last.runs and search.convex else None
         lowest = copies.reference([v for entry in entries for v in entry.judged])
         start, guess = copies.start - lowest, copies.guess - lowest
     return Tradeoff(
@@ -312,7 +312,7 @@ def tradeoff(
         start=start,
         proxy=guess,
         error=copies.error,
-        crossing=place,
+        crossing=crossing_,
         noiseless=noiseless - lowest,
         optimum=copies.judge.base + lowest,
         delta=plans.delta,
@@ -324,10 +324,10 @@ def tradeoff(
 
 
 def _budgets(epsilons: object) -> list[float]:
-    found = listed(epsilons)
-    if not found or not all(map(positive_finite, found)):
+    given = listed(epsilons)
+    if not given or not all(map(positive_finite, given)):
         raise ModelError(
             f"epsilons={show(epsilons)} must be a list of positive finite numbers, the total "
             "budgets to try. Write for example problem.tradeoff([0.1, 1, 10], delta=1e-6)."
         )
-    return sorted({float(epsilon) for epsilon in found})
+    return sorted({float(epsilon) for epsilon in given})

@@ -21,13 +21,13 @@ from ..pictures import (
     styled,
     whole_rounds,
 )
-from .experiment import Noise, Score, Trace
+from .experiment import Score, Trace
 from .printed import Curve
 from .printed import Trace as Printed
 
 Floats = NDArray[np.float64]
 
-_COLOURS: dict[Noise, str] = {"ObjG": BLUE, "OutG": GREEN, "OutG, paper": RED}
+_COLOURS = {"ObjG": BLUE, "OutG": GREEN, "OutG, paper": RED, "OutG, text": PINK}
 _LINES = ("-", "--", ":")
 _NOT_PRIVATE = "computed on the records in the open: not private"
 

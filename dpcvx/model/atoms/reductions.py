@@ -56,19 +56,19 @@ class Reduction(Rule):
             over = Over(-1, -1, number, not keeps)
             return Fitted(self.forward, self.vjp, over, (flat,) * len(shapes))
         view, scalar = View(first), View((1,) * len(first))
-        kept = View(tuple(1 if i in gone else n for i, n in enumerate(first)))
+        reduced = View(tuple(1 if i in gone else n for i, n in enumerate(first)))
         places = tuple(i - len(first) for i in gone)
         every = tuple(range(-len(first), 0))
         over = Over(places[0] if len(places) == 1 else places, every, number, False)
         views = (view, *(scalar for _ in shapes[1:]))
-        size, vjp = math.prod(kept.shape), self.vjp
+        size, vjp = math.prod(reduced.shape), self.vjp
 
         def backward(v: Arrays, out: Array, g: Array, over: Any, k: int) -> Array:
             # A rule that does not look at the value is given none.
-            value = kept(out) if out.shape[-1] == size else out
-            return views[k].flat(vjp(v, value, kept(g), over, k))
+            value = reduced(out) if out.shape[-1] == size else out
+            return views[k].flat(vjp(v, value, reduced(g), over, k))
 
-        return Fitted(lambda v, d: kept.flat(self.forward(v, d)), backward, over, views)
+        return Fitted(lambda v, d: reduced.flat(self.forward(v, d)), backward, over, views)
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
         """Return whether it reduces each row of a matrix."""

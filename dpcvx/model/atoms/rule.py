@@ -179,7 +179,7 @@ class Rule(ABC):
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
         """Return whether row r of the value reads row r alone of cut arguments, of these shapes."""
-        return self.rows == "entry" and all(own == shape for own in shapes)
+        return self.rows == "entry" and all(other == shape for other in shapes)
 
     def sums_rows(self, data: Static) -> bool:
         """Return whether it is a sum over the rows of its first argument."""
@@ -247,19 +247,19 @@ class Broadcasting(Rule):
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
         """Return the rule on flat arrays if arguments are numbers or of the value's shape."""
         vjp = self.vjp
-        if all(own == shape or math.prod(own) == 1 for own in shapes):
-            numbers = tuple(math.prod(own) < math.prod(shape) for own in shapes)
+        if all(given == shape or math.prod(given) == 1 for given in shapes):
+            numbers = tuple(math.prod(given) < math.prod(shape) for given in shapes)
 
             def summed(v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
                 part = vjp(v, out, g, data, k)
                 return part.sum(axis=-1, keepdims=True) if numbers[k] else part
 
             return Fitted(self.forward, summed, data, (flat,) * len(shapes))
-        wide = [(1,) * (len(shape) - len(own)) + own for own in shapes]
+        wide = [(1,) * (len(shape) - len(given)) + given for given in shapes]
         whole, views = View(shape), tuple(map(View, wide))
         repeated = [
-            tuple(i - len(shape) for i, n in enumerate(own) if n == 1 and shape[i] > 1)
-            for own in wide
+            tuple(i - len(shape) for i, n in enumerate(given) if n == 1 and shape[i] > 1)
+            for given in wide
         ]
 
         def unrepeated(v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:

@@ -283,10 +283,10 @@ def reshaped(expr: Any) -> cp.Expression | None:
     """Return u of an expression with the entries of u in their order, in another shape, or None."""
     if type(expr).__name__ not in _TURNS or expr.size != expr.args[0].size:
         return None
-    own = np.arange(expr.size)
-    numbers = own.reshape(expr.args[0].shape, order="F")
+    order = np.arange(expr.size)
+    numbers = order.reshape(expr.args[0].shape, order="F")
     turned = np.ravel(as_array(expr.numeric([numbers])), order="F")
-    return expr.args[0] if np.array_equal(turned, own) else None
+    return expr.args[0] if np.array_equal(turned, order) else None
 
 
 def _moves(expr: Any) -> list[Matrix]:

@@ -121,10 +121,12 @@ class Dask:
         until = time.monotonic() + self._timeout
         calls: dict[str, Any] = {}
         for host in self._hosts:
-            own = own_arguments(each, host.agents)
+            arguments = own_arguments(each, host.agents)
             try:
                 # In one piece: Dask would take the list apart, at 30 us for each array in it.
-                told = pickle.dumps((self._calls, method, common, own), pickle.HIGHEST_PROTOCOL)
+                told = pickle.dumps(
+                    (self._calls, method, common, arguments), pickle.HIGHEST_PROTOCOL
+                )
                 calls[host.worker] = host.call.called(told)
             except _LOST as error:
                 raise self._lost([host], error) from None

@@ -210,13 +210,13 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
     DpcvxError
         The first agent's error; the others had their turns, and what they released is noted.
     """
-    found: dict[int, Answer] = {}
+    by_agent: dict[int, Answer] = {}
     for agents, answer in sorted(answers, key=lambda one: one[0][0]):
         told, noted = pickle.loads(answer)
-        found.update(zip(agents, told, strict=True))
+        by_agent.update(zip(agents, told, strict=True))
         if journal is not None:
             journal.take(noted)
-    ordered = [found[agent] for agent in sorted(found)]
+    ordered = [by_agent[agent] for agent in sorted(by_agent)]
     for _, error in ordered:
         if error is not None:
             raise error
@@ -302,8 +302,8 @@ def packed(
         Extra of the engine, for errors.
     """
     cloudpickle = required("cloudpickle", extra)  # for functions that fetch data
-    own = {Sealed: handed_over, np.ndarray: thinned}
-    table = ChainMap(own, cloudpickle.Pickler.dispatch_table)
+    reducers = {Sealed: handed_over, np.ndarray: thinned}
+    table = ChainMap(reducers, cloudpickle.Pickler.dispatch_table)
     kind = type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": table})
     file = io.BytesIO()
     pickler = kind(file, protocol=pickle.HIGHEST_PROTOCOL)

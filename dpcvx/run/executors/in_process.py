@@ -36,8 +36,8 @@ class Serial:
         if each is None:
             return [getattr(agent, method)(*common) for agent in self._agents]
         return [
-            getattr(agent, method)(*common, own)
-            for agent, own in zip(self._agents, each, strict=True)
+            getattr(agent, method)(*common, argument)
+            for agent, argument in zip(self._agents, each, strict=True)
         ]
 
     def close(self) -> None:
@@ -84,10 +84,10 @@ class Threads:
         An interrupt is passed on at once: turns that have not begun never do, and cost nothing.
         """
         assert self._pool is not None
-        own = [()] * len(self._agents) if each is None else [(message,) for message in each]
+        arguments = [()] * len(self._agents) if each is None else [(message,) for message in each]
         calls: list[Future[Any]] = [
             self._pool.submit(getattr(agent, method), *common, *more)
-            for agent, more in zip(self._agents, own, strict=True)
+            for agent, more in zip(self._agents, arguments, strict=True)
         ]
         # An error does not end the others' turns: what they were charged for is released.
         errors = [call.exception() for call in calls]
@@ -171,7 +171,7 @@ class Automatic:
         started = self._clock()
         replies = self.place.map(method, *common, each=each)
         seconds = self._clock() - started
-        turns = sum(any(reply is not None for reply in own) for own in replies)
+        turns = sum(any(reply is not None for reply in of_agent) for of_agent in replies)
         if turns:  # an exchange in which all are idle says nothing
             self._long = self._long + 1 if seconds > turns * self._worth else 0
         if self._long == _IN_A_ROW:

@@ -103,9 +103,9 @@ class Processes:
         if method == "act":
             self._round = common[0]
         for worker in self._workers:
-            own = own_arguments(each, worker.agents)
+            arguments = own_arguments(each, worker.agents)
             with suppress(OSError):  # a worker that is gone gives no answer either
-                worker.line.send((self._calls, method, common, own))
+                worker.line.send((self._calls, method, common, arguments))
         return self._answers()
 
     def close(self) -> None:
@@ -130,10 +130,10 @@ class Processes:
                 except (EOFError, OSError):
                     gone.append(worker)
         # Neither an error nor a death ends the others' turns: what they released is noted.
-        found = heard(answers, self._journal)
+        results = heard(answers, self._journal)
         if gone:
             raise self._lost(gone)
-        return found
+        return results
 
     def _lost(self, gone: Sequence[_Worker]) -> Exception:
         agents = [agent for worker in gone for agent in worker.agents]
@@ -142,9 +142,9 @@ class Processes:
         code = "exit code" if len(codes) == 1 else "exit codes"
         what = f"The worker {process} of {named(agents)} ended with {code} {together([*codes])}"
         names = [f"process {worker.process.pid}" for worker in gone]
-        kept = self._journal is not None
+        journaled = self._journal is not None
         what = f"{what} before answering"
-        return lost("Processes", what, names, agents, kept, self._round)
+        return lost("Processes", what, names, agents, journaled, self._round)
 
 
 @dataclass(eq=False)

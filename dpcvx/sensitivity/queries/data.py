@@ -35,8 +35,8 @@ class MomentsTerm(Query):
     @classmethod
     def check(cls, facts: Facts) -> None:
         """Refuse an agent whose objective reads more of its records."""
-        known = facts.sensitivity
-        if known is not None and moments(known, 2) is None:
+        sensitivity = facts.sensitivity
+        if sensitivity is not None and moments(sensitivity, 2) is None:
             raise more_than_moments(facts.name)
 
     @classmethod

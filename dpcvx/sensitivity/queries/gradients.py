@@ -103,13 +103,13 @@ class Summand(Gradient):
     @classmethod
     def check(cls, facts: Facts) -> None:
         """Refuse an agent without one bound at all points: noise is the same in all rounds."""
-        known = facts.sensitivity
-        if known is not None and known.l2 == math.inf:
+        derived = facts.sensitivity
+        if derived is not None and derived.l2 == math.inf:
             raise PrivacyError(
                 "With sharing= all agents add the same noise, which is fixed before the first "
                 f"round. What one change of the data of agent '{facts.name}' does to its gradient "
-                f"must be bounded at all points for that, and is not: {known.obstacle}. Bound its "
-                "variables, write dp.Agent(..., clip_norm=1.0), or leave sharing= out."
+                f"must be bounded at all points for that, and is not: {derived.obstacle}. Bound "
+                "its variables, write dp.Agent(..., clip_norm=1.0), or leave sharing= out."
             )
 
     @classmethod
@@ -297,8 +297,8 @@ def _mapped_bound(bound: float, through: Contraction | None, known: Known) -> fl
 
 def _follows(facts: Facts, norm: int) -> bool:
     """Return whether the noise is lower near 0."""
-    known = facts.sensitivity
-    return known is not None and known.within(norm, 0.0) < known.bound(norm).value
+    sensitivity = facts.sensitivity
+    return sensitivity is not None and sensitivity.within(norm, 0.0) < sensitivity.bound(norm).value
 
 
 def _rows(points: Array, rows: Index | int) -> Array:

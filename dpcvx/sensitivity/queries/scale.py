@@ -40,8 +40,8 @@ class OfRecords(Query):
     @classmethod
     def check(cls, facts: Facts) -> None:
         """Refuse agents whose gradient is not one sum of clipped losses of records."""
-        known = facts.sensitivity
-        if known is None or (len(known.clips) == 1 and known.clips_alone):
+        sensitivity = facts.sensitivity
+        if sensitivity is None or (len(sensitivity.clips) == 1 and sensitivity.clips_alone):
             return
         raise PrivacyError(
             f"The scale of the data of agent '{facts.name}' cannot be learned: its gradient must "

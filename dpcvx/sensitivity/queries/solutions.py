@@ -71,16 +71,16 @@ class Minimizer(Query):
         curvature = None if smoothness is None else smoothness.curvature
         if known.norm == 2 or not change or curvature is None or not known.projector().separable:
             return bound
-        one = search.stretch_in_l1(curvature.center, curvature.spread) * (1 + 1e-9)
-        return min(bound, known.sensitivity.bound(1).value * one)
+        stretch = search.stretch_in_l1(curvature.center, curvature.spread) * (1 + 1e-9)
+        return min(bound, known.sensitivity.bound(1).value * stretch)
 
     def floor(self, known: Known) -> float:
         """Return the rounding floor of all steps of the search."""
-        own = known.projector()
-        start = own.nearest(self.v)
+        projector = known.projector()
+        start = projector.nearest(self.v)
         slope = self.search.stretch * known.public_gradient(start)
         floor = rounding_floor(self.v) + rounding_floor(start) + rounding_floor(slope)
-        return (floor + rounding_floor(own.centers())) * self.search.repeats
+        return (floor + rounding_floor(projector.centers())) * self.search.repeats
 
     def evaluate(self, objective: Objective) -> Array:
         """Search along exact gradients."""
@@ -162,22 +162,22 @@ class PerturbedMinimizer(Query):
 
 def obstacle_to_perturbation(facts: Facts) -> str:
     """Return why `PerturbedMinimizer` refuses an agent with private data; empty if it does not."""
-    known, form = facts.sensitivity, facts.form
-    assert known is not None
-    if known.asserted is not None or known.weights is not None:
+    sensitivity, form = facts.sensitivity, facts.form
+    assert sensitivity is not None
+    if sensitivity.asserted is not None or sensitivity.weights is not None:
         return "its sensitivity is asserted, or private data multiply functions of the variables"
-    if known.l2 == math.inf:
-        return f"nothing bounds what one change does to its gradient: {known.obstacle}"
+    if sensitivity.l2 == math.inf:
+        return f"nothing bounds what one change does to its gradient: {sensitivity.obstacle}"
     if smoothness(form) is None or record_smoothness(form) is None:
         return "the curvature of its losses has no bound"
-    if not known.splits and _is_open(facts):
+    if not sensitivity.splits and _is_open(facts):
         return "nothing bounds how large data with dp.Within are, and so how exact a minimizer is"
     if not facts.proximal().batched:
         return (
             f"its set and penalties together have no closed form ({facts.proximal()}), so that a "
             "solver would have to be trusted"
         )
-    return "" if known.clips_keep_convexity(form) and _scores(facts) is not None else _SCORES
+    return "" if sensitivity.clips_keep_convexity(form) and _scores(facts) is not None else _SCORES
 
 
 def _is_open(facts: Facts) -> bool:
@@ -190,14 +190,14 @@ _SCORES = "its records do not enter by smooth losses of their scores, such as X 
 
 def _scores(facts: Facts) -> int | None:
     """Return the number of scores of records that one change moves; None if it is not known."""
-    known = facts.sensitivity
-    assert known is not None
+    sensitivity = facts.sensitivity
+    assert sensitivity is not None
     most = 0
-    for records in known.records:
+    for records in sensitivity.records:
         scores = records.scores
         if scores is None or (scores > 1 and not records.smooth):
             return None
-        most = max(most, scores * known.adjacency_of(records).moved_rows(records.count))
+        most = max(most, scores * sensitivity.adjacency_of(records).moved_rows(records.count))
     return most
 
 
@@ -244,20 +244,20 @@ class PerturbationBounds:
 
 def perturbation_bounds(facts: Facts) -> PerturbationBounds:
     """Return the constants of an agent that `PerturbedMinimizer.check` accepts."""
-    known, form = facts.sensitivity, facts.form
-    assert known is not None
+    sensitivity, form = facts.sensitivity, facts.form
+    assert sensitivity is not None
     scores, bend = _scores(facts), record_smoothness(form)
     assert scores is not None and bend is not None
-    sensitivities = known.bound(1).value, known.bound(2).value
+    sensitivities = sensitivity.bound(1).value, sensitivity.bound(2).value
     convexity = strong_convexity(form) * (1 - _ROUNDED)
     bend *= 1 + _ROUNDED
     return PerturbationBounds(form.n, sensitivities, scores, bend, convexity, _magnitudes(facts))
 
 
 def _magnitudes(facts: Facts) -> Magnitudes:
-    known, start, form = facts.sensitivity, facts.start, facts.form
+    sensitivity, start, form = facts.sensitivity, facts.start, facts.form
     bend = smoothness(form)
-    assert known is not None and bend is not None
+    assert sensitivity is not None and bend is not None
     rows = {
         spec.adjacency.label: spec.shape[0]
         for spec in form.private
@@ -267,8 +267,8 @@ def _magnitudes(facts: Facts) -> Magnitudes:
     public = float(np.linalg.norm(finite_gradient(form.at_zero(), start)))
     extent = facts.projector().known_extent()
     across = np.linalg.norm(np.maximum(extent.upper - start, start - extent.lower))
-    slope = public + 2 * known.l2 * sum(rows.values())
-    limit = _LARGEST * known.l2 if _is_open(facts) else math.inf
+    slope = public + 2 * sensitivity.l2 * sum(rows.values())
+    limit = _LARGEST * sensitivity.l2 if _is_open(facts) else math.inf
     return Magnitudes(bend, slope, float(np.linalg.norm(start)), float(across), limit)
 
 
@@ -331,10 +331,10 @@ class LocalSolution(Query):
         """Return the noise for the claimed sensitivity, or else by the step's weights."""
         if facts.claimed is None:
             return super().noise(facts, norm, times, scale)
-        found = scale(facts.claimed)
+        scale_of = scale(facts.claimed)
         return (
-            found,
-            f"asserted sensitivity {facts.claimed:g} of every result, scale {at_least(found)}",
+            scale_of,
+            f"asserted sensitivity {facts.claimed:g} of every result, scale {at_least(scale_of)}",
         )
 
     @classmethod
@@ -374,18 +374,18 @@ class LocalSolution(Query):
 
     def evaluate(self, objective: Objective) -> Array:
         """Solve the step. Closed forms need no limit, and an l2 limit would break an l1 bound."""
-        step, g, known = (
+        step, g, bounds = (
             self._on(objective.projector()),
             objective.gradient(self.x),
             objective.known,
         )
-        if known is None or step.projector.closed_form:
-            found = step(g).x
+        if bounds is None or step.projector.closed_form:
+            point = step(g).x
         else:
-            reach = self._reach(known, self._l2(known))
-            limited = known.facts.claimed is not None
-            found = step.within(g, reach).x if limited else step.steady(g, reach)
-        return self.anchor if found is None else found
+            reach = self._reach(bounds, self._l2(bounds))
+            limited = bounds.facts.claimed is not None
+            point = step.within(g, reach).x if limited else step.steady(g, reach)
+        return self.anchor if point is None else point
 
     @property
     def _root(self) -> Array:
