@@ -181,9 +181,9 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
     A, n = sp.csr_array(data.A), data.n
     blocks = data.cones.blocks()
     block = np.repeat(np.arange(len(blocks)), [size for _, size in blocks])
-    linked = abs(sp.csr_array((np.ones(block.size), (block, np.arange(block.size))))) @ abs(
-        A[:, n:]
-    )
+    shape = (len(blocks), block.size)
+    members = sp.csr_array((np.ones(block.size), (block, np.arange(block.size))), shape=shape)
+    linked = members @ abs(A[:, n:])
     count, label = connected_components(sp.block_array([[None, linked], [linked.T, None]]), False)
     plain = np.diff(linked.indptr) == 0
     equal = np.array([kind == "zero" for kind, _ in blocks], dtype=bool)

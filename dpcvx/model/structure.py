@@ -117,6 +117,8 @@ class _Walk:
             # Attributes of private objects are part of their declaration.
             attributes = {} if isinstance(node, Private) else node.attributes
             given = {k: v for k, v in attributes.items() if v is not None and v is not False}
+            if node.id not in self._places:  # an atom that holds it lists it nowhere
+                raise Opaque(type(node).__name__)
             return _hashed(
                 "leaf", self._places[node.id], self._shape(node.shape), self.digest(given)
             )

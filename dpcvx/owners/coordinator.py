@@ -293,7 +293,7 @@ class _Run:
             (answer.rounds for answer in said.values()), default=self.plan.rounds
         )
         notes = []
-        facts = {"run": self.offers[0].run, "agents": together(self._here)}
+        facts = {"run": self.offers[0].run, "agents": together(self._here or ["none"])}
         if not self.log.exchanges:
             event("began", {**facts, "rounds": rounds})
         else:

@@ -143,6 +143,7 @@ class Watch:
         # Whether agents may have released something: from the first exchange on.
         self.begun = False
         self._plan, self._reporter = plan, reporter
+        self._counts_rounds = not plan.secret_draws
         self._tolerance, self._iterates = tolerance, iterates
         self._closed_after, self._closed = closed_after, False
         # While a scale is learned, nothing moves, and that is no convergence.
@@ -167,13 +168,13 @@ class Watch:
         self._diverged |= any(reply.diverged for reply in replies)
         self._outcomes = {reply.outcome for reply in replies}
         if self._plan.hidden:
-            if not self._plan.secret_draws:
+            if self._counts_rounds:
                 self._reporter.passed(t)
             return False
         algorithm = self._plan.algorithm
         residuals = algorithm.residuals(server)
         self._last = self.history.append(residuals, [reply.outcome for reply in replies])
-        if not self._plan.secret_draws:  # times of rounds could tell whose they were
+        if self._counts_rounds:  # else times of rounds could tell whose they were
             self._reporter.round(self._last)
         if self._iterates:
             self.path.append(algorithm.conclude(server) or agents.map("answer"))

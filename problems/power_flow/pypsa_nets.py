@@ -119,7 +119,10 @@ def is_pypsa(source: object) -> bool:
     """Whether this is a PyPSA network: an object, a folder with ``buses.csv``, or a netCDF file."""
     if isinstance(source, str | Path):
         path = Path(source)
-        return path.suffix == ".nc" or (path.is_dir() and (path / "buses.csv").is_file())
+        try:
+            return path.suffix == ".nc" or (path / "buses.csv").is_file()
+        except OSError:  # a name that no file can have; readers of paths say so
+            return False
     return hasattr(source, "export_to_csv_folder")
 
 

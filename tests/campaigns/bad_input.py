@@ -201,6 +201,12 @@ def noised(mechanism):
     )
 
 
+def noised_once(mechanism):
+    budget = {} if mechanism.per_step() is not None else {"epsilon": 1.0}
+    plan = two_agents().plan(mechanism=mechanism, release="once", delta=1e-6, **budget)
+    return plan.run(verbose=False)
+
+
 def protected(adjacency):
     d = dp.Private(np.full((2, 1), 1e-3), name="d", adjacency=adjacency)
     x = cp.Variable(name="x")
@@ -283,6 +289,7 @@ CALLS: dict[str, Case] = {
         dp.Gaussian, lambda: {"release_epsilon": 0.5, "release_delta": 1e-6}, noised,
     ),
     "Laplace": (dp.Laplace, dict, noised),
+    "Staircase": (dp.Staircase, dict, noised_once),
     "LearnScale": (dp.LearnScale, dict, learned),
     "LinearizedADMM": (dp.LinearizedADMM, dict, used),
     "ADMM": (dp.ADMM, dict, used),

@@ -190,3 +190,10 @@ def test_a_cone_presses_along_its_normal():
 def test_what_does_not_bind_does_not_press():
     assert pressed(lambda x: cp.abs(x) <= 4).shape == (0, 3)
     assert pressed(lambda x: cp.abs(x) <= 1, like=False) is None
+
+
+def test_a_problem_without_rows_has_no_forces():
+    x = cp.Variable(2)
+    d = dp.Private([1.0, 2.0], adjacency=dp.Within(0.1), proxy=[1.1, 1.9])
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
+    assert problem.plan(epsilon=1.0, delta=1e-6).release == "once"

@@ -137,3 +137,8 @@ def test_classes_may_move_within_the_package():
         assert digest(dp.Within(0.1)) != here
     finally:
         dp.Within.__module__ = home
+
+
+def test_a_variable_that_its_atom_lists_nowhere_has_no_digest():
+    with pytest.raises(Opaque):
+        digest(cp.sum(cp.Variable(3, name="hidden")))

@@ -507,7 +507,7 @@ def test_what_no_theorem_covers_is_refused_with_what_to_write(case):
 MISSPELT = {
     "observer": (
         lambda: planned(observer="nobody"),
-        r"observer='nobody' must be 'everyone' or 'last_iterate': who sees",
+        r"observer='nobody' must be 'everyone', 'last_iterate' or 'iterates': who sees",
     ),
     "order": (
         lambda: GradientADMM(order="shuffled"),
