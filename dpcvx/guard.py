@@ -267,11 +267,11 @@ def _unknown(
     thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: Iterable[str]
 ) -> TypeError | None:
     """Return the refusal of arguments by names that are none."""
-    name = next((name_of for name_of in given if name_of not in takes), None)
+    name = next((argument for argument in given if argument not in takes), None)
     if name is None or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return None
     what = thing.__qualname__.removesuffix(".__init__")
-    names = ", ".join(f"{name_of}=" for name_of in takes if name_of != "self")
+    names = ", ".join(f"{argument}=" for argument in takes if argument != "self")
     fix = f" {_FIXED[what, name]}" if (what, name) in _FIXED else ""
     return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
 
@@ -316,15 +316,15 @@ def of_this_version(state: Mapping[str, object], what: str) -> dict[str, object]
     state : mapping of str to object
     what : str
     """
-    state_of = dict(state)
-    made, read = state_of.pop(VERSION, "an older version"), version("dpcvx")
+    rest = dict(state)
+    made, read = rest.pop(VERSION, "an older version"), version("dpcvx")
     if made != read:
         warn_caller(
             f"This {what} was pickled by dpcvx {made} and is read by dpcvx {read}, which may not "
             "understand it. Make it again with this version, or install the other one.",
             UserWarning,
         )
-    return state_of
+    return rest
 
 
 def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> AttributeError:

@@ -683,9 +683,9 @@ def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tup
     pairs = [(a, b) for a, b in both if a is not None and b is not None]
     if not pairs:
         return 1.0, "variance"
-    first_sum, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
-    if math.isfinite(first_sum + two):
-        return (first_sum / two if min(first_sum, two) > 0 else 1.0), "predicted suboptimality"
+    before, after = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
+    if math.isfinite(before + after):
+        return (before / after if min(before, after) > 0 else 1.0), "predicted suboptimality"
     # Variances of different agents may have different units: no sums of them.
     ratios = [math.log(a.variance / b.variance) for a, b in pairs]
     return math.exp(statistics.fmean(ratios)), "variance"

@@ -353,9 +353,9 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
     """Return sums of both variances, by component in units of their geometric mean."""
-    of_data, two = data.diagonal(), slope.diagonal()
-    felt = (of_data > 0) & (two > 0)
-    ratios = np.sqrt(of_data[felt] / two[felt])
+    of_data, of_slope = data.diagonal(), slope.diagonal()
+    felt = (of_data > 0) & (of_slope > 0)
+    ratios = np.sqrt(of_data[felt] / of_slope[felt])
     return float(ratios.sum()), float((1 / ratios).sum())
 
 

@@ -123,8 +123,8 @@ def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]
 
 def _more(use: Use, other: Use, agent: AgentPlan) -> bool:
     delta = 0.0 if agent.price is None else agent.price.delta
-    first, two = (each.loss.price(delta).epsilon for each in (use, other))
-    return (first, use.releases) > (two, other.releases)
+    first, second = (each.loss.price(delta).epsilon for each in (use, other))
+    return (first, use.releases) > (second, other.releases)
 
 
 def _together(agent: AgentPlan, losses: Sequence[Any], exposed: bool) -> tuple[float, float]:

@@ -139,24 +139,24 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
 def total(a: Range, b: Range, atom: Atom, count: int) -> Range:
     """Return the sum of two cotangents."""
     owner = one_record(joined(a.owner, b.owner), atom)
-    first, two = (norms_of(g, owner, count) for g in (a, b))
+    of_a, of_b = (norms_of(g, owner, count) for g in (a, b))
     opposite = ((a.lo >= 0).all() and (b.hi <= 0).all()) or (
         (a.hi <= 0).all() and (b.lo >= 0).all()
     )
-    l2 = np.hypot(first[1], two[1]) if opposite else first[1] + two[1]
-    return Range(a.lo + b.lo, a.hi + b.hi, owner, (first[0] + two[0], l2))
+    l2 = np.hypot(of_a[1], of_b[1]) if opposite else of_a[1] + of_b[1]
+    return Range(a.lo + b.lo, a.hi + b.hi, owner, (of_a[0] + of_b[0], l2))
 
 
 def norms_of(g: Range, owner: Index, count: int) -> tuple[Array, Array]:
     """Return bounds of the l1 and l2 norms of g on the entries of each record."""
     owned = owner >= 0
     size = g.size[owned]
-    sums = np.bincount(owner[owned], size, count).astype(float)
+    l1 = np.bincount(owner[owned], size, count).astype(float)
     peak = float(np.max(size, initial=0.0, where=np.isfinite(size))) or 1.0
-    two = peak * np.sqrt(np.bincount(owner[owned], (size / peak) ** 2, count))
+    l2 = peak * np.sqrt(np.bincount(owner[owned], (size / peak) ** 2, count))
     if g.norms is not None and np.array_equal(g.owner, owner):
-        sums, two = np.minimum(sums, g.norms[0]), np.minimum(two, g.norms[1])
-    return sums, np.minimum(two, sums)
+        l1, l2 = np.minimum(l1, g.norms[0]), np.minimum(l2, g.norms[1])
+    return l1, np.minimum(l2, l1)
 
 
 def one_record(owner: Index, atom: Atom) -> Index:
@@ -180,8 +180,8 @@ def scaled(g: Range, factor: Range, atom: Atom, count: int, absent: bool) -> Ran
     ]
     if not norms:
         return Range(low, high, owner)
-    sums, two = (np.min(n, axis=0) for n in zip(*norms, strict=True))
-    return Range(low, high, owner, (sums, two))
+    l1, l2 = (np.min(n, axis=0) for n in zip(*norms, strict=True))
+    return Range(low, high, owner, (l1, l2))
 
 
 def all_of(flags: NDArray[np.bool_], owner: Index, count: int) -> NDArray[np.bool_]:
@@ -367,11 +367,11 @@ class Pass:
         scaled_by_weights = self._scaled(wide, Range(least * ones, ones, owner[groups]), atom)
         owned = owner >= 0
         size = g.size
-        sums = np.bincount(owner[owned], (spread * size)[owned], self.count)
-        two = np.sqrt(np.bincount(owner[owned], (size**2)[owned], self.count))
+        l1 = np.bincount(owner[owned], (spread * size)[owned], self.count)
+        l2 = np.sqrt(np.bincount(owner[owned], (size**2)[owned], self.count))
         self._into(
             atom.args[0],
-            replace(scaled_by_weights, owner=owner[groups], norms=(sums, two)),
+            replace(scaled_by_weights, owner=owner[groups], norms=(l1, l2)),
             atom,
         )
         return True

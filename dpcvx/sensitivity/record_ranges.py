@@ -285,17 +285,17 @@ class Ranges:
         if self._is_data(u):
             spec = self._spec(u.G[0][0])
             bound, (m, k) = self._radius(spec), shape
-            sums, two, peak = (
+            l1, l2, peak = (
                 np.full(m, bound * s)
                 for s in (_rows(spec).stretch(1, k), _rows(spec).stretch(2, k), 1.0)
             )
-            return MatrixRows(sums, two, peak, np.arange(m))
+            return MatrixRows(l1, l2, peak, np.arange(m))
         box = self.of(u).size.reshape(shape, order="F")
-        sums, two, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
+        l1, l2, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
         owner = row_owner(self.of(u).owner.reshape(shape, order="F"))
         if not self.moves(u) and not u.terms and not (owner == MIXED).any():
-            sums, two = self._row_norms(u, shape, sums, two)
-        return MatrixRows(sums, two, peak, owner)
+            l1, l2 = self._row_norms(u, shape, l1, l2)
+        return MatrixRows(l1, l2, peak, owner)
 
     def _is_data(self, u: Combination) -> bool:
         """Return whether a matrix is one private parameter as it is, with a record in every row."""

@@ -86,7 +86,7 @@ class Lines:
     def of(rows: sp.csr_array) -> Lines:
         """Return the lines of a matrix."""
         count = rows.shape[0]
-        up, down, two = np.zeros(count), np.zeros(count), np.zeros(count)
+        up, down, l2 = np.zeros(count), np.zeros(count), np.zeros(count)
         unit = 1 / (
             max(rows.data.max(initial=0.0), -rows.data.min(initial=0.0)) or 1.0
         )  # squares remain numbers
@@ -96,12 +96,12 @@ class Lines:
             values = rows.data[ends[0] : ends[-1]] * unit
             sums = _summing(ends)
             up[inside], down[inside] = sums(np.maximum(values, 0.0)), sums(-np.minimum(values, 0.0))
-            two[inside] = np.sqrt(sums(values * values))
-        sums_of = up + down
+            l2[inside] = np.sqrt(sums(values * values))
+        l1 = up + down
         signs = (up > 0).astype(np.int8)
         signs |= (down > 0).astype(np.int8) << 1
         signs |= (np.diff(rows.indptr) > 1).astype(np.int8) << 2
-        return Lines(rows, (sums_of, two), signs)
+        return Lines(rows, (l1, l2), signs)
 
     def leading(self, extent: Extent) -> Index:
         """Return the records, in ascending order, that cover all others.

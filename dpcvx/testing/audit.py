@@ -267,18 +267,18 @@ def _plan_scores(
     seed: int,
 ) -> tuple[dict[str, tuple[Array, Array]], float, bool]:
     chosen = plan.program.agents[target].name
-    true, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
-    others = list(true)
+    actual, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    others = list(actual)
     others[target] = other[target]
     form = plan.program.agents[target].form
-    other_data, two = (read_for_gradients(form, sources[target]) for sources in (true, other))
-    if all(map(alike, other_data, two)):
+    first, second = (read_for_gradients(form, sources[target]) for sources in (actual, other))
+    if all(map(alike, first, second)):
         raise DataError(
             f"The neighbor of agent '{chosen}' has the same data, so there is nothing to tell "
             "apart. Pass neighbors={...} with data that differ by one change."
         )
     if plan.hidden or plan.prepaid:
-        scores, claimed = _last_scores(plan, true, others, target, runs, delta, seed)
+        scores, claimed = _last_scores(plan, actual, others, target, runs, delta, seed)
         # Along a direction in which nothing moves, all scores are 0.
         return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.agents[target].noise
@@ -288,19 +288,19 @@ def _plan_scores(
     dealt = dealt_as_run(plan)
     claimed, priced, moved = 0.0, None, False
     for world in (0, 1):
-        real, unreal = (true, others) if world == 0 else (others, true)
+        real, unreal = (actual, others) if world == 0 else (others, actual)
         for run in range(runs):
             agents, blind = _attacked(plan, dealt, real, unreal, target, seed, (world, run))
             account = agents[target].account
             if priced is None or not priced.equals(account):  # runs are charged alike
                 claimed, priced = max(claimed, account.spent(delta).epsilon), account
             pair = (agents[target].seen, blind.seen)
-            zero, other_data = pair if world == 0 else pair[::-1]
+            zero, other_world = pair if world == 0 else pair[::-1]
             moved |= any(
-                np.any(a.inside != b.inside) for a, b in zip(zero, other_data, strict=True)
+                np.any(a.inside != b.inside) for a, b in zip(zero, other_world, strict=True)
             )
             others_seen = [agent.seen for k, agent in enumerate(agents) if k != target]
-            view = ObserverView(agents[target].seen, zero, other_data, others_seen)
+            view = ObserverView(agents[target].seen, zero, other_world, others_seen)
             if noise.split is not None:
                 view = view.of_coalition(noise.split.max_colluders)
             for name, value in view.scores(ratio).items():

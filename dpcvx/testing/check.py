@@ -311,12 +311,12 @@ def check_sensitivity(
         their declaration.
     """
     require_plan(plan, "dp.check_sensitivity")
-    true, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
+    actual, other = neighboring_sources(plan, seal_all(neighbors, "neighbors"), seal_all(data))
     dealt, alone = dealt_as_run(plan), one_by_one(plan.agents)
-    result = _checked(plan, true, other, seed, dealt)
+    result = _checked(plan, actual, other, seed, dealt)
     if dealt == alone:
         return result
-    apart = _checked(plan, true, other, seed, alone).faults
+    apart = _checked(plan, actual, other, seed, alone).faults
     return replace(
         result, faults=(*result.faults, *(f"agents one by one: {fault}" for fault in apart))
     )
@@ -424,8 +424,8 @@ def _independent(
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
-    first, two = (read_for_gradients(local.form, sources) for sources in (own, other))
-    gap = gradient_gap(local.form, sensitivity, first, two, 2)
+    first, second = (read_for_gradients(local.form, sources) for sources in (own, other))
+    gap = gradient_gap(local.form, sensitivity, first, second, 2)
     if gap > 0:
         faults.append(
             f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
@@ -446,20 +446,20 @@ def neighboring_sources(
     DataError
         If these are not neighbors.
     """
-    true = sources_of(plan.problem, data)
+    actual = sources_of(plan.problem, data)
     changed = matching(plan.problem, neighbors, "neighbors")
     given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
     other = sources_of(plan.problem, {**given, **dict(changed)})
     for k, agent in enumerate(plan.problem.agents):
         form = plan.program.agents[k].form
         if any(p is q for p in agent.private for q, _ in changed):
-            first, two = (read_for_gradients(form, sources[k]) for sources in (true, other))
-            whose, theirs = (list(map(people_of, sources[k])) for sources in (true, other))
+            first, second = (read_for_gradients(form, sources[k]) for sources in (actual, other))
+            whose, theirs = (list(map(people_of, sources[k])) for sources in (actual, other))
             _require_same_people(form.private, whose, theirs)
-            _require_neighbors(form.private, first, two, whose)
+            _require_neighbors(form.private, first, second, whose)
         elif form.private:
-            other[k] = _worst(plan, k, read_for_gradients(form, true[k]), true[k])
-    return true, other
+            other[k] = _worst(plan, k, read_for_gradients(form, actual[k]), actual[k])
+    return actual, other
 
 
 def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sealed]:
@@ -599,8 +599,8 @@ def _compare(
 def _require_same_people(
     specs: tuple[PrivateSpec, ...], people: list[Codes | None], other: list[Codes | None]
 ) -> None:
-    for spec, first, two in zip(specs, people, other, strict=True):
-        if first is not None and not np.array_equal(first, two):  # pyright: ignore[reportArgumentType]
+    for spec, first, second in zip(specs, people, other, strict=True):
+        if first is not None and not np.array_equal(first, second):  # pyright: ignore[reportArgumentType]
             raise DataError(
                 f"neighbors= for private '{spec.name}' has rows of other people than the data, but "
                 "one change leaves all rows with the person they are of. Pass "

@@ -87,9 +87,9 @@ def gradient_gap(
 ) -> float:
     """Return the distance of two data sets' gradients, at the further of two points."""
     n = sensitivity.extent.lower.size
-    first, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
+    first, second = (form.bind(list(d), sensitivity.clips) for d in (data, other))
     with np.errstate(invalid="ignore"):
-        moved = [np.nan_to_num(first.gradient(x) - two.gradient(x)) for x in _points(n)]
+        moved = [np.nan_to_num(first.gradient(x) - second.gradient(x)) for x in _points(n)]
     return max(float(np.linalg.norm(m, p)) for m in moved)
 
 
