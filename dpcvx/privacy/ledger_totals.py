@@ -169,6 +169,9 @@ def _entry(facts: dict[str, Any]) -> Entry:
 
 
 def _composition(facts: dict[str, Any]) -> Composition:
-    laplace = tuple((multiplier, count) for multiplier, count in facts["laplace"])
-    stated = tuple((epsilon, delta) for epsilon, delta in facts["stated"])
-    return Composition(facts["mu2"], laplace, facts["exposed"], stated)
+    """Return a composition; parts that are unknown here are an error, and all lines are read."""
+    parts: dict[str, Any] = {
+        name: tuple(map(tuple, part)) if isinstance(part, list) else part
+        for name, part in facts.items()
+    }
+    return Composition(**parts)

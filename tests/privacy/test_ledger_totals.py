@@ -19,6 +19,7 @@ from dpcvx.privacy.ledger_file import Journal, past_of, spent_of
 
 GAUSSIAN = Entry(1, 1, "Gaussian", 10.0, 0.1 + 0.2, 2.0**-20, "derived", "gradient")
 LAPLACE = replace(GAUSSIAN, mechanism="Laplace", multiplier=1 / 3, grid=0.1, certificate="asserted")
+STAIRCASE = replace(LAPLACE, mechanism="Staircase", multiplier=0.2)
 EXACT = replace(GAUSSIAN, mechanism="none", sensitivity=np.inf, certificate="none")
 STATED = replace(GAUSSIAN, mechanism="none", stated=(0.1, 1e-7))
 SPLIT = replace(GAUSSIAN, colluders=2, alone=7.5)
@@ -76,8 +77,15 @@ def held(past):
 
 @pytest.mark.parametrize(
     "kinds",
-    [(GAUSSIAN,), (LAPLACE,), (LAPLACE, GAUSSIAN), (EXACT,), (SPLIT, LAPLACE)],
-    ids=["gaussian", "laplace", "both", "exact", "split"],
+    [
+        (GAUSSIAN,),
+        (LAPLACE,),
+        (LAPLACE, GAUSSIAN),
+        (EXACT,),
+        (SPLIT, LAPLACE),
+        (STAIRCASE, LAPLACE),
+    ],
+    ids=["gaussian", "laplace", "both", "exact", "split", "staircase"],
 )
 def test_totals_hold_what_all_lines_add_up_to_to_the_bit(path, kinds):
     run(path, (STATED,), plan="first")
