@@ -586,8 +586,9 @@ def least_margins(problem: Declaration, known: Study, request: Selection) -> Sel
 def _may_limit(problem: Declaration, request: Selection) -> bool:
     """Return whether noise may get a limit, which takes a part of delta."""
     asked = asked_of(problem, request.mechanisms[0], request.epsilon).values()
-    free = all(one is None or one.mechanism.per_step() is None for one in asked)
-    plain = all(one is None or not one.mechanism.single for one in asked)
+    noises = [noise.mechanism for noise in asked if noise is not None]
+    free = all(noise.per_step() is None for noise in noises)
+    plain = not any(noise.single for noise in noises)
     return bool(request.delta) and free and plain and max(problem.shares(), default=1) == 1
 
 

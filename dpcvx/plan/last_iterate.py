@@ -39,9 +39,8 @@ ITERATES_OBSERVER = (
 HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
 TURNS = "Whose turn it was, and how many turns there were, may become known."
 SECRET = (
-    "Whose turn it was stays secret for ever from whoever learns the result: server and users tell "
-    "nobody, and no log, timing or bill shows it. A user who tells takes part in the loss of all "
-    "others; with known turns the loss is epsilon {}."
+    "Turns stay secret forever from whoever learns the result: server and users tell nobody, and "
+    "no log, timing or bill shows them. If turns become known, epsilon is {}."
 )
 CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "

@@ -63,8 +63,8 @@ def test_secret_draws_need_less_noise_and_say_what_they_rest_on(plan, visible):
         text = " ".join(str(one.guarantee).split())
         without = one.guarantee.amplification.known
         assert without > 2
-        assert "Whose turn it was stays secret for ever" in text
-        assert f"with known turns the loss is epsilon {math.ceil(without * 100) / 100:.3g}" in text
+        assert "Turns stay secret forever" in text
+        assert f"If turns become known, epsilon is {math.ceil(without * 100) / 100:.3g}." in text
         assert "if turns become known" in " ".join(str(one).split())
     assert "may become known." not in str(plan.guarantee)
     assert "never whose turn it was" in visible.guarantee.observer
