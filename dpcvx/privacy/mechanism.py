@@ -118,9 +118,10 @@ class Gaussian:
         """Return Gaussian noise of the grid's scale, in units of its width; a row per stream."""
         return normal_rows(grid.scale / grid.width, size, streams)
 
-    def variance(self, multiplier: float) -> float:
-        """Return the variance of one component, for a sensitivity of one."""
-        return multiplier * multiplier
+    def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
+        """Return the variance of one component."""
+        scale = multiplier * sensitivity
+        return scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
         """Return the magnitudes of noise in units of its deviation, for a sensitivity of one."""
@@ -179,9 +180,10 @@ class Laplace:
         """Return Laplace noise of the grid's scale, in units of its width; a row per stream."""
         return laplace_rows(grid.scale / grid.width, size, streams)
 
-    def variance(self, multiplier: float) -> float:
-        """Return the variance of one component, for a sensitivity of one."""
-        return 2.0 * multiplier * multiplier
+    def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
+        """Return the variance of one component."""
+        scale = multiplier * sensitivity
+        return 2.0 * scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
         """Return the magnitudes of noise in units of its scale, for a sensitivity of one."""
@@ -276,14 +278,15 @@ class Staircase:
         b = math.exp(-epsilon)
         return max((math.cbrt(b * (1 + b) / 2) - b) / -math.expm1(-epsilon), _NARROWEST)
 
-    def variance(self, multiplier: float) -> float:
-        """Return the variance of one component, for a sensitivity of one."""
+    def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
+        """Return the variance of one component."""
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         b, rest = math.exp(-epsilon), -math.expm1(-epsilon)
         height = first + b * (1 - first)
         linear = first**2 + b * (1 - first**2)
         inside = (first**3 + b * (1 - first**3)) / 3
-        return b * (1 + b) / rest**2 + (b / rest * linear + inside) / height
+        unit = b * (1 + b) / rest**2 + (b / rest * linear + inside) / height
+        return unit * sensitivity * sensitivity
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
         """Return minus the log of the probability of more noise, for a sensitivity of one.
@@ -442,7 +445,7 @@ class Calibrated:
         """Return the noise variance in one component of a first release, but for its grid."""
         if self.split is not None:
             return self.split.scale**2
-        return self.mechanism.variance(self.multiplier) * sensitivity * sensitivity
+        return self.mechanism.variance(self.multiplier, sensitivity)
 
     def simulated(self, uniform: Array, deviation: float) -> Array:
         """Return noise of this deviation, from variables that are uniform between 0 and 1."""
