@@ -70,7 +70,7 @@ def figure_of(axes: Axes) -> Figure:
 def label_of(name: str) -> str:
     """Return a legend's text for any name: no dollar starts a formula, no underscore hides it."""
     text = name.replace("$", r"\$")
-    return re.sub("^_+", lambda found: rf"${found[0].replace('_', chr(92) + '_')}$", text)
+    return re.sub("^_+", lambda match: rf"${match[0].replace('_', chr(92) + '_')}$", text)
 
 
 def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:

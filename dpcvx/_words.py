@@ -33,7 +33,7 @@ class Named(NamedTuple):
 
 def number(value: float) -> str:
     """Return six digits without the zeros that Python puts in exponents: ``1e-6``, ``0.282843``."""
-    return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.6g}")
+    return re.sub(r"e([+-])0*", lambda match: f"e{match[1].strip('+')}", f"{value:.6g}")
 
 
 def at_most(value: float, digits: int = 3) -> str:
@@ -122,8 +122,8 @@ def paragraph(label: str, text: str, width: int) -> str:
     )
 
 
-def _follows(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
+def _follows(first: re.Match[str] | None, second: re.Match[str] | None) -> bool:
     """Return whether the names end in a number and the next one, and are alike otherwise."""
-    if one is None or other is None or one[1] != other[1] or one[3] != other[3]:
+    if first is None or second is None or first[1] != second[1] or first[3] != second[3]:
         return False
-    return int(other[2]) == int(one[2]) + 1
+    return int(second[2]) == int(first[2]) + 1

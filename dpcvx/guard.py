@@ -250,10 +250,10 @@ def _is_old(kind: type) -> bool:
     return current is not kind
 
 
-def _inner(given: Iterable[Any], own: bool) -> Iterable[Any]:
+def _inner(given: Iterable[Any], is_method: bool) -> Iterable[Any]:
     """Yield the arguments, and the elements of lists and mappings of them."""
     for position, part in enumerate(given):
-        if own and position == 0:  # of the same import as its method
+        if is_method and position == 0:  # of the same import as its method
             continue
         yield part
         # Of these types alone: what other containers raise may quote data.

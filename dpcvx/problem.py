@@ -734,10 +734,10 @@ def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | No
         return planned(problem, request)
 
 
-def planned(problem: Declaration, request: Request, known: Compiled | None = None) -> Plan:
+def planned(problem: Declaration, request: Request, earlier: Compiled | None = None) -> Plan:
     """Return a plan; see `Problem.plan`, and `dpcvx.defaults.proposal` for what is known before."""
     try:
-        return proposal.planned(Plan, problem, request, known)
+        return proposal.planned(Plan, problem, request, earlier)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         kind = type(error).__name__
     raise ModelError(

@@ -41,6 +41,8 @@ RULES = {
 FRAGMENT = re.compile(
     r"(Of|As|Where|What|Whom|Whose|Which|How|By|In|On|At|For|From|To|The same|Likewise)\b"
 )
+# These say nothing about a value.
+NO_NAMES = frozenset(("found", "own", "one", "known", "place", "kept", "alike", "at"))
 # What stands for code and formulas; it begins sentences, and is one word.
 CODE = "X"
 DESCRIBED = re.compile(
@@ -129,6 +131,20 @@ def descriptions_of(text):
     sections = [s for n in nodes for s in DESCRIBED.findall(ast.get_docstring(n) or "")]
     parts = (part for section in sections for part in DESCRIPTION.findall(f"{section}\n"))
     return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def unclear_parameters_of(text):
+    """Parameters of a module's functions whose names are participles or pronouns.
+
+    Parameters
+    ----------
+    text : str
+        Source of the module.
+    """
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    functions = [node.args for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    names = [part.arg for args in functions for part in ast.walk(args) if isinstance(part, ast.arg)]
+    return [name for name in names if name in NO_NAMES]
 
 
 def descriptions():

@@ -15,7 +15,9 @@ from tests.prose import (
     rates,
     rates_of,
     texts,
+    unclear_parameters_of,
 )
+from tests.rooms import PACKAGE
 
 
 @pytest.mark.parametrize(
@@ -120,3 +122,11 @@ def test_rates_are_of_1000_sentences_and_may_not_rise():
 def test_texts_of_this_tree_are_not_worse_than_the_last_ones():
     now = rates_of(texts(), descriptions())
     assert higher(now, json.loads(LAST_RATES.read_text("utf-8"))) == []
+
+
+def test_names_of_parameters_say_what_they_hold():
+    assert unclear_parameters_of("f = lambda one, x: x\ndef g(*, at=one): ...") == ["at", "one"]
+    unclear = {
+        path: unclear_parameters_of(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")
+    }
+    assert not {path: names for path, names in unclear.items() if names}

@@ -153,14 +153,14 @@ def moment_sum(program: Program) -> MomentSum:
     return MomentSum(tuple(Scaled(first.widths, units, w) for w in weights), reader, first, records)
 
 
-def _alike(one: Reading, other: Reading, here: Index, there: Index, size: int) -> bool:
+def _alike(first: Reading, second: Reading, here: Index, there: Index, size: int) -> bool:
     """Return whether two objectives are the same function of their records and of all variables."""
-    if (one.parts, one.widths) != (other.parts, other.widths):
+    if (first.parts, first.widths) != (second.parts, second.widths):
         return False
     F, G = (
         csr(a.F) @ picked(columns, size)
-        for a, columns in ((one.affine, here), (other.affine, there))
+        for a, columns in ((first.affine, here), (second.affine, there))
         if a.F is not None
     )
     same = F.shape == G.shape and abs(F - G).sum() == 0
-    return bool(same and np.array_equal(one.affine.h, other.affine.h))
+    return bool(same and np.array_equal(first.affine.h, second.affine.h))

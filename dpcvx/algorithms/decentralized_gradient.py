@@ -151,20 +151,20 @@ class DecentralizedGradient(NeighborMethod):
         query = Step(point, center, rule.eta(t), only)
         return self.projected_step(local, state, query, oracle)
 
-    def _aggregated(self, message: Inbox | Inboxes, own: Array, oracle: Oracle) -> Array:
+    def _aggregated(self, message: Inbox | Inboxes, value: Array, oracle: Oracle) -> Array:
         """Return the aggregate of what the agent heard and its own value."""
         if self.aggregate == "mixing":
-            return message.weighted() + message.own_weight * own
+            return message.weighted() + message.own_weight * value
         if self.aggregate == "mean":
-            return message.mean_of_all(own)
-        w = oracle.uniform(own.shape[-1])
+            return message.mean_of_all(value)
+        w = oracle.uniform(value.shape[-1])
         if self.aggregate == "range":
-            least, most = message.extremes(own)
+            least, most = message.extremes(value)
             return w * least + (1 - w) * most
         assert isinstance(message, Inbox)  # agents that form pairs take their turns by themselves
-        X = np.vstack([message.values, own])
+        X = np.vstack([message.values, value])
         a, b = _farthest(X)
-        return message.mean_of_all(own) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
+        return message.mean_of_all(value) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
 
     def __str__(self) -> str:
         part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"

@@ -108,15 +108,15 @@ def joint_rest(program: Program) -> Joint | None:
 
 
 def _side_by_side(
-    program: Program, places: Sequence[Index], found: Sequence[tuple[ConeData, Index]]
+    program: Program, places: Sequence[Index], programs: Sequence[tuple[ConeData, Index]]
 ) -> Joint:
     n = next_free = size_of(program)
     start = np.zeros(n)
     weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
     for local, variables in zip(program.agents, places, strict=True):
         start[variables] += weights[variables] * local.start
-    parts, columns = [part for part, _ in found], []
-    for part, variables in found:
+    parts, columns = [part for part, _ in programs], []
+    for part, variables in programs:
         extra = part.q.size - variables.size
         columns.append(np.concatenate([variables, next_free + np.arange(extra)]))
         next_free += extra
@@ -176,11 +176,11 @@ def with_directions(data: ConeData, program: Program) -> ConeData:
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
-def _beside(data: ConeData, program: Program, found: Sequence[tuple[Kept, ConeData]]) -> ConeData:
+def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeData]]) -> ConeData:
     """Return a joint program next to programs of single agents' variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
-    for limit, part in found:
+    for limit, part in limits:
         extra = part.q.size - part.n
         parts.append(part)
         columns.append(
@@ -256,9 +256,11 @@ def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_a
     return sp.csr_array((np.concatenate(values), where), shape=(size, size))
 
 
-def picked(place: Index, size: int) -> sp.csr_array:
+def picked(positions: Index, size: int) -> sp.csr_array:
     """Return the matrix that picks components out of a vector of this size."""
-    return sp.csr_array((np.ones(place.size), (np.arange(place.size), place)), (place.size, size))
+    return sp.csr_array(
+        (np.ones(positions.size), (np.arange(positions.size), positions)), (positions.size, size)
+    )
 
 
 def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:

@@ -277,7 +277,9 @@ class Scale:
             return "gradient", self.multiple
         return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-_median(self.odds) / 2)
 
-    def question(self, t: int, agent: int, at: Array, place: Index, size: int) -> ScaleQuestion:
+    def question(
+        self, t: int, agent: int, point: Array, columns: Index, size: int
+    ) -> ScaleQuestion:
         """Return the query to an agent in a round."""
         what, limit = self.asked(t)
         unit = 1.0
@@ -286,7 +288,7 @@ class Scale:
             limit, unit = limit * reach, reach / max(self.bends)
         if what == "gradient":
             unit = self.weight
-        return ScaleQuestion(at, place, size, what, limit, unit)
+        return ScaleQuestion(point, columns, size, what, limit, unit)
 
     def learned(self, t: int, total: Array) -> Scale:
         """Return the scale after a round that learns it, from the noisy sum of all answers."""

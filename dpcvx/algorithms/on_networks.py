@@ -71,20 +71,20 @@ class Inbox:
         """Return the neighbors' values, added up with their weights, shape (m,)."""
         return _total(self.weights[:-1, np.newaxis] * self.values)
 
-    def summed(self, own: Array | float = 0.0) -> Array:
+    def summed(self, value: Array | float = 0.0) -> Array:
         """Return the differences of the neighbors' values from another, added up, shape (m,)."""
-        return _total(self.values - own)
+        return _total(self.values - value)
 
-    def extremes(self, own: Array) -> tuple[Array, Array]:
+    def extremes(self, value: Array) -> tuple[Array, Array]:
         """Return the least and largest of own and neighbors' entries, each of shape (m,)."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
-        return np.minimum(least, own), np.maximum(most, own)
+        return np.minimum(least, value), np.maximum(most, value)
 
-    def mean_of_all(self, own: Array) -> Array:
+    def mean_of_all(self, value: Array) -> Array:
         """Return the mean over everyone, who are all its neighbors, in the order of agents."""
         position = int(np.searchsorted(self.senders, self.own))
-        return np.insert(self.values, position, own, axis=0).mean(axis=0)
+        return np.insert(self.values, position, value, axis=0).mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,21 +123,21 @@ class Inboxes:
         """Return the result of every agent as one agent computes it, shape (agents, m)."""
         return self._folded(np.add, lambda rank, heard: rank.weights * heard)
 
-    def summed(self, own: Array | float = 0.0) -> Array:
+    def summed(self, value: Array | float = 0.0) -> Array:
         """Return every agent's sum, shape (agents, m), for own of shape (m,) or (agents, m)."""
-        mine = np.broadcast_to(own, self.sent.shape)
+        mine = np.broadcast_to(value, self.sent.shape)
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
-    def extremes(self, own: Array) -> tuple[Array, Array]:
+    def extremes(self, value: Array) -> tuple[Array, Array]:
         """Return every agent's extremes as one agent computes them, each of shape (agents, m)."""
         least, most = (
             self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
         )
-        return np.minimum(least, own), np.maximum(most, own)
+        return np.minimum(least, value), np.maximum(most, value)
 
-    def mean_of_all(self, own: Array) -> Array:
+    def mean_of_all(self, value: Array) -> Array:
         """Return the mean as one agent computes it, the same for all, shape (m,)."""
-        return np.array(np.broadcast_to(own, self.sent.shape)).mean(axis=0)
+        return np.array(np.broadcast_to(value, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
         """Return the sum of all neighbors' contributions, added one after the other."""

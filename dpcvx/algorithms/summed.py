@@ -122,9 +122,9 @@ SHARING = optional(
 )
 
 
-def divided(sums: SecretSum, name: str, own: Array) -> tuple[Share, tuple[Share, ...]]:
+def divided(sums: SecretSum, name: str, values: Array) -> tuple[Share, tuple[Share, ...]]:
     """Return the share that an agent keeps of its values, and those for the others."""
-    shares = sums.shares(name, own)
+    shares = sums.shares(name, values)
     mine = next(share for share in shares if share.receiver == name)
     return mine, tuple(share for share in shares if share is not mine)
 
@@ -337,9 +337,9 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
     return share, Shared(others, public)
 
 
-def added(message: Delivery, kept: Share | None, name: str) -> Partial:
+def added(message: Delivery, retained: Share | None, name: str) -> Partial:
     """Return an agent's next message: the sum of the shares that it has."""
-    shares = [share for share in (*message.shares, kept) if share is not None]
+    shares = [share for share in (*message.shares, retained) if share is not None]
     return message.sums.partial(name, shares)
 
 

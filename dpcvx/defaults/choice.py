@@ -81,7 +81,7 @@ _ROUNDING = 1e-12
 
 
 def choose(
-    problem: Declaration, request: Selection, known: Study | None = None
+    problem: Declaration, request: Selection, earlier: Study | None = None
 ) -> tuple[Selection, Study | None]:
     """Choose everything that a request leaves open: method, release, rounds and kind of noise.
 
@@ -92,7 +92,7 @@ def choose(
     ----------
     problem : Declaration
     request : Selection
-    known : Study, optional
+    earlier : Study, optional
         The problem, compiled before.
 
     Returns
@@ -114,7 +114,7 @@ def choose(
     if noisy and request.delta is not None:
         check_delta(request.delta)
     if request.as_written is not None:
-        request, known = _as_written(problem, request, noisy)
+        request, earlier = _as_written(problem, request, noisy)
     elif any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
     elif isinstance(request.algorithm, ObjectivePerturbation):
@@ -122,49 +122,49 @@ def choose(
             request = replace(request, mechanism="laplace")
     elif not named:
         given = request
-        request, known = _method(problem, request, noisy, known)
+        request, earlier = _method(problem, request, noisy, earlier)
         if request.mechanism is None and any(agent.private for agent in problem.agents):
-            request = _without_noise(problem, given, request, known)
+            request = _without_noise(problem, given, request, earlier)
         at_once = isinstance(request.algorithm, OneShot) and request.release == "each_step"
-        if noisy and known is not None and not known.linear and not at_once:
-            pure = _with_perturbation(problem, known, given)
+        if noisy and earlier is not None and not earlier.linear and not at_once:
+            pure = _with_perturbation(problem, earlier, given)
             if pure is not None:
-                return _filled(replace(pure, release="each_step")), known
-        if noisy and request.epsilon is not None and known is not None and not known.linear:
-            if given.release != "once" and _summable(known.program) and not at_once:
-                learned = with_learning(problem, known, _stepwise(problem, given, True))
-            stepwise = learned or _drowned(problem, known, given, request)
-            request, known = stepwise or (request, known)
+                return _filled(replace(pure, release="each_step")), earlier
+        if noisy and request.epsilon is not None and earlier is not None and not earlier.linear:
+            if given.release != "once" and _summable(earlier.program) and not at_once:
+                learned = with_learning(problem, earlier, _stepwise(problem, given, True))
+            stepwise = learned or _drowned(problem, earlier, given, request)
+            request, earlier = stepwise or (request, earlier)
     elif asked_scale(request) is not None:
-        known = known or study(problem)
-        learned = with_learning(problem, known, request)
-        request, known = learned or (request, known)
+        earlier = earlier or study(problem)
+        learned = with_learning(problem, earlier, request)
+        request, earlier = learned or (request, earlier)
     if noisy and learned is None and asked_scale(request) is not None:
         raise refused("the problem leaves no choice of sums of gradients of records")
     request = replace(request, release=request.release or "each_step")
     settled = learned is not None or (named and request.release == "each_step")
     if noisy and request.epsilon is not None and not settled:
-        known = known or study(problem)
+        earlier = earlier or study(problem)
         assert request.algorithm is not None
         if not named and request.release == "each_step" and not request.algorithm.fixed_rounds:
-            steps = best_rounds(problem, known, request)
+            steps = best_rounds(problem, earlier, request)
             clipped = None
             if steps is not None and steps.hides_clips:
-                clipped = with_clips(known, steps.scene.distance)
+                clipped = with_clips(earlier, steps.scene.distance)
             if clipped is not None:
-                known = clipped.known
+                earlier = clipped.known
                 request = request.chosen("clip_norm", clipped.why)
-                steps = best_rounds(problem, known, request)
+                steps = best_rounds(problem, earlier, request)
             if steps is not None:
                 request = _as_tried(request, steps)
         request = _filled(request)
-        if known.program.kept and request.violation_probability is not None:
-            request = least_margins(problem, known, request)
+        if earlier.program.kept and request.violation_probability is not None:
+            request = least_margins(problem, earlier, request)
         elif request.chooses_noise:
-            request = quieter(problem, known, request)
+            request = quieter(problem, earlier, request)
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
-    return _filled(request), known
+    return _filled(request), earlier
 
 
 def _filled(request: Selection) -> Selection:
@@ -173,11 +173,11 @@ def _filled(request: Selection) -> Selection:
 
 
 def _method(
-    problem: Declaration, request: Selection, noisy: bool, known: Study | None
+    problem: Declaration, request: Selection, noisy: bool, earlier: Study | None
 ) -> tuple[Selection, Study | None]:
     """Return the request with the method, and with the time of the release."""
     try:
-        known = known or study(problem)
+        earlier = earlier or study(problem)
     except PrivacyError:
         if noisy:
             raise
@@ -186,20 +186,20 @@ def _method(
         return _stepwise(problem, request, False), None
     convex = all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
     if not convex:
-        require_convex(problem, _UNNAMED, _proved_convex(known.program))
-    once = noisy and known.releasable and request.release != "each_step"
-    if convex and (known.constant or (known.solvable and (once or not noisy))):
-        return _exact(request, known, noisy), known
-    if convex and noisy and known.uniform and request.release != "once" and _plain(request):
-        return _one_gradient(request), known
+        require_convex(problem, _UNNAMED, _proved_convex(earlier.program))
+    once = noisy and earlier.releasable and request.release != "each_step"
+    if convex and (earlier.constant or (earlier.solvable and (once or not noisy))):
+        return _exact(request, earlier, noisy), earlier
+    if convex and noisy and earlier.uniform and request.release != "once" and _plain(request):
+        return _one_gradient(request), earlier
     if convex and noisy and substitutes(problem, request, by_moments=False):
         return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
-        return _released(request), known
-    chosen = _stepwise(problem, request, noisy and _summable(known.program))
-    if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
-        _check_weights(known)
-    return chosen, known
+        return _released(request), earlier
+    chosen = _stepwise(problem, request, noisy and _summable(earlier.program))
+    if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(earlier.program) is None:
+        _check_weights(earlier)
+    return chosen, earlier
 
 
 def _plain(request: Selection) -> bool:
@@ -289,12 +289,12 @@ def _proved_convex(program: Program) -> list[str]:
 
 
 def _without_noise(
-    problem: Declaration, given: Selection, request: Selection, known: Study | None
+    problem: Declaration, given: Selection, request: Selection, study: Study | None
 ) -> Selection:
     """Return the request with a remark if the plan with noise would take another method."""
-    if known is None:  # with noise there is no plan
+    if study is None:  # with noise there is no plan
         return request
-    noisy, _ = _method(problem, given, True, known)
+    noisy, _ = _method(problem, given, True, study)
     if type(noisy.algorithm) is type(request.algorithm):
         return request
     name, other = (type(each.algorithm).__name__ for each in (request, noisy))
@@ -305,10 +305,10 @@ def _without_noise(
     )
 
 
-def _check_weights(known: Study) -> None:
+def _check_weights(study: Study) -> None:
     """Refuse private weights of functions without a step size, and name the one-time release."""
-    for local in known.program.agents:
-        sensitivity = known.sensitivities[local.name]
+    for local in study.program.agents:
+        sensitivity = study.sensitivities[local.name]
         if sensitivity is None or sensitivity.weights is None:
             continue
         spec = sensitivity.private[min(sensitivity.weights.members)]
@@ -330,24 +330,24 @@ def _summable(program: Program) -> bool:
 
 
 def _drowned(
-    problem: Declaration, known: Study, given: Selection, request: Selection
+    problem: Declaration, study: Study, given: Selection, request: Selection
 ) -> tuple[Selection, Study] | None:
     """Return steps along clipped gradients if one-time second moments have too much noise.
 
     None where they have not, where nothing is known of it, or where the user chose.
     """
     free = given.release is None and request.release == "once" and not problem.coupling
-    clipped = with_clips(known, math.inf) if free else None
-    if clipped is None or not _summable(known.program):
+    clipped = with_clips(study, math.inf) if free else None
+    if clipped is None or not _summable(study.program):
         return None
     assert request.algorithm is not None
     ratios = []
     for kind in given.mechanisms:
         asked, needs = asked_of(problem, kind, given.epsilon), request.algorithm.requirements
-        agents = agents_of(problem, known.program, known.sensitivities, needs)
+        agents = agents_of(problem, study.program, study.sensitivities, needs)
         once = calibrated(agents, asked, needs, 1, 1, given.delta, True)
         ratio = noise_over_signal(
-            published(known.program, once, known.responses), stand_ins_of(problem)
+            published(study.program, once, study.responses), stand_ins_of(problem)
         )
         ratios.append(math.nan if ratio is None else ratio[0])
     stepwise = _stepwise(problem, given, True)
@@ -374,12 +374,12 @@ def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
     return replace(request, rounds=steps.rounds, mechanism=steps.mechanism, forecast=forecast)
 
 
-def _exact(request: Selection, known: Study, noisy: bool) -> Selection:
+def _exact(request: Selection, study: Study, noisy: bool) -> Selection:
     """Return the request for data, or for parts of gradients, that can be released once."""
     if request.release is None and noisy:
         why = (
             "gradients depend linearly on the private data"
-            if known.linear
+            if study.linear
             else "the objective reads its records through their second moments only"
         )
         request = replace(request, release="once").chosen(
@@ -492,13 +492,13 @@ def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selecti
     return replace(request, algorithm=method)
 
 
-def quieter(problem: Declaration, known: Study, request: Selection) -> Selection:
+def quieter(problem: Declaration, study: Study, request: Selection) -> Selection:
     """Choose the kind of noise: the one with the smaller expected error.
 
     Parameters
     ----------
     problem : Declaration
-    known : Study
+    study : Study
     request : Selection
         Request with all else settled.
 
@@ -510,12 +510,12 @@ def quieter(problem: Declaration, known: Study, request: Selection) -> Selection
     delta = request.delta
     if not delta:
         pure = replace(request, mechanism="laplace").chosen("mechanism", _PURE)
-        return _stepped(problem, known, request, "laplace", None) or pure
+        return _stepped(problem, study, request, "laplace", None) or pure
     once = request.release == "once"
-    quiet = {kind: _with_noise(problem, known, request, kind) for kind in KINDS}
-    ratio, of = _ratio(*(_errors(known, quiet[kind], once) for kind in KINDS))
+    quiet = {kind: _with_noise(problem, study, request, kind) for kind in KINDS}
+    ratio, of = _ratio(*(_errors(study, quiet[kind], once) for kind in KINDS))
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
-    stepped = _stepped(problem, known, request, best, quiet[best])
+    stepped = _stepped(problem, study, request, best, quiet[best])
     if stepped is not None:
         return stepped
     return _quieter(request, quiet[best], best, other, max(ratio, 1 / ratio), of)
@@ -530,12 +530,12 @@ class _Margins:
     agents: Agents
     program: Program
 
-    def times(self, other: _Margins, known: Study) -> float:
+    def times(self, other: _Margins, study: Study) -> float:
         """Return the ratio of these margins to others."""
-        return margin_ratio(self.program, other.program, known.at_stand_ins.stakes)
+        return margin_ratio(self.program, other.program, study.at_stand_ins.stakes)
 
 
-def least_margins(problem: Declaration, known: Study, request: Selection) -> Selection:
+def least_margins(problem: Declaration, study: Study, request: Selection) -> Selection:
     """Choose the noise in data that constraints contain: its kind, if open, and its limit.
 
     Noise with a limit has the smaller margins if violations have to be so rare that these reach
@@ -544,7 +544,7 @@ def least_margins(problem: Declaration, known: Study, request: Selection) -> Sel
     Parameters
     ----------
     problem : Declaration
-    known : Study
+    study : Study
     request : Selection
         With all else settled, and `violation_probability`.
 
@@ -560,16 +560,16 @@ def least_margins(problem: Declaration, known: Study, request: Selection) -> Sel
     options: list[_Margins] = []
     for limited in limits:
         try:
-            options += [_margins(problem, known, request, kind, limited) for kind in kinds]
+            options += [_margins(problem, study, request, kind, limited) for kind in kinds]
         except PrivacyError:
             if not options:
                 raise  # else no limit can be computed
     best = options[0]
     for option in options[1:]:
-        best = option if best.times(option, known) > 1 else best
+        best = option if best.times(option, study) > 1 else best
     if request.chooses_noise and request.delta:
         (other,) = (o for o in options if o.limited == best.limited and o is not best)
-        given = str(best.kind), str(other.kind), other.times(best, known)
+        given = str(best.kind), str(other.kind), other.times(best, study)
         request = _quieter(request, best.agents, *given, "margins")
     elif request.chooses_noise:
         request = replace(request, mechanism="laplace").chosen("mechanism", _PURE)
@@ -577,7 +577,7 @@ def least_margins(problem: Declaration, known: Study, request: Selection) -> Sel
         (free,) = (o for o in options if o.kind == best.kind and not o.limited)
         request = replace(request, limited=True).chosen(
             "violation_probability",
-            f"noise with a limit: margins of noise without one are {free.times(best, known):.2g} "
+            f"noise with a limit: margins of noise without one are {free.times(best, study):.2g} "
             "times as large at this violation_probability=",
         )
     return replace(request, quiet=best.agents)
@@ -593,13 +593,13 @@ def _may_limit(problem: Declaration, request: Selection) -> bool:
 
 
 def _margins(
-    problem: Declaration, known: Study, request: Selection, kind: Mechanisms, limited: bool
+    problem: Declaration, study: Study, request: Selection, kind: Mechanisms, limited: bool
 ) -> _Margins:
-    agents = _with_noise(problem, known, replace(request, limited=limited), kind)
+    agents = _with_noise(problem, study, replace(request, limited=limited), kind)
     violation = request.violation_probability
     assert violation is not None
-    shares = margin_shares(known.program, agents, known.at_stand_ins.stakes)
-    program = with_margins(known.program, agents, violation, None, shares)
+    shares = margin_shares(study.program, agents, study.at_stand_ins.stakes)
+    program = with_margins(study.program, agents, violation, None, shares)
     return _Margins(kind, limited, agents, program)
 
 
@@ -615,22 +615,22 @@ def _quieter(
     )
 
 
-def _with_noise(problem: Declaration, known: Study, request: Selection, kind: Mechanisms) -> Agents:
+def _with_noise(problem: Declaration, study: Study, request: Selection, kind: Mechanisms) -> Agents:
     """Return the agents with noise of this kind, and with what each of them releases once."""
     assert request.algorithm is not None and request.rounds is not None
     once, needs, delta = request.release == "once", request.algorithm.requirements, request.delta
-    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
+    steps = 1 if once else request.algorithm.releases(request.rounds, study.program)
     asked = asked_of(problem, kind, request.epsilon)
-    agents = agents_of(problem, known.program, known.sensitivities, needs, request.expectations)
+    agents = agents_of(problem, study.program, study.sensitivities, needs, request.expectations)
     agents = calibrated(agents, asked, needs, request.rounds, steps, delta, once)
     if request.truncates and delta:
         agents = calibrated_with_limit(agents, asked, delta)
-    stakes = by_agent(known.program, known.at_stand_ins.stakes)
-    return published(known.program, agents, known.responses, stakes) if once else agents
+    stakes = by_agent(study.program, study.at_stand_ins.stakes)
+    return published(study.program, agents, study.responses, stakes) if once else agents
 
 
 def _stepped(
-    problem: Declaration, known: Study, request: Selection, other: str, quiet: Agents | None
+    problem: Declaration, study: Study, request: Selection, other: str, quiet: Agents | None
 ) -> Selection | None:
     """Return the request with staircase noise where it is much better than all other noise.
 
@@ -639,14 +639,14 @@ def _stepped(
 
     Parameters
     ----------
-    problem, known, request
+    problem, study, request
         Arguments of `quieter`.
     other : str
         The best of all other noise.
     quiet : tuple of AgentPlan or None
         The agents with it, as far as they are known.
     """
-    if request.release != "once" or any(agent.limits for agent in known.program.agents):
+    if request.release != "once" or any(agent.limits for agent in study.program.agents):
         return None
     asked = [
         noise.epsilon for noise in asked_of(problem, "laplace", request.epsilon).values() if noise
@@ -654,11 +654,11 @@ def _stepped(
     most = 1 / max((epsilon for epsilon in asked if epsilon), default=_SMALL)
     if Laplace().variance(most) < _MUCH * Staircase().variance(most):
         return None  # no statistic has less of it
-    agents = _with_noise(problem, known, request, "staircase")
+    agents = _with_noise(problem, study, request, "staircase")
     if not all(agent.publication is None or moves_one(agent.publication) for agent in agents):
         return None
-    others = quiet or _with_noise(problem, known, request, other)
-    ratio, of = _ratio(_errors(known, others, True), _errors(known, agents, True))
+    others = quiet or _with_noise(problem, study, request, other)
+    ratio, of = _ratio(_errors(study, others, True), _errors(study, agents, True))
     if not ratio >= _MUCH:
         return None
     return _quieter(request, agents, "staircase", other, ratio, of)
@@ -672,9 +672,9 @@ class Error:
     variance: float  # of the noise, summed over its components
 
 
-def _errors(known: Study, agents: Agents, once: bool) -> list[Error | None]:
+def _errors(study: Study, agents: Agents, once: bool) -> list[Error | None]:
     """Return the expected effect of each agent's noise."""
-    around = known.responses if once else [None] * len(agents)
+    around = study.responses if once else [None] * len(agents)
     return [_error(*pair) for pair in zip(agents, around, strict=True)]
 
 

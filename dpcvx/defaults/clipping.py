@@ -69,40 +69,40 @@ class _Clip(NamedTuple):
     why: str
 
 
-def with_clips(known: Study, distance: float) -> ClippedProblem | None:
+def with_clips(study: Study, distance: float) -> ClippedProblem | None:
     """Return the problem with contributions of records clipped; None where no clip is worth it.
 
     Agents that have clips, or asserted sensitivities, keep them.
 
     Parameters
     ----------
-    known : Study
+    study : Study
     distance : float
         Approximate distance from the start to the optimum.
     """
     by_agent = once_per_kind(
-        known.program.agents,
-        lambda local: _clipped(local, known.sensitivities[local.name], distance),
+        study.program.agents,
+        lambda local: _clipped(local, study.sensitivities[local.name], distance),
     )
-    pairs = zip(known.program.agents, by_agent, strict=True)
+    pairs = zip(study.program.agents, by_agent, strict=True)
     lengths = [local.clip if clip is None else clip.length for local, clip in pairs]
-    longer = beside_penalties(known, lengths, distance)
+    longer = beside_penalties(study, lengths, distance)
     if longer > 1:
         by_agent = once_per_kind(
-            known.program.agents,
-            lambda local: _clipped(local, known.sensitivities[local.name], distance, longer),
+            study.program.agents,
+            lambda local: _clipped(local, study.sensitivities[local.name], distance, longer),
         )
     if all(clip is None for clip in by_agent):
         return None
-    pairs = zip(known.program.agents, by_agent, strict=True)
+    pairs = zip(study.program.agents, by_agent, strict=True)
     clips = [local.clip if clip is None else clip.length for local, clip in pairs]
     said = {clip.why for clip in by_agent if clip is not None}
     return ClippedProblem(
-        known.clipped(clips), next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said)
+        study.clipped(clips), next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said)
     )
 
 
-def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
+def grows_with_labels(local: LocalProgram, sensitivity: Sensitivity) -> bool:
     """Return whether contributions of records grow with their labels, and only the set bounds them.
 
     Those of ``cp.exp(X @ w) - cp.multiply(y, X @ w)`` do. Those of ``cp.exp(-cp.multiply(y, X @
@@ -111,26 +111,26 @@ def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
     Parameters
     ----------
     local : LocalProgram
-    known : Sensitivity
+    sensitivity : Sensitivity
     """
     if is_quadratic_given_data(local.form):
         return True
-    if not any(_product(t.form, term.atom) for t in known.records for term in t.terms):
+    if not any(_product(t.form, term.atom) for t in sensitivity.records for term in t.terms):
         return False
-    return grows(local, known)
+    return grows(local, sensitivity)
 
 
-def grows(local: LocalProgram, known: Sensitivity) -> bool:
+def grows(local: LocalProgram, sensitivity: Sensitivity) -> bool:
     """Return whether nothing but the set bounds what records contribute.
 
     Parameters
     ----------
     local : LocalProgram
-    known : Sensitivity
+    sensitivity : Sensitivity
     """
     free = np.full(local.n, math.inf)
     try:
-        bounds = [task.bound(2, Extent(-free, free)) for task in known.records]
+        bounds = [task.bound(2, Extent(-free, free)) for task in sensitivity.records]
     except Unbounded:
         return True
     return not all(np.isfinite(bound).all() for bound in bounds)
@@ -142,7 +142,7 @@ def _product(form: NormalForm, atom: Atom) -> bool:
     return atom.rule.product is not None and all(_product(form, each) for each in inner)
 
 
-def beside_penalties(known: Study, lengths: Sequence[float | None], distance: float) -> float:
+def beside_penalties(study: Study, lengths: Sequence[float | None], distance: float) -> float:
     r"""Return the factor for clips so that records outpull what is not clipped; may be 0.
 
     n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
@@ -151,15 +151,15 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
 
     Parameters
     ----------
-    known : Study
+    study : Study
     lengths : sequence of (float or None)
         Lengths of clips, by agent.
     distance : float
         Approximate distance from the start to the optimum.
     """
-    agents = known.program.agents
+    agents = study.program.agents
     bounded = [
-        sensitivity for sensitivity in known.sensitivities.values() if sensitivity is not None
+        sensitivity for sensitivity in study.sensitivities.values() if sensitivity is not None
     ]
     # Slopes are looked for within the set: a step as long as 1 may leave it, in other units.
     sizes = [
@@ -176,7 +176,7 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
     )
     pull = 0.0
     for local, clip in zip(agents, lengths, strict=True):
-        sensitivity = known.sensitivities[local.name]
+        sensitivity = study.sensitivities[local.name]
         records = (
             0
             if sensitivity is None
@@ -188,24 +188,29 @@ def beside_penalties(known: Study, lengths: Sequence[float | None], distance: fl
 
 
 def _clipped(
-    local: LocalProgram, known: Sensitivity | None, distance: float, longer: float = 1.0
+    local: LocalProgram, sensitivity: Sensitivity | None, distance: float, longer: float = 1.0
 ) -> _Clip | None:
-    if known is None or local.clip is not None or local.asserted is not None or not known.records:
+    if (
+        sensitivity is None
+        or local.clip is not None
+        or local.asserted is not None
+        or not sensitivity.records
+    ):
         return None
     share, why = SHARE, _NEAR
-    if grows_with_labels(local, known):
+    if grows_with_labels(local, sensitivity):
         share, why = LABELS, _FAR
-    elif grows(local, known):
+    elif grows(local, sensitivity):
         share, why = SCORES, _STEEP
-    near = _near(known.extent, local, distance if why == _NEAR else 0.0)
+    near = _near(sensitivity.extent, local, distance if why == _NEAR else 0.0)
     try:
-        largest = max(float(task.bound(2, near).max()) for task in known.records)
-        for task in known.records:
+        largest = max(float(task.bound(2, near).max()) for task in sensitivity.records)
+        for task in sensitivity.records:
             task.clipping(1.0)
     except Unbounded:
         return None
     clip = min(longer * share, 1.0) * largest
-    if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
+    if not 0 < clip < math.inf or not 2 * clip < _WORTH * sensitivity.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")
     said = _BESIDE if longer > 1 else why

@@ -70,14 +70,14 @@ def conditions(
     return replace(quiet, noise=tuple(once_per_kind(agents, lambda a: _spread(a, distance))))
 
 
-def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
+def _change(sensitivity: Sensitivity | None, p: int, start: Array, distance: float) -> float:
     """Return the sensitivity of a gradient so near the start; 0 if it is not known."""
-    if known is None:
+    if sensitivity is None:
         return 0.0
-    if known.flattens:
-        change = known.within(p, float(np.linalg.norm(start)) + distance)
+    if sensitivity.flattens:
+        change = sensitivity.within(p, float(np.linalg.norm(start)) + distance)
     else:
-        change = known.near(p, start)
+        change = sensitivity.near(p, start)
     return change if math.isfinite(change) else 0.0
 
 
@@ -100,13 +100,17 @@ def _square(agent: AgentPlan) -> Sensitivity | None:
     return sensitivity if clipped and is_quadratic_given_data(agent.program.form) else None
 
 
-def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
+def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
     """Return about how far all data of an agent move a gradient; see `Conditions`."""
     start = agent.program.start
-    if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
+    if (
+        sensitivity is None
+        and agent.program.form.private
+        and smoothness(agent.program.form) is None
+    ):
         # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
         try:
-            known = agent.program.sensitivity()
+            sensitivity = agent.program.sensitivity()
         except PrivacyError:
             return 0.0
     squares: dict[str, float] = {}
@@ -116,10 +120,14 @@ def _slope(agent: AgentPlan, known: Sensitivity | None) -> float:
         else:
             entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
             squares[spec.name] = _CHANGES**2 * entries
-    change = _change(known, 2, start, 0.0)
-    if known is not None and known.flattens and not is_quadratic_given_data(agent.program.form):
+    change = _change(sensitivity, 2, start, 0.0)
+    if (
+        sensitivity is not None
+        and sensitivity.flattens
+        and not is_quadratic_given_data(agent.program.form)
+    ):
         # On the way it is steeper; squares fall towards their answers.
-        change = min(_STEEPER * change, known.bound(2).value)
+        change = min(_STEEPER * change, sensitivity.bound(2).value)
     return change * math.sqrt(sum(squares.values()))
 
 

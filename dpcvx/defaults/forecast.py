@@ -223,7 +223,7 @@ def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, Agent
 
 def of_steps(
     agents: Agents,
-    known: Conditions,
+    conditions: Conditions,
     steps: int,
     left: float | None = None,
     jumps: bool = False,
@@ -234,7 +234,7 @@ def of_steps(
     Parameters
     ----------
     agents : tuple of AgentPlan
-    known : Conditions
+    conditions : Conditions
     steps : int
         Releases of an agent.
     left : float, optional
@@ -244,7 +244,7 @@ def of_steps(
     few : bool
         Whether steps are predicted to leave more than noise does.
     """
-    noise, most = _averaged(agents, known, steps)
+    noise, most = _averaged(agents, conditions, steps)
     if 0 < most < math.inf and noise >= _LOUD * most:
         return Remark(
             f"averaged over all steps and agents, the noise is {_times(noise / most)} the largest "
@@ -256,14 +256,14 @@ def of_steps(
     return Remark(advice=UNTOLD) if reads else Remark()
 
 
-def _averaged(agents: Agents, known: Conditions, steps: int) -> tuple[float, float]:
+def _averaged(agents: Agents, conditions: Conditions, steps: int) -> tuple[float, float]:
     """Return the noise in the sum of all agents, averaged over steps, and the data's reach."""
     sizes = [agent.program.n for agent in agents]
-    noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
-    return noise, 2 * sum(known.slope)
+    noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, conditions.noise, strict=True)) / steps)
+    return noise, 2 * sum(conditions.slope)
 
 
-def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
+def in_secret(agents: Agents, conditions: Conditions, steps: int) -> str:
     """Return advice on secure aggregation if many agents drown their sum in noise; else empty.
 
     Each agent adds noise that hides it from everybody. In a secure sum, whose terms nobody sees,
@@ -272,7 +272,7 @@ def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
     Parameters
     ----------
     agents : tuple of AgentPlan
-    known : Conditions
+    conditions : Conditions
     steps : int
         Releases of an agent.
     """
@@ -280,7 +280,7 @@ def in_secret(agents: Agents, known: Conditions, steps: int) -> str:
         agent for agent in agents if agent.sensitivity is not None and agent.noise is not None
     ]
     together = len(hidden) - 1
-    noise, most = _averaged(agents, known, steps)
+    noise, most = _averaged(agents, conditions, steps)
     if together < _MANY or any(agent.share > 1 for agent in hidden):
         return ""
     if not noise > _AUDIBLE * most or not 0 < most < math.inf:

@@ -259,9 +259,9 @@ def _natural(
     return min(lengths, default=math.inf)
 
 
-def _tells(value: float, slope: float, known: float) -> bool:
+def _tells(value: float, slope: float, shortest: float) -> bool:
     """Return whether a value tells a distance: not if the start is nearly minimal for zero data."""
-    return _DESCENTS * value > 1e-3 * slope * known
+    return _DESCENTS * value > 1e-3 * slope * shortest
 
 
 def _value(local: LocalProgram) -> float:

@@ -91,20 +91,20 @@ class NoisyRounds:
         return of_steps(self.agents, self.known, steps, left, jumps, few)
 
 
-def best_rounds(problem: Declaration, known: Study, request: Selection) -> NoisyRounds | None:
+def best_rounds(problem: Declaration, study: Study, request: Selection) -> NoisyRounds | None:
     """Return the rounds and the noise that are predicted to end best; None without prediction.
 
     Parameters
     ----------
     problem : Declaration
-    known : Study
+    study : Study
     request : Selection
         Request with a method of noisy gradient steps and an open step size.
     """
     algorithm, rounds, delta = request.algorithm, request.rounds, request.delta
     if not isinstance(algorithm, (LinearizedADMM, FederatedAveraging, FederatedGradient)):
         return None
-    agents = agents_of(problem, known.program, known.sensitivities, algorithm.requirements)
+    agents = agents_of(problem, study.program, study.sensitivities, algorithm.requirements)
     options: list[NoisyRounds] = []
     scene: Landscape | None = None
     for mechanism in request.mechanisms:
@@ -117,12 +117,12 @@ def best_rounds(problem: Declaration, known: Study, request: Selection) -> Noisy
         for T in several if rounds is None else (rounds,):
             # The pure price of a few Laplace releases is nearly theirs, and found at once.
             least = None if mechanism == "laplace" and rounds is None else delta
-            releases = algorithm.releases(T, known.program)
+            releases = algorithm.releases(T, study.program)
             noisy = calibrated(agents, asked, algorithm.requirements, T, releases, least, False)
             distance = None if scene is None else scene.distance
-            public = conditions(known.program, noisy, T, noisy_steps=True, distance=distance)
+            public = conditions(study.program, noisy, T, noisy_steps=True, distance=distance)
             if scene is None:
-                scene = landscape(known.program, public)
+                scene = landscape(study.program, public)
                 first = public
                 if longest(scene, T) is None or not scene.noisy:
                     return None

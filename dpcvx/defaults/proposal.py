@@ -52,7 +52,7 @@ class Proposal:
 
 
 def planned(
-    kind: type[P], problem: Declaration, request: Request, known: Compiled | None = None
+    kind: type[P], problem: Declaration, request: Request, earlier: Compiled | None = None
 ) -> P:
     """Return a plan of this kind: what is open is proposed here, and the plan is derived from that.
 
@@ -62,13 +62,13 @@ def planned(
     problem : Declaration
     request : Request
         Request as the user wrote it.
-    known : Compiled, optional
+    earlier : Compiled, optional
         Compiled problem of an earlier plan, for plans that differ in other things.
     """
     given = request.algorithm
     if not one_of(request.constraints, "released"):
         try:
-            return _planned(kind, problem, request, known)
+            return _planned(kind, problem, request, earlier)
         except UnsolvableError:
             raise  # whatever the method
         except (ModelError, PrivacyError):
@@ -76,7 +76,7 @@ def planned(
                 _explain(problem, request)
                 raise
     if given is not None and not isinstance(given, OneShot):
-        return _planned(kind, problem, request, known)  # which refuses
+        return _planned(kind, problem, request, earlier)  # which refuses
     method = replace(given or OneShot(), as_written=True)
     try:
         plan = _planned(kind, problem, replace(request, algorithm=method), None)
@@ -99,9 +99,9 @@ def _explain(problem: Declaration, request: Request) -> None:
         raise ModelError(fix)
 
 
-def _planned(kind: type[P], problem: Declaration, request: Request, known: Compiled | None) -> P:
+def _planned(kind: type[P], problem: Declaration, request: Request, earlier: Compiled | None) -> P:
     """See `planned`, for one way to solve the problem."""
-    proposal = propose(problem, request, known)
+    proposal = propose(problem, request, earlier)
     plan = make_terms(kind, problem, proposal.request, proposal.known)
     check_solvable(plan)
     diverges = plan.algorithm.diverges(plan.program)
@@ -136,7 +136,7 @@ def _averaged(plan: Terms) -> tuple[Choice, ...]:
     return (Choice("scenarios", why),)
 
 
-def propose(problem: Declaration, request: Request, known: Compiled | None = None) -> Proposal:
+def propose(problem: Declaration, request: Request, earlier: Compiled | None = None) -> Proposal:
     """Return the request with nothing open.
 
     Parameters
@@ -144,7 +144,7 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
     problem : Declaration
     request : Request
         Request as the user wrote it.
-    known : Compiled, optional
+    earlier : Compiled, optional
         Compiled problem of an earlier plan.
 
     Raises
@@ -155,7 +155,7 @@ def propose(problem: Declaration, request: Request, known: Compiled | None = Non
         If no noise fits the budget, or nothing can be released.
     """
     selection = Selection.of(checked(problem, request))
-    selection, study = choose(problem, selection, None if known is None else Study.of(known))
+    selection, study = choose(problem, selection, None if earlier is None else Study.of(earlier))
     draft = declared_draft(problem, selection, study)
     compiled = replace(draft.known, program=draft.program)
     if draft.steps_first:

@@ -40,13 +40,13 @@ Index = NDArray[np.intp]
 _WORK = 1e8
 
 
-def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...]:
+def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response, ...]:
     """Return the response around each agent, in their order; sets count by their closed forms.
 
     Parameters
     ----------
     program : Program
-    at : AtStandIns, optional
+    optimum : AtStandIns, optional
         The optimum for public proxy data. If that is not known, objectives bend as at the start.
     """
     n, places = size_of(program), places_of(program)
@@ -64,19 +64,26 @@ def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
     bends = [
         (
-            _bend(local, local.start if at.point is None else at.point[columns], widths[columns]),
+            _bend(
+                local,
+                local.start if optimum.point is None else optimum.point[columns],
+                widths[columns],
+            ),
             columns,
         )
         for local, columns in zip(program.agents, places, strict=True)
     ]
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
-        return tuple(Response(H, widths, A, columns, at.forces) for columns in places)
+        return tuple(Response(H, widths, A, columns, optimum.forces) for columns in places)
     # As if all components that are not the agent's stayed where they are; of rows that others take
     # part in, others bear the change.
     by_agent = []
     for columns in places:
-        alone, held = _alone(A, columns), None if at.forces is None else _alone(at.forces, columns)
+        alone, held = (
+            _alone(A, columns),
+            None if optimum.forces is None else _alone(optimum.forces, columns),
+        )
         size = np.arange(columns.size)
         by_agent.append(Response(H[columns][:, columns], widths[columns], alone, size, held))
     return tuple(by_agent)
@@ -89,9 +96,9 @@ def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
     return hessian_at(local.form, x, np.where(x == 0, scale, np.abs(x)))
 
 
-def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
+def _alone(rows: sp.csr_array, columns: Index) -> sp.csr_array:
     """Return the rows of these components alone."""
-    inside, entries = sp.csr_array(rows[:, place]), np.diff(rows.indptr)
+    inside, entries = sp.csr_array(rows[:, columns]), np.diff(rows.indptr)
     return inside[np.flatnonzero((np.diff(inside.indptr) == entries) & (entries > 0))]
 
 
@@ -263,11 +270,13 @@ class Study(Compiled):
     """A compiled problem, and how it responds to noise."""
 
     @staticmethod
-    def of(known: Compiled) -> Study:
+    def of(compiled: Compiled) -> Study:
         """Return a study of a problem that was compiled before."""
-        if isinstance(known, Study):
-            return known
-        return Study(known.problem, known.program, known.sensitivities, known.parameters)
+        if isinstance(compiled, Study):
+            return compiled
+        return Study(
+            compiled.problem, compiled.program, compiled.sensitivities, compiled.parameters
+        )
 
     @cached_property
     def responses(self) -> tuple[Response, ...]:

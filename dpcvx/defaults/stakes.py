@@ -154,13 +154,13 @@ def _stakes(
     program: Program,
     whole: Joint,
     data: Sequence[Array],
-    kept: ConeData,
+    limited: ConeData,
     answer: ConicAnswer,
     prices: Array,
 ) -> Stakes:
     assert answer.x is not None
-    by_part = _by_part(program, whole, data, kept.b, prices)
-    places, next_free = places_of(program), whole.data.q.size - kept.n
+    by_part = _by_part(program, whole, data, limited.b, prices)
+    places, next_free = places_of(program), whole.data.q.size - limited.n
     all_stakes = []
     for limit, prices_of in zip(program.kept, by_part, strict=True):
         constraint = limit.tightened.constraint
@@ -246,21 +246,21 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
     return [[next(left) for _ in part] for part in stakes]
 
 
-def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
+def margin_ratio(first: Program, second: Program, stakes: Stakes = ()) -> float:
     """Return the ratio of the margins of one program to those of another.
 
     They are weighed by their costs, or else compared in the geometric mean.
 
     Parameters
     ----------
-    one, other : Program
+    first, second : Program
     stakes : tuple of tuple of Stake
         Stakes, as for `margin_shares`.
     """
-    costs = [_cost(program, stakes) for program in (one, other)]
+    costs = [_cost(program, stakes) for program in (first, second)]
     if min(costs) > 0:
         return costs[0] / costs[1]
-    pairs = zip(_sizes(one), _sizes(other), strict=True)
+    pairs = zip(_sizes(first), _sizes(second), strict=True)
     return math.exp(statistics.fmean(math.log(a / b) for a, b in pairs))
 
 

@@ -168,9 +168,9 @@ def publication(
     plain = _covariance(statistics[0], variance)
     influence = response.influence(plain)
 
-    def estimated(one: Publication) -> Publication | None:
-        noise = variance(one.sensitivity)
-        return informed(one, expected, influence, noise, p) if informs else one
+    def estimated(publication: Publication) -> Publication | None:
+        noise = variance(publication.sensitivity)
+        return informed(publication, expected, influence, noise, p) if informs else publication
 
     statistics = [estimate for one in statistics if (estimate := estimated(one)) is not None]
     if single and len(statistics) == 1:
@@ -250,8 +250,8 @@ def _in_margins(owner: str) -> PrivacyError:
     )
 
 
-def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.csr_array:
-    covariance = found.slope_covariance(variance(found.sensitivity))
+def _covariance(publication: Publication, variance: Callable[[float], float]) -> sp.csr_array:
+    covariance = publication.slope_covariance(variance(publication.sensitivity))
     assert covariance is not None
     return covariance
 

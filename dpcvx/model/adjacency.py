@@ -95,9 +95,9 @@ class Within:
                 "once. Write norm='entry' (one entry), 1, 2 or 'inf'."
             )
 
-    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
         """Return whether two data are neighbors; rounding is forgiven."""
-        change = one - other
+        change = first - second
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
         norm = math.inf if self.norm == "entry" else self.norm
@@ -127,11 +127,11 @@ class MirroredWithin(Within):
     The norms 1, 2 and "inf" are of the whole difference, both triangles counted.
     """
 
-    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
         """Return whether two symmetric matrices are neighbors; rounding is forgiven."""
         if self.norm == "entry":
-            one, other = np.triu(one), np.triu(other)
-        return super().allows(one, other)
+            first, second = np.triu(first), np.triu(second)
+        return super().allows(first, second)
 
     @property
     def mirror(self) -> float:
@@ -155,11 +155,11 @@ class ComplexWithin(Within):
 
     hermitian: bool = False
 
-    def allows(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
+    def allows(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
         """Return whether two data are neighbors; rounding is forgiven."""
         if self.hermitian and self.norm == "entry":
-            one, other = np.triu(one), np.triu(other)
-        return super().allows(one, other)
+            first, second = np.triu(first), np.triu(second)
+        return super().allows(first, second)
 
     @property
     def mirror(self) -> float:
@@ -343,13 +343,13 @@ class Rows:
         sparse.eliminate_zeros()
         return sparse
 
-    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
         """Return whether data within the bound are neighbors if only one person's rows differ."""
-        moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
+        moved = np.flatnonzero((first != second).reshape(first.shape[0], -1).any(axis=1))
         if self.relation == "replace_one" or not moved.size:
-            return moved.size <= self.moved_rows(one.shape[0])
-        absent = [not data[moved].any() for data in (one, other)]
-        return moved.size <= self.moved_rows(one.shape[0]) and any(absent)
+            return moved.size <= self.moved_rows(first.shape[0])
+        absent = [not data[moved].any() for data in (first, second)]
+        return moved.size <= self.moved_rows(first.shape[0]) and any(absent)
 
     def __str__(self) -> str:
         return self._said(f"{self.max_norm:g}")

@@ -263,8 +263,8 @@ def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
             )
 
 
-def _check_own(own: Sequence[cp.Constraint], label: str) -> None:
-    for position, constraint in enumerate(own):
+def _check_own(constraints: Sequence[cp.Constraint], label: str) -> None:
+    for position, constraint in enumerate(constraints):
         if not understood(constraint.is_dcp, label):
             raise ModelError(
                 f"Constraint {position} in recourse= of agent '{label}' does not follow cvxpy's "

@@ -208,30 +208,30 @@ def is_blank(M: Data) -> bool:
     return isinstance(M, np.ndarray) and not any(M.strides) and M.size > 1 and M.flat[0] == 0
 
 
-def alike(one: Data, other: Data) -> bool:
+def alike(first: Data, second: Data) -> bool:
     """Return whether data are equal, entry by entry.
 
     Parameters
     ----------
-    one, other : ndarray or csr_array
+    first, second : ndarray or csr_array
         Values of one private object.
     """
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return not changed_rows(one, other).size
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.array_equal(first, second)
+    return not changed_rows(first, second).size
 
 
-def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
+def changed_rows(first: Data, second: Data) -> NDArray[np.intp]:
     """Return the rows that differ between two matrices, at least one of them sparse.
 
     Parameters
     ----------
-    one, other : ndarray or csr_array
+    first, second : ndarray or csr_array
         Values of one private object; arrays are flat, column-major.
     """
     rows = [
         sp.csr_array(d if sp.issparse(d) else d.reshape(e.shape, order="F"))
-        for d, e in ((one, other), (other, one))
+        for d, e in ((first, second), (second, first))
     ]
     return np.flatnonzero(np.diff(sp.csr_array(rows[0] != rows[1]).indptr))
 

@@ -423,11 +423,11 @@ def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, 
     return tuple(str(name) for name in names)
 
 
-def _same(one: object, other: object) -> bool:
+def _same(first: object, second: object) -> bool:
     """Return whether two objects are one, or arrays over the same memory."""
-    values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (one, other)]
+    values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (first, second)]
     arrays = [value for value in values if isinstance(value, np.ndarray)]
-    return one is other or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))
+    return first is second or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))
 
 
 def without_data(private: Private) -> Private:

@@ -113,9 +113,9 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
     cotangents: list[Array | None] = [None] * len(steps)
     Argument.of(form.root, data, limit).backward(np.ones(1), np.zeros(form.n), cotangents)
 
-    def scores(at: Array) -> Array:
+    def scores(point: Array) -> Array:
         values = [UNREAD] * len(steps)
-        inputs = forward(steps[: j + 1], at, values, range(j + 1), limit)
+        inputs = forward(steps[: j + 1], point, values, range(j + 1), limit)
         taken = values[j] if k is None else inputs[j][k]
         return taken if taken.ndim == 1 else np.asarray(taken).T.reshape(-1)
 

@@ -139,7 +139,7 @@ class RecordRows:
         """
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
 
-    def _restricted(self, u: Combination, rows: Index, place: Mapping[int, int]) -> Combination:
+    def _restricted(self, u: Combination, rows: Index, positions: Mapping[int, int]) -> Combination:
         entries = self.entries(rows, u.h.size)
         return Combination(
             (rows.size, *u.shape[1:]),
@@ -147,7 +147,10 @@ class RecordRows:
             tuple((k, self.narrowed(G, rows)) for k, G in u.G),
             u.h[entries] if has_entries(u.h) else zeros(entries.size),
             tuple(
-                (place[j], self.narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[entries])
+                (
+                    positions[j],
+                    self.narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[entries],
+                )
                 for j, M in u.terms
             ),
         )

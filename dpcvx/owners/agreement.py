@@ -317,10 +317,10 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     return mine
 
 
-def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
+def _otherwise(spec: PrivateSpec, declared: PrivateSpec) -> str:
     """Return differences of data between offer and policy, and the fix for the owner."""
-    asked, has = _signs(spec), _signs(own)
-    table = f'[data."{own.name}"] in owner.toml'
+    asked, has = _signs(spec), _signs(declared)
+    table = f'[data."{declared.name}"] in owner.toml'
     differences = [
         f"the offer says {word} and the policy does not: write {word} = true under {table}, if "
         "that is true of your data"
@@ -331,7 +331,7 @@ def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
         f"have the model say dp.Private(..., {word}=True)"
         for word in sorted(has - asked)
     ]
-    return f"of '{own.name}' {'; '.join(differences)}"
+    return f"of '{declared.name}' {'; '.join(differences)}"
 
 
 def _signs(spec: PrivateSpec) -> set[str]:
@@ -485,16 +485,16 @@ def _alone(local: LocalProgram) -> Program:
 
 
 def _statistic(
-    offer: Offer, noise: Calibrated | None, known: Sensitivity | None, once: bool
+    offer: Offer, noise: Calibrated | None, sensitivity: Sensitivity | None, once: bool
 ) -> Statistic | None:
     """Return the statistic of a one-time release, with a sensitivity that is derived here."""
     asked = offer.once
-    if not once or noise is None or known is None:
+    if not once or noise is None or sensitivity is None:
         if asked is not None:
             raise refused("malformed", "a statistic that does not leave")
         return None
     if asked is None:
-        if not all(J.nnz == 0 for J in known.jacobians) or not known.constant:
+        if not all(J.nnz == 0 for J in sensitivity.jacobians) or not sensitivity.constant:
             raise refused("malformed", "no statistic to release")
         return None
     if asked.encode is not None:
@@ -510,7 +510,7 @@ def _statistic(
     ):
         raise refused("malformed", "sums that the model does not read")
     mechanism = noise.mechanism
-    statistic = restated(known, mechanism.norm, offer.agent, asked, single=mechanism.single)
+    statistic = restated(sensitivity, mechanism.norm, offer.agent, asked, single=mechanism.single)
     if asked.targets is None or asked.moves is None:
         return statistic
     moved = None

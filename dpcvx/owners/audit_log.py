@@ -70,14 +70,14 @@ class AuditLog:
         """Return the time, in seconds since 1970."""
         return self._clock()
 
-    def add(self, what: str, at: float | None = None, **facts: Any) -> None:
+    def add(self, what: str, seconds: float | None = None, **facts: Any) -> None:
         """Add a line.
 
         Parameters
         ----------
         what : str
             Its kind.
-        at : float, optional
+        seconds : float, optional
             A time that may be kept: see the module.
         facts : str, int, float, list or dict
             Public ones.
@@ -92,7 +92,7 @@ class AuditLog:
         if self._tail is None:
             self._tail = self._end()
         count, link, end = self._tail
-        line = {"what": what, **({} if at is None else {"at": said_time(at)}), **facts}
+        line = {"what": what, **({} if seconds is None else {"at": said_time(seconds)}), **facts}
         link, text = linked(link, line)
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -314,7 +314,7 @@ def _head(count: int, link: str) -> bytes:
     return text.ljust(_WIDTH - 1).encode() + b"\n"
 
 
-def said_time(at: float) -> str:
+def said_time(seconds: float) -> str:
     """Return a time in UTC, to a hundredth of a second."""
-    when = dt.datetime.fromtimestamp(round(at, 2), dt.UTC)
+    when = dt.datetime.fromtimestamp(round(seconds, 2), dt.UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -407,27 +407,27 @@ class _Run:
             )
         ]
 
-    def _filled(self, known: Mapping[str, Answer]) -> dict[str, Answer]:
+    def _filled(self, by_agent: Mapping[str, Answer]) -> dict[str, Answer]:
         """Return answers of all agents: means of the others' copies in place of missing ones.
 
         A component that nobody else holds is that of the agent's last answer in the log, or that of
         the public start. All of this is post-processing of what was released.
         """
-        if len(known) == len(self._names):
-            return dict(known)
+        if len(by_agent) == len(self._names):
+            return dict(by_agent)
         agents = {local.name: local for local in self.plan.program.agents}
         size = self.plan.program.size
         sums = np.zeros((2, size))
         count = np.zeros(size)
-        for name, answer in known.items():
+        for name, answer in by_agent.items():
             slots = agents[name].slots
             sums[:, slots] += np.stack([answer.last, answer.average])
             count[slots] += 1
         before = self.log.answers[-1].told if len(self.log.answers) else None
-        weight = next((answer.weight for answer in known.values()), None)
-        filled = dict(known)
+        weight = next((answer.weight for answer in by_agent.values()), None)
+        filled = dict(by_agent)
         for k, (name, local) in enumerate(agents.items()):
-            if name in known:
+            if name in by_agent:
                 continue
             initial = local.start[local.shared]
             earlier = Answer(initial, initial) if before is None else before[k].answer
@@ -523,20 +523,20 @@ class _Run:
     def _lead(
         self,
         calls: Mapping[str, bytes],
-        known: Mapping[str, messages.AgentReply],
-        place: tuple[int, int],
+        replies: Mapping[str, messages.AgentReply],
+        round_step: tuple[int, int],
     ) -> None:
         """Send a call of the log again to owners that began anew."""
         if self.log.ended is not None:
             return
-        late = {n: f for n, f in calls.items() if n in self._here and self._at[n] < place}
+        late = {n: f for n, f in calls.items() if n in self._here and self._at[n] < round_step}
         for name, said in (self._sent(late) if late else {}).items():
-            self._same(name, said, known)
+            self._same(name, said, replies)
 
-    def _same(self, name: str, said: bytes, known: Mapping[str, messages.AgentReply]) -> None:
+    def _same(self, name: str, said: bytes, replies: Mapping[str, messages.AgentReply]) -> None:
         """Refuse an owner whose repeated reply differs: honest owners repeat it bit for bit."""
         again = self._expected({name: said}, messages.AgentReply)[name]
-        if wire.digest(again) != wire.digest(known[name]):
+        if wire.digest(again) != wire.digest(replies[name]):
             raise refused("changed", f"agent '{name}'")
 
     def _one(self, name: str, frame: bytes, waiting: str = "") -> bytes:

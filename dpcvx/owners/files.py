@@ -61,23 +61,23 @@ class StoredFrames(Sequence[T]):
         self._file = file
         self._places = array("q")
 
-    def add(self, at: int, size: int) -> None:
+    def add(self, offset: int, size: int) -> None:
         """Add a frame that is in the file."""
-        self._places.extend((at, size))
+        self._places.extend((offset, size))
 
     def __len__(self) -> int:
         return len(self._places) // 2
 
     @overload
-    def __getitem__(self, place: int) -> T: ...
+    def __getitem__(self, position: int) -> T: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
+    def __getitem__(self, position: slice) -> Sequence[T]: ...
 
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        if isinstance(place, slice):
-            return [self[k] for k in range(*place.indices(len(self)))]
-        k = range(len(self))[place]
+    def __getitem__(self, position: int | slice) -> T | Sequence[T]:
+        if isinstance(position, slice):
+            return [self[k] for k in range(*position.indices(len(self)))]
+        k = range(len(self))[position]
         at, size = self._places[2 * k : 2 * k + 2]
         return wire.decode(os.pread(self._file.fileno(), size, at), math.inf)
 
@@ -165,28 +165,28 @@ class CoordinatorLog:
         self.begun = begun
         self._write(begun)
 
-    def add(self, found: Exchange | Answers | Ended | Parted) -> None:
+    def add(self, message: Exchange | Answers | Ended | Parted) -> None:
         """Add messages of owners to the log; they are on disk when this returns."""
-        offset, size = self._write(found)
-        self._take(found, offset, size)
+        offset, size = self._write(message)
+        self._take(message, offset, size)
 
-    def _take(self, found: Exchange | Answers | Ended | Parted, at: int, size: int) -> None:
-        if isinstance(found, (Exchange, Answers)):
-            stored = self.exchanges if isinstance(found, Exchange) else self.answers
+    def _take(self, message: Exchange | Answers | Ended | Parted, offset: int, size: int) -> None:
+        if isinstance(message, (Exchange, Answers)):
+            stored = self.exchanges if isinstance(message, Exchange) else self.answers
             if isinstance(stored, StoredFrames):
-                stored.add(at, size)
+                stored.add(offset, size)
             else:
-                cast(list[object], stored).append(found)
-        elif isinstance(found, Ended):
-            self.ended = found
+                cast(list[object], stored).append(message)
+        elif isinstance(message, Ended):
+            self.ended = message
         else:
-            self.parted.update(found.agents)
+            self.parted.update(message.agents)
 
-    def _write(self, found: object) -> tuple[int, int]:
+    def _write(self, message: object) -> tuple[int, int]:
         """Write a frame, and return where it is and how long."""
         if self._file is None:
             return 0, 0
-        frame, offset = wire.encode(found, math.inf), self._file.tell()
+        frame, offset = wire.encode(message, math.inf), self._file.tell()
         try:
             self._file.write(frame)
             self._file.flush()

@@ -136,14 +136,14 @@ class LoopbackOwners(Remote):
 
 
 def policies_of(
-    plan: Terms, place: Path, data: Mapping[Private | str, Sealed] | None = None
+    plan: Terms, folder: Path, data: Mapping[Private | str, Sealed] | None = None
 ) -> Sequence[Policy]:
     """Return a policy for each agent's owner, from the model's declarations and the plan's budget.
 
     Parameters
     ----------
     plan : Terms
-    place : Path
+    folder : Path
         Folder of all ledgers.
     data : mapping, optional
         Sealed, by private object or its name.
@@ -159,7 +159,7 @@ def policies_of(
         policies.append(
             Policy(
                 agent=agent.name,
-                ledger=place / f"agent-{k}.jsonl",
+                ledger=folder / f"agent-{k}.jsonl",
                 epsilon=agent.budget or 0.0,
                 delta=delta,
                 data=held,

@@ -125,10 +125,10 @@ class KeyFile:
             self._used[t], self._end = self._awaited[t], self._end + len(record)
         self._awaited = {}
 
-    def _write(self, flags: int, place: int, content: bytes) -> None:
+    def _write(self, flags: int, offset: int, content: bytes) -> None:
         number = os.open(self._path, os.O_WRONLY | flags, 0o600)
         with os.fdopen(number, "wb") as file:
-            file.seek(place)
+            file.seek(offset)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -143,9 +143,9 @@ class Masker:
     kept : KeyFile
     """
 
-    def __init__(self, name: str, kept: KeyFile) -> None:
-        self.public, self.document = public_of(kept.key), kept.document
-        self._name, self._kept = name, kept
+    def __init__(self, name: str, key_file: KeyFile) -> None:
+        self.public, self.document = public_of(key_file.key), key_file.document
+        self._name, self._kept = name, key_file
         self._secrets: dict[tuple[str, str], PairSecret] = {}
 
     @property

@@ -148,9 +148,9 @@ class Owner:
         """
         lines, faults = [f"agent {self.policy.agent}"], list[DpcvxError]()
 
-        def look(what: str, at: Callable[[], str]) -> None:
+        def look(what: str, describe: Callable[[], str]) -> None:
             try:
-                lines.append(f"  {what}: {at()}")
+                lines.append(f"  {what}: {describe()}")
             except DpcvxError as error:
                 faults.append(error)
                 lines.append(f"  {what}: you cannot join yet. {error}")

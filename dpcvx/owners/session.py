@@ -334,7 +334,7 @@ class Session:
         return self._said(agreed, self._masker, self._rounds, self._place)
 
     def _said(
-        self, agreed: Agreement, masker: Masker | None, rounds: int, place: tuple[int, int]
+        self, agreed: Agreement, masker: Masker | None, rounds: int, round_step: tuple[int, int]
     ) -> bytes:
         key = None
         if masker is not None:
@@ -347,7 +347,7 @@ class Session:
             Agreed(
                 run=agreed.offer.run,
                 rounds=rounds,
-                place=place,
+                place=round_step,
                 epsilon=agreed.epsilon,
                 delta=self.policy.delta,
                 sensitivity=agreed.agent.bound,

@@ -169,7 +169,7 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
 def agents_of(
     problem: Declaration,
     program: Program,
-    found: Mapping[str, Sensitivity | None],
+    sensitivities: Mapping[str, Sensitivity | None],
     needs: Requirements,
     expected: Expectations | None = None,
 ) -> Agents:
@@ -179,7 +179,7 @@ def agents_of(
             program=local,
             needs=needs,
             share=share,
-            sensitivity=found[local.name],
+            sensitivity=sensitivities[local.name],
             expected=(expected or {}).get(local.name, ()),
         )
         for local, share in zip(program.agents, problem.shares(), strict=True)

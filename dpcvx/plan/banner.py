@@ -337,42 +337,43 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
     return " ".join(parts) or "The objective holds nothing private."
 
 
-def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
+def moved(sensitivity: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
     """Return a text on how far one change moves the gradient.
 
     Parameters
     ----------
-    known : Sensitivity
+    sensitivity : Sensitivity
     p : {1, 2}
         The norm of the mechanism.
     start : ndarray, shape (n,)
         The point of the first step, where nothing bounds all points together.
     """
-    bound = known.bound(p)
+    bound = sensitivity.bound(p)
     if bound.value < math.inf:
         attained = " (attained)" if bound.tight else ""
         return f"one change moves the gradient by at most {at_most(bound.value)} in l{p}{attained}"
     return (
-        f"one change moves the gradient by at most {at_most(known.near(p, start))} in l{p} at the "
-        "start, and at each later point by a bound that is derived there"
+        "one change moves the gradient by at most "
+        f"{at_most(sensitivity.near(p, start))} in l{p} at the start, "
+        "and at each later point by a bound that is derived there"
     )
 
 
-def _bounded_by(found: Sensitivity, k: int) -> str:
-    adjacency = found.adjacency_of(found.records[k])
-    rows = adjacency.moved_rows(found.records[k].count)
+def _bounded_by(sensitivity: Sensitivity, k: int) -> str:
+    adjacency = sensitivity.adjacency_of(sensitivity.records[k])
+    rows = adjacency.moved_rows(sensitivity.records[k].count)
     several = "" if rows == 1 else f" One person has at most {rows} of them, whose moves add up."
-    return _one_bounded_by(found, k) + several
+    return _one_bounded_by(sensitivity, k) + several
 
 
-def _one_bounded_by(found: Sensitivity, k: int) -> str:
-    replaced = found.adjacency_of(found.records[k]).relation == "replace_one"
+def _one_bounded_by(sensitivity: Sensitivity, k: int) -> str:
+    replaced = sensitivity.adjacency_of(sensitivity.records[k]).relation == "replace_one"
     verb = "replacing" if replaced else "adding or removing"
-    if found.clips:
-        task, clip = found.records[k], found.clips[k]
-        alone = found.largest_contribution(task)
+    if sensitivity.clips:
+        task, clip = sensitivity.records[k], sensitivity.clips[k]
+        alone = sensitivity.largest_contribution(task)
         length = min(alone, clip.bound)
-        change = found.largest_change(task, 2)
+        change = sensitivity.largest_change(task, 2)
         most = f"at most {'twice ' if change > 1.001 * length else ''}"
         if alone <= clip.bound:
             return (

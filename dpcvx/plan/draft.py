@@ -99,7 +99,7 @@ class Draft:
 
 
 def make_terms(
-    kind: type[P], problem: Declaration, request: CompleteRequest, known: Compiled | None = None
+    kind: type[P], problem: Declaration, request: CompleteRequest, earlier: Compiled | None = None
 ) -> P:
     """Derive a plan of this kind from a complete request.
 
@@ -108,7 +108,7 @@ def make_terms(
     kind : type
     problem : Declaration
     request : CompleteRequest
-    known : Compiled, optional
+    earlier : Compiled, optional
         Compiled problem of an earlier plan, for plans that differ in other things.
 
     Raises
@@ -119,7 +119,7 @@ def make_terms(
         If no guarantee can be derived, or one costs more than the request allows.
     """
     request = checked(problem, request)
-    draft = certified(before_noise(declared_draft(problem, request, known)), request.certificate)
+    draft = certified(before_noise(declared_draft(problem, request, earlier)), request.certificate)
     draft = noisy_draft(draft, request.multipliers)
     if draft.once:
         draft = _released_once(draft, request)
@@ -173,7 +173,7 @@ def checked(problem: Declaration, request: R) -> R:
     )
 
 
-def declared_draft(problem: Declaration, request: Request, known: Compiled | None) -> Draft:
+def declared_draft(problem: Declaration, request: Request, earlier: Compiled | None) -> Draft:
     """Return the draft of the requested and the derived facts of every agent, without noise.
 
     Parameters
@@ -181,24 +181,24 @@ def declared_draft(problem: Declaration, request: Request, known: Compiled | Non
     problem : Declaration
     request : Request
         Request with method, release and mechanism.
-    known : Compiled or None
+    earlier : Compiled or None
     """
     algorithm = request.algorithm
     assert algorithm is not None
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
     noisy = any(noise is not None for noise in asked.values())
     every = noisy or bool(needs.exact)
-    if known is not None and not _compiled_for(known.program, needs):
-        known = None
-    known = known or _compiled(problem, request, every)
-    if not needs.minimizes(known.program):
-        known = _compiled(problem, request, every, proximal=False)
+    if earlier is not None and not _compiled_for(earlier.program, needs):
+        earlier = None
+    earlier = earlier or _compiled(problem, request, every)
+    if not needs.minimizes(earlier.program):
+        earlier = _compiled(problem, request, every, proximal=False)
     if isinstance(request, CompleteRequest):
-        known = known.clipped(request.clips)
-    program = with_objectives(problem, known.program) if needs.exact else known.program
+        earlier = earlier.clipped(request.clips)
+    program = with_objectives(problem, earlier.program) if needs.exact else earlier.program
     checks.check_terms(program, algorithm)
-    agents = agents_of(problem, program, known.sensitivities, needs, request.expectations)
-    draft = Draft(problem, request, asked, known, program, agents, algorithm)
+    agents = agents_of(problem, program, earlier.sensitivities, needs, request.expectations)
+    draft = Draft(problem, request, asked, earlier, program, agents, algorithm)
     if needs.exact:
         checks.check_affine(agents, algorithm, draft.noisy, draft.once)
     return draft

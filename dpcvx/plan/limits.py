@@ -250,17 +250,17 @@ def margin_rows(program: Program) -> list[str]:
     return [*rows, f"... and {more} more"] if more else rows
 
 
-def _margins(kept: Kept) -> str:
-    constraint, parts = kept.tightened.constraint, []
-    fixed = sorted(kept.tightened.margins.values())
+def _margins(limit: Kept) -> str:
+    constraint, parts = limit.tightened.constraint, []
+    fixed = sorted(limit.tightened.margins.values())
     if fixed:
         low, high = f"{fixed[0]:.3g}", f"{fixed[-1]:.3g}"
         count = "" if len(fixed) == 1 else f" on {len(fixed)} rows"
         parts.append(f"margin {low if low == high else f'{low} to {high}'}{count}")
-    if kept.tightened.balls:
+    if limit.tightened.balls:
         reach = max(
             ball.length * float(np.abs(ball.noise.data).max(initial=0.0))
-            for ball in kept.tightened.balls.values()
+            for ball in limit.tightened.balls.values()
         )
         parts.append(
             f"a margin that grows with the decision, {reach:.3g} times the length of what the data "
@@ -464,8 +464,11 @@ def _rounded(image: Array) -> float:
 
 
 def _less(
-    one: Sequence[float], other: Sequence[float], units: Sequence[float], weights: Sequence[float]
+    first: Sequence[float],
+    second: Sequence[float],
+    units: Sequence[float],
+    weights: Sequence[float],
 ) -> bool:
     """Return whether the first margins are smaller, in units of their own, by what counts."""
-    every = zip(one, other, units, weights, strict=True)
+    every = zip(first, second, units, weights, strict=True)
     return sum(weight * (a - b) / unit for a, b, unit, weight in every if unit > 0) < 0

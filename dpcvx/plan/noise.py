@@ -337,7 +337,7 @@ def split(
     part = split_noise(needed, len(agents), secret.colluders, size, secret.resolution, least)
 
     # What hides others in the sum is added by agents without private data as well.
-    def adding(own: Calibrated | None) -> Calibrated:
-        return replace(noise if own is None else own, split=part)
+    def adding(calibrated: Calibrated | None) -> Calibrated:
+        return replace(noise if calibrated is None else calibrated, split=part)
 
     return tuple(replace(agent, noise=adding(agent.noise)) for agent in agents)

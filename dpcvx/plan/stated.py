@@ -191,8 +191,8 @@ def _pooled(colluders: int) -> str:
     )
 
 
-def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuarantee:
-    """Return the guarantee of one agent's data; `own`: other agents have other noise."""
+def _of_agent(agent: AgentPlan, count: int, once: bool, differs: bool) -> AgentGuarantee:
+    """Return the guarantee of one agent's data; `differs`: other agents have other noise."""
     chosen, sensitivity, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and sensitivity is not None and price is not None
     bound = sensitivity.bound(chosen.norm)
@@ -201,7 +201,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, own: bool) -> AgentGuara
     if agent.program.as_written and agent.publication is not None:
         moved, tight = agent.publication.sensitivity, False  # of what is released
     leaves = bound.value > 0 or agent.program.hands_over
-    if own and leaves:
+    if differs and leaves:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
     return AgentGuarantee(
         agent=agent.name,

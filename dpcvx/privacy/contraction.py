@@ -381,19 +381,21 @@ def _least(right: tuple[Array, Array], where: str) -> Array:
     return P
 
 
-def _contraction(form: Form, found: ContractingNorm) -> tuple[float, float]:
+def _contraction(form: Form, claimed: ContractingNorm) -> tuple[float, float]:
     """Return rho and kappa, if they are proved."""
-    rho, flat = _multiplier(found.rho), np.array(found.norm, dtype=float)
+    rho, flat = _multiplier(claimed.rho), np.array(claimed.norm, dtype=float)
     _require(
         flat.shape == (len(form.b), 3) and bool((np.abs(flat) < _HUGE).all()),
         "its norm has another number of components, or numbers out of range",
     )
     P = np.stack([flat[:, :2], flat[:, 1:]], axis=1)
-    t = _multiplier(found.multipliers[0]), _multiplier(found.multipliers[1])
-    holds = above(rho * P, *form.round(P, t)) and above(P, *form.last_pair(_multiplier(found.pair)))
+    t = _multiplier(claimed.multipliers[0]), _multiplier(claimed.multipliers[1])
+    holds = above(rho * P, *form.round(P, t)) and above(
+        P, *form.last_pair(_multiplier(claimed.pair))
+    )
     _require(holds, f"its norm is not proved to contract by {rho:.6g}")
     kappa = form.of_turn(P)
-    _require(_agree(kappa, found.kappa), "it claims another cost of a turn than it proves")
+    _require(_agree(kappa, claimed.kappa), "it claims another cost of a turn than it proves")
     return rho, kappa
 
 

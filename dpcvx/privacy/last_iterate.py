@@ -103,9 +103,9 @@ class Amplification:
             text += f"; the same for every user, by random {self.order}"
         return text + ("" if self.refused is None else f". {self.refused}")
 
-    def _of_secret_draws(self, epsilon: float, known: float, in_order: float) -> str:
+    def _of_secret_draws(self, epsilon: float, known_order: float, in_order: float) -> str:
         text = (
-            f"{self.rule}; the same for every user; epsilon {at_most(known)} if turns become "
+            f"{self.rule}; the same for every user; epsilon {at_most(known_order)} if turns become "
             f"known, and at most {at_most(in_order)} with the same noise in a fixed order"
         )
         assert self.apart is not None

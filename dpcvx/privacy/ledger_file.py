@@ -275,17 +275,17 @@ class Journal:
             self._admitting().charge(agents, entry)
             self._settle()
 
-    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
         """Record a value of each of these agents before its release; see `Writer`.
 
         Parameters
         ----------
         agents : list of str
-        place : (int, int)
+        round_step : (int, int)
         values : ndarray, shape (agents, n)
         """
         with self._turn:
-            self._admitting().release(agents, place, values)
+            self._admitting().release(agents, round_step, values)
             self._settle()
 
     def take(self, noted: Notes) -> None:
@@ -390,9 +390,9 @@ class Journal:
                 self._past.count(lines)
             self._refusal = ""
 
-    def _write(self, text: bytes, at: int) -> None:
+    def _write(self, text: bytes, offset: int) -> None:
         assert self._file is not None
-        self._file.seek(at)
+        self._file.seek(offset)
         _write_all(self._file, text)
 
 
@@ -414,24 +414,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _opened(place: str, mode: int) -> FileIO:
+def _opened(path: str, mode: int) -> FileIO:
     """Return the file, which is created for writing."""
     while True:
         try:
-            number = os.open(place, mode | getattr(os, "O_NONBLOCK", 0))
+            number = os.open(path, mode | getattr(os, "O_NONBLOCK", 0))
             break
         except FileNotFoundError:
             if mode == os.O_RDONLY:
                 raise
         except ValueError:
             raise OSError(errno.EINVAL, "no file can have this name") from None
-        _create(place)
+        _create(path)
     file = FileIO(number, "r+" if mode == os.O_RDWR else "r")
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise LedgerError(
-                f"'{_short(Path(place))}' is a device or a pipe, which keeps no ledger. Name a "
-                "file."
+                f"'{_short(Path(path))}' is a device or a pipe, which keeps no ledger. Name a file."
             )
     except BaseException:
         file.close()
@@ -439,9 +438,9 @@ def _opened(place: str, mode: int) -> FileIO:
     return file
 
 
-def _create(place: str) -> None:
+def _create(path: str) -> None:
     """A new ledger, unless another run is faster: it appears as a whole or not at all."""
-    target = os.path.realpath(place)  # of a link that leads nowhere yet
+    target = os.path.realpath(path)  # of a link that leads nowhere yet
     number, draft = tempfile.mkstemp(prefix=".ledger-", dir=os.path.dirname(target))
     try:
         _begin(number)
@@ -477,9 +476,9 @@ def _write_all(file: FileIO, text: bytes) -> None:
         rest = rest[count:]
 
 
-def _sync_folder(place: str) -> None:
+def _sync_folder(path: str) -> None:
     """Write a new file's name to disk as well."""
-    number = os.open(os.path.dirname(os.path.realpath(place)), os.O_RDONLY)
+    number = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
     try:
         os.fsync(number)
     except OSError as error:
@@ -573,11 +572,11 @@ def spent_of(path: str | Path) -> Past:
     return past_of(path)
 
 
-def _totals(file: FileIO, place: str) -> Totals | None:
+def _totals(file: FileIO, path: str) -> Totals | None:
     """Return the totals of a file that is open, if they are those of all that it holds."""
     if os.fstat(file.fileno()).st_size <= _SHORT:
         return None
-    totals = read_totals(place, file.fileno())
+    totals = read_totals(path, file.fileno())
     if totals is None or file.read(WIDTH) != head(totals.lines, totals.link):
         return None
     return totals

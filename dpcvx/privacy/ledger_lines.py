@@ -54,18 +54,25 @@ def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
     return {"charges": list(agents), **vars(entry), "sensitivity": bound}
 
 
-def values_line(agents: Sequence[str], place: tuple[int, int], values: bytes) -> dict[str, Any]:
+def values_line(
+    agents: Sequence[str], round_step: tuple[int, int], values: bytes
+) -> dict[str, Any]:
     """Return the line before the release of a value of each of these agents.
 
     Parameters
     ----------
     agents : sequence of str
-    place : (int, int)
+    round_step : (int, int)
         Round and step.
     values : bytes
         Numbers in eight bytes each, the lower ones first, one agent's after the other's.
     """
-    return {"values": list(agents), "round": place[0], "step": place[1], "data": _coded(values)}
+    return {
+        "values": list(agents),
+        "round": round_step[0],
+        "step": round_step[1],
+        "data": _coded(values),
+    }
 
 
 def _coded(numbers: bytes) -> str:
@@ -269,13 +276,13 @@ class Writer(Protocol):
         """Record the charge of agents with identical releases, before these are computed."""
         ...
 
-    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
         """Record a value of each of these agents before its release.
 
         Parameters
         ----------
         agents : list of str
-        place : (int, int)
+        round_step : (int, int)
             Round and step.
         values : ndarray, shape (agents, n)
         """
@@ -295,10 +302,10 @@ class Notes:
         """See `Writer`."""
         self._charges.setdefault(entry, []).append(agents)
 
-    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
         """See `Writer`."""
         numbers = np.asarray(values, dtype="<f8").tobytes()
-        self._values.setdefault((*place, values.shape[1]), []).append((agents, numbers))
+        self._values.setdefault((*round_step, values.shape[1]), []).append((agents, numbers))
 
     def add(self, later: Notes) -> None:
         """Add the notes of others to these."""
@@ -348,5 +355,5 @@ def _sorted(
         for names, numbers in told
         for k, name in enumerate(names)
     ]
-    each.sort(key=lambda one: rank(one[0]))
+    each.sort(key=lambda pair: rank(pair[0]))
     return [name for name, _ in each], b"".join(data for _, data in each)

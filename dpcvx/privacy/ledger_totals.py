@@ -40,12 +40,12 @@ class Totals:
     ended: tuple[str, ...]  # fingerprints of the plans of runs that ended
 
 
-def write_totals(place: str, number: int, totals: Totals) -> None:
+def write_totals(ledger_path: str, number: int, totals: Totals) -> None:
     """Write the totals of a ledger file that is open and locked; without them all is read.
 
     Parameters
     ----------
-    place : str
+    ledger_path : str
         The ledger's path.
     number : int
         Its descriptor.
@@ -61,7 +61,7 @@ def write_totals(place: str, number: int, totals: Totals) -> None:
         body = json.dumps(
             {"format": _FORMAT, "file": _identity(status), **_document(totals)}, default=float
         ).encode()
-        folder, name = os.path.split(os.path.realpath(place))
+        folder, name = os.path.split(os.path.realpath(ledger_path))
         draft, path = tempfile.mkstemp(prefix=".totals-", dir=folder)
         try:
             with os.fdopen(draft, "wb") as file:
@@ -72,18 +72,18 @@ def write_totals(place: str, number: int, totals: Totals) -> None:
             raise
 
 
-def read_totals(place: str, number: int) -> Totals | None:
+def read_totals(ledger_path: str, number: int) -> Totals | None:
     """Return the totals of a ledger file that is open; None if there are none of its present state.
 
     Parameters
     ----------
-    place : str
+    ledger_path : str
         The ledger's path.
     number : int
         Its descriptor.
     """
     try:
-        with open(f"{os.path.realpath(place)}.totals", "rb") as file:
+        with open(f"{os.path.realpath(ledger_path)}.totals", "rb") as file:
             digest, body = file.read().split(b"\n", 1)
         if digest.decode() != hashlib.sha256(body).hexdigest():
             return None

@@ -429,7 +429,7 @@ class Calibrated:
                     charges.append((self._times(t, weight), like))
         if isinstance(self.mechanism, Laplace):  # at once: there may be many different ones
             return Composition().with_laplaces(charges)
-        return reduce(lambda total, one: compose(total, *one), charges, Composition())
+        return reduce(lambda total, part: compose(total, *part), charges, Composition())
 
     @property
     def release_epsilon(self) -> float:

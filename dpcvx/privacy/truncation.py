@@ -225,10 +225,10 @@ def _summed_squares(size: int, alpha: float, end: float) -> float:
     return end if not enough.size else end * float(enough[0]) / _POINTS
 
 
-def _added(one: Array, other: Array) -> Array:
+def _added(first: Array, second: Array) -> Array:
     """Return the law of a sum of two independent numbers on the grid, as far as the grid goes."""
-    length = 2 * one.size
-    return np.maximum(irfft(rfft(one, length) * rfft(other, length), length)[: one.size], 0.0)
+    length = 2 * first.size
+    return np.maximum(irfft(rfft(first, length) * rfft(second, length), length)[: first.size], 0.0)
 
 
 # Tails that are less likely are not computed.

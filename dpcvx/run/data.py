@@ -67,7 +67,7 @@ def source_for(private: Private, data: DataSource | None = None) -> Sealed:
 
 
 def stand_ins(
-    problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, own: bool = False
+    problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, recourse: bool = False
 ) -> dict[Private | str, Sealed]:
     """Return public values for every private object: from `proxy`, else from its own ``proxy=``.
 
@@ -80,7 +80,7 @@ def stand_ins(
         See `seal_all`.
     verb : str
         Method that needs them, for messages, such as ``problem.tune``.
-    own : bool
+    recourse : bool
         Also for those that are in ``recourse=`` alone.
 
     Raises
@@ -94,7 +94,7 @@ def stand_ins(
     by_object: dict[Private | str, Sealed] = {}
     for name, agent in problem.named.items():
         specs = agent.specs(name)
-        for private in (*agent.private, *(agent.kept if own else ())):
+        for private in (*agent.private, *(agent.kept if recourse else ())):
             spec = specs[private]
             value = given.get(private, None if private.proxy is None else Sealed(private.proxy))
             if value is None:

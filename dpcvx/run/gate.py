@@ -133,7 +133,7 @@ class PrivacyGate:
 
     def release(
         self,
-        place: Place,
+        round_step: Place,
         charges: Sequence[Charge],
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
@@ -142,7 +142,7 @@ class PrivacyGate:
 
         Parameters
         ----------
-        place : (int, int)
+        round_step : (int, int)
             Round and step.
         charges : sequence of Charge
             Every agent is in one of them.
@@ -163,22 +163,22 @@ class PrivacyGate:
         for charge in charges:
             if self.noise is not None and charge.grid is None and charge.entry is not None:
                 raise package_fault("A value that was charged as noisy has no noise.")
-        past = self._past.get(place)
+        past = self._past.get(round_step)
         if past is None or len(past) < self.count:
             fresh = charges if past is None else [_without(charge, past) for charge in charges]
-            self._charge(place, fresh)
-            values = self.withheld(lambda: self._noised(place, fresh, compute, scale))
+            self._charge(round_step, fresh)
+            values = self.withheld(lambda: self._noised(round_step, fresh, compute, scale))
             if past is not None:
                 values = values.copy()
                 for row, value in past.items():
                     values[row] = value
             if self._journal is not None and self.noise is not None:
-                self._write(self._journal, place, fresh, values)
+                self._write(self._journal, round_step, fresh, values)
         else:
             values = np.stack([past[row] for row in range(self.count)])
         if self._record:
             pairs = zip(self.agents, values, strict=True)
-            self.releases += [Release(agent, *place, value.copy()) for agent, value in pairs]
+            self.releases += [Release(agent, *round_step, value.copy()) for agent, value in pairs]
         return values
 
     def withheld(self, compute: Callable[[], T], *, foreign: bool = False) -> T:
@@ -200,19 +200,19 @@ class PrivacyGate:
         """
         return uniform(size, self._sources.at(t, 0))
 
-    def made(self, place: Place) -> bool:
+    def made(self, round_step: Place) -> bool:
         """Return whether an interrupted run made the release of every agent."""
-        return len(self._past.get(place, ())) == self.count
+        return len(self._past.get(round_step, ())) == self.count
 
     def _noised(
         self,
-        place: Place,
+        round_step: Place,
         charges: Sequence[Charge],
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None,
     ) -> Array:
         if isinstance(compute, Perturbed):
-            return self._minimized(place, charges, compute)
+            return self._minimized(round_step, charges, compute)
         values, noisy = compute(), list[tuple[Index, Grid]]()
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
@@ -220,7 +220,7 @@ class PrivacyGate:
         if self.noise is None or not noisy:
             return values
         values = values if scale is None else scale * values
-        streams = self._sources.at(*place)
+        streams = self._sources.at(*round_step)
         if noisy[0][0].size == self.count:  # one grid for all
             values = self.noise.release_rows(values, noisy[0][1], streams)
         else:
@@ -229,9 +229,11 @@ class PrivacyGate:
                 values[rows] = self.noise.release_rows(values[rows], grid, streams.among(rows))
         return values if scale is None else values / scale
 
-    def _minimized(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+    def _minimized(
+        self, round_step: Place, charges: Sequence[Charge], perturbed: Perturbed
+    ) -> Array:
         """Return the minimizers, with noise that covers their inexactness."""
-        noise, streams = self.noise, self._sources.at(*place)
+        noise, streams = self.noise, self._sources.at(*round_step)
         (charge,) = charges
         if noise is None or charge.grid is None:
             return perturbed.minimizer(np.zeros((self.count, perturbed.size)))
@@ -240,29 +242,29 @@ class PrivacyGate:
         values = perturbed.minimizer(noise.linear.drawn(streams))
         return noise.release_rows(values, charge.grid, streams)
 
-    def _charge(self, place: Place, charges: Sequence[Charge]) -> None:
+    def _charge(self, round_step: Place, charges: Sequence[Charge]) -> None:
         if self._prepaid:
             return
         due: list[tuple[Index, Entry]] = []
         for charge in charges:
             rows = charge.rows
             if self._paid:
-                rows = rows[[place not in self._paid[row] for row in rows.tolist()]]
+                rows = rows[[round_step not in self._paid[row] for row in rows.tolist()]]
             if charge.entry is not None and rows.size:
                 due.append((rows, charge.entry))
         if due:
-            self._book.charge(due, None if self.noise is None else self.noise.at(*place))
+            self._book.charge(due, None if self.noise is None else self.noise.at(*round_step))
         if self._journal is not None:
             for rows, entry in due:
                 self._journal.charge(self._named(rows), entry)
 
     def _write(
-        self, journal: Writer, place: Place, charges: Sequence[Charge], values: Array
+        self, journal: Writer, round_step: Place, charges: Sequence[Charge], values: Array
     ) -> None:
         """Write noisy values to the ledger's file."""
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
-                journal.release(self._named(charge.rows), place, values[charge.rows])
+                journal.release(self._named(charge.rows), round_step, values[charge.rows])
 
     def _named(self, rows: Index) -> list[str]:
         return [self._names[row] for row in rows.tolist()]
@@ -276,11 +278,11 @@ def _without(charge: Charge, past: Mapping[int, Array]) -> Charge:
 
 def charge_for(
     facts: Facts,
-    place: tuple[int, int],
+    round_step: tuple[int, int],
     query: Query,
     size: int,
     noise: Calibrated | None,
-    known: Known | None,
+    public_state: Known | None,
     bound: float,
 ) -> tuple[Grid | None, Entry | None]:
     """Return grid and ledger entry of an answer; None if it has no noise or is public.
@@ -289,14 +291,14 @@ def charge_for(
     ----------
     facts : Facts
         Facts of the agent.
-    place : (int, int)
+    round_step : (int, int)
         Round and step.
     query : Query
     size : int
         Size of the answer.
     noise : Calibrated or None
         Noise of this release.
-    known : Known or None
+    public_state : Known or None
         Facts that bounds follow from; None if nothing is certified.
     bound : float
         Largest move of the answer in one change of the data.
@@ -307,7 +309,7 @@ def charge_for(
         If a bound of 0 stands for one that is too small for a number, or no grid fits.
     """
     if noise is None:
-        exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
+        exposed = Entry(*round_step, "none", 0.0, np.inf, 0.0, "none", query.released)
         return None, exposed if facts.form.private else None
     if noise.mechanism.single:
         raise PrivacyError(
@@ -317,9 +319,9 @@ def charge_for(
     if noise.prepaid:
         # Answers stay hidden, so their grid need not depend on where they are.
         grid = noise.hidden_grid(size)
-        return grid, entry_on(noise, place, grid, query.released)
-    if known is None or bound == 0:
-        if known is not None and query.matters(known):
+        return grid, entry_on(noise, round_step, grid, query.released)
+    if public_state is None or bound == 0:
+        if public_state is not None and query.matters(public_state):
             raise PrivacyError(
                 f"What one change does to the {query.released} of agent '{facts.name}' is too "
                 "small for a number, so no noise can be scaled to it. Scale the problem up, or "
@@ -328,13 +330,15 @@ def charge_for(
         # In a sum, noise hides what others add.
         return None if noise.split is None else noise.grid(0.0, size), None
     claimed = query.claims(facts)
-    certificate = "asserted" if claimed else known.sensitivity.certificate
-    return entry_for(noise, place, bound, size, query.released, certificate, query.floor(known))
+    certificate = "asserted" if claimed else public_state.sensitivity.certificate
+    return entry_for(
+        noise, round_step, bound, size, query.released, certificate, query.floor(public_state)
+    )
 
 
 def entry_for(
     calibrated: Calibrated,
-    place: tuple[int, int],
+    round_step: tuple[int, int],
     bound: float,
     size: int,
     released: str,
@@ -343,12 +347,12 @@ def entry_for(
 ) -> tuple[Grid, Entry]:
     """Return grid and ledger entry of a release of `size` components with a sensitivity bound."""
     grid = calibrated.grid(bound, size, floor)
-    return grid, entry_on(calibrated, place, grid, released, certificate)
+    return grid, entry_on(calibrated, round_step, grid, released, certificate)
 
 
 def entry_on(
     calibrated: Calibrated,
-    place: tuple[int, int],
+    round_step: tuple[int, int],
     grid: Grid,
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
@@ -356,8 +360,8 @@ def entry_on(
     """Return the ledger entry of a release on a grid."""
     split = calibrated.split
     return Entry(
-        round=place[0],
-        step=place[1],
+        round=round_step[0],
+        step=round_step[1],
         mechanism=str(calibrated.mechanism),
         multiplier=calibrated.multiplier,
         sensitivity=grid.sensitivity,

@@ -137,10 +137,12 @@ def drive(
     past[t] = answers
     if rounds // 2 in past and t > rounds // 2:
         half = rounds // 2
-        parts = _once([past[half], answers], lambda own: _since(own[0], half, own[1], t))
+        parts = _once(
+            [past[half], answers], lambda reports: _since(reports[0], half, reports[1], t)
+        )
         tail = replace(last, vectors=parts)
     if len(past) > 1:
-        parts = _once([*past.values()], lambda own: _rising([*past], own))
+        parts = _once([*past.values()], lambda reports: _rising([*past], reports))
         weighted = replace(last, vectors=parts)
     reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
     points = _points(program, past)

@@ -168,7 +168,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return query.finish(left, self._public_gradient if apart else None)
 
     def _groups(
-        self, query: Query, noise: Calibrated | None, known: Known | None
+        self, query: Query, noise: Calibrated | None, public_state: Known | None
     ) -> Iterator[tuple[Index, Query]]:
         """Yield agents that have one bound and one grid, and the query to one of them."""
         everyone = self._gate.everyone
@@ -176,18 +176,18 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             yield everyone, query
             return
         first = query.among(0)  # refuses what is answered for one agent at a time
-        labels = None if known is None else query.labels(known)
+        labels = None if public_state is None else query.labels(public_state)
         groups = [everyone]
         if labels is not None:
             groups = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
-        floors = np.zeros(()) if known is None else query.floors(known)
+        floors = np.zeros(()) if public_state is None else query.floors(public_state)
         for rows in groups:
             asked = first if rows is everyone else query.among(int(rows[0]))
-            if floors.ndim == 0 or noise is None or known is None:
+            if floors.ndim == 0 or noise is None or public_state is None:
                 yield rows, asked
                 continue
             # Points may be so large that their rounding asks for a grid of their own.
-            bound = asked.bound(known)
+            bound = asked.bound(public_state)
             size = asked.size(self._n)
             fine = noise.grid(bound, size).width if bound > 0 else np.inf
             with np.errstate(divide="ignore"):  # of points at 0
@@ -197,15 +197,15 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
                 yield part, query.among(int(part[0]))
 
     def _answer(
-        self, query: Query, known: Known | None, public: Sequence[Index], only: bool
+        self, query: Query, public_state: Known | None, public: Sequence[Index], only: bool
     ) -> Callable[[], Array]:
         """Return a function that computes the exact answers, one row per agent.
 
         If an answer is certified not to depend on the data, its rounding may not either. So rows
         in `public` come from the objective without data, and all rows do if `only` is true.
         """
-        if known is not None and not only and self._private.known is not known:
-            self._private = replace(self._private, known=known)
+        if public_state is not None and not only and self._private.known is not public_state:
+            self._private = replace(self._private, known=public_state)
         objective = self._public if only else self._private
 
         def answer() -> Array:
@@ -218,10 +218,12 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
 
         return answer
 
-    def _perturbed(self, query: PerturbedMinimizer, known: Known | None, only: bool) -> Perturbed:
+    def _perturbed(
+        self, query: PerturbedMinimizer, public_state: Known | None, only: bool
+    ) -> Perturbed:
         """Return the minimization that a query asks for; `only`: of the objective without data."""
         gradient = (self._public if only else self._private).gradient
-        linear = None if known is None or only else known.linear
+        linear = None if public_state is None or only else public_state.linear
         if linear is not None and linear.limit < np.inf:
             if not self._splits:
                 raise package_fault("Data of any size are cut off where they leave by themselves.")
@@ -338,6 +340,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return f"PrivateOracle(agents={shown}{', ...' if gate.count > 3 else ''})"
 
 
-def _with_multiplier(known: Known, multiplier: float) -> Known:
+def _with_multiplier(public_state: Known, multiplier: float) -> Known:
     """Return the same facts for another noise multiplier; the object itself if it is equal."""
-    return known if known.multiplier == multiplier else replace(known, multiplier=multiplier)
+    return (
+        public_state
+        if public_state.multiplier == multiplier
+        else replace(public_state, multiplier=multiplier)
+    )

@@ -105,13 +105,13 @@ def publish(
 
 def _statistic(
     gate: PrivacyGate,
-    place: tuple[int, int],
+    round_step: tuple[int, int],
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
 ) -> Callable[[], Array]:
     """Return a function that computes the statistic from data read here, unless it was released."""
-    data = [] if gate.made(place) else read(facts.form.private, sources)
+    data = [] if gate.made(round_step) else read(facts.form.private, sources)
     return lambda: publication.statistic(data)[np.newaxis]
 
 

@@ -110,11 +110,11 @@ def _total(price: Price | None, epsilon: float, delta: float, name: str, handed:
     return f"with the runs before it on the data of agent '{name}', {same}together {words}"
 
 
-def _alike(values: bytes, known: Collection[Any], agent: AgentPlan) -> list[Use]:
+def _alike(values: bytes, counted: Collection[Any], agent: AgentPlan) -> list[Use]:
     """Return other runs' uses of equal values, one per run, whose agents have data of their own."""
     by_run: dict[Any, Use] = {}
     for use in _BY_VALUES.get(values, ()) if values else ():
-        if use.run not in known:
+        if use.run not in counted:
             other = by_run.setdefault(use.run, use)
             if use.loss is None or (other.loss is not None and _more(use, other, agent)):
                 by_run[use.run] = use
@@ -159,7 +159,7 @@ def _said(price: Price | None, epsilon: float, delta: float, name: str, handed: 
     )
 
 
-def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object, ...]:
+def run_of(plan: Terms, start: Start, sources: Data, path: str) -> tuple[object, ...]:
     """Return the key that tells this run from all others; a resumed run has that of its start.
 
     Parameters
@@ -167,10 +167,10 @@ def run_of(plan: Terms, start: Start, sources: Data, place: str) -> tuple[object
     plan : Terms
     start : Start
     sources : sequence of sequence of Sealed
-    place : str
+    path : str
         Path of the ledger's file, which may be removed and made anew; empty without one.
     """
-    name = place, plan.fingerprint, tuple(begun.earlier for begun in start.agents)
+    name = path, plan.fingerprint, tuple(begun.earlier for begun in start.agents)
     if start.resumed:
         for _, _, private, source in _read(plan, sources):
             uses = [*_BY_VALUES.get(marked(source), ()), *private.uses.runs]

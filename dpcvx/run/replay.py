@@ -95,14 +95,14 @@ class ReplayOracle(AgentOracle):
             self._watch(*when, query, answer, not self._drew)
         return answer
 
-    def _answer(self, place: tuple[int, int], value: Array | None, query: Query) -> Array:
+    def _answer(self, round_step: tuple[int, int], value: Array | None, query: Query) -> Array:
         if value is None and self._public is not None:
             return self._public.release(query)
         size = query.size(self._size)
         if value is None or value.shape != (size,):
             raise PrivacyError(
-                f"The transcript has no release of {size} numbers for round {place[0]}, step "
-                f"{place[1]}. It was recorded under another plan, or the run stopped earlier. "
+                f"The transcript has no release of {size} numbers for round {round_step[0]}, step "
+                f"{round_step[1]}. It was recorded under another plan, or the run stopped earlier. "
                 "Replay it with the plan it came from."
             )
         return query.finish(value.copy(), self._added)
@@ -245,10 +245,10 @@ def _oracle(
     plan: Terms,
     agents: Sequence[int],
     transcript: Transcript,
-    kept: bool,
+    from_ledger: bool,
     watch: Watcher | None = None,
 ) -> Callable[[], AgentOracle]:
-    """Return a function that makes the oracle to replay releases; `kept`: from a ledger file."""
+    """Return a function that makes the oracle to replay releases, from a ledger file or a run."""
     first = plan.agents[agents[0]]
     facts, accounts = first, [transcript.ledger[plan.agents[k].name] for k in agents]
     if plan.published:
@@ -263,7 +263,7 @@ def _oracle(
         facts,
         transcript.releases,
         accounts,
-        public=public if kept else None,
+        public=public if from_ledger else None,
         added=public if apart else None,
         watch=watch,
     )

@@ -113,15 +113,15 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
     return on_x, on_d
 
 
-def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
+def weights(form: NormalForm, weighted: Sequence[Term]) -> Weights:
     """Return the given terms, all with private weights, as a form of their own."""
-    quadratic = tuple(term for term in found if is_private_quadratic(form, term))
-    linear = {id(term.atom) for term in found if term not in quadratic}
+    quadratic = tuple(term for term in weighted if is_private_quadratic(form, term))
+    linear = {id(term.atom) for term in weighted if term not in quadratic}
     terms = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in linear)
     root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=terms)
     atoms = tuple(_linear(form, atom) if id(atom) in linear else atom for atom in form.atoms)
-    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in found))
-    names = tuple(dict.fromkeys(term.atom.written for term in found))
+    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in weighted))
+    names = tuple(dict.fromkeys(term.atom.written for term in weighted))
     return Weights(replace(form, atoms=atoms, root=root), quadratic, members, names)
 
 

@@ -306,18 +306,18 @@ class Ranges:
         return len(shape) == 2 and u.shape == shape
 
     def _row_norms(
-        self, u: Combination, shape: tuple[int, int], one: Array, two: Array
+        self, u: Combination, shape: tuple[int, int], l1: Array, l2: Array
     ) -> tuple[Array, Array]:
         """Return bounds of the l1 and l2 norms of the rows of a matrix without variables.
 
-        `one` and `two` are those that follow from the entries alone.
+        `l1` and `l2` are those that follow from the entries alone.
         """
         parts = [np.abs(u.h).reshape(shape, order="F")]
         norms = [(parts[0].sum(axis=1), row_lengths(parts[0]))]
         for k, G in u.G:
             spec, G = self._spec(k), csr(G)
             if np.diff(G.indptr).max(initial=0) > 1 or (abs(G) > 0).sum(axis=0).max() > 1:
-                return one, two
+                return l1, l2
             size = np.asarray(abs(G).sum(axis=1)).ravel().reshape(shape, order="F")
             parts.append(size)
             entries = (size > 0).sum(axis=1)
@@ -328,7 +328,7 @@ class Ranges:
         total_one = np.sum([a for a, _ in norms], axis=0)
         twos = np.array([b for _, b in norms])
         total_two = row_lengths(twos.T) if apart else twos.sum(axis=0)
-        return np.minimum(one, total_one), np.minimum(two, total_two)
+        return np.minimum(l1, total_one), np.minimum(l2, total_two)
 
     def _column_norms(self, u: Combination, shape: tuple[int, int]) -> Array:
         """Return bounds of the l2 norms of the columns of a matrix that is affine in x."""

@@ -107,10 +107,10 @@ class _Instance(NamedTuple):
     far: float
     curvature: float
 
-    def answer(self, found: ActiveSetAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
+    def answer(self, solution: ActiveSetAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
         """Return the answer in x that a solution of the scaled program stands for."""
-        n, y = self.center.size, found.y if self.far == 1.0 else self.far * found.y
-        error = math.sqrt(2 * found.gap * self.curvature) * self.far
+        n, y = self.center.size, solution.y if self.far == 1.0 else self.far * solution.y
+        error = math.sqrt(2 * solution.gap * self.curvature) * self.far
         return ConicAnswer(self.center + y[:n], outcome, error, y[n:])
 
 
@@ -477,14 +477,14 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     return near, np.flatnonzero(distant)
 
 
-def _reached(found: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:
+def _reached(solution: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:
     """Return whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
     """
     size = max(far, 1.0) * max(far, 1.0)  # a power would raise where it overflows
-    gap = found.gap * size / max(1.0, abs(found.value) * size)
-    return gap <= required[0] and found.residual <= required[1]
+    gap = solution.gap * size / max(1.0, abs(solution.value) * size)
+    return gap <= required[0] and solution.residual <= required[1]
 
 
 _VERDICTS = {
@@ -495,6 +495,6 @@ _VERDICTS = {
 }
 
 
-def _usable(found: ActiveSetAnswer, instance: _Instance) -> bool:
+def _usable(solution: ActiveSetAnswer, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
-    return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)
+    return _reached(solution, _INACCURATE, 1.0) or _reached(solution, _INACCURATE, instance.far)

@@ -208,9 +208,9 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     )
 
 
-def _functions(found: Substituted, cones: Cones) -> tuple[sp.csr_array, Array, Index] | None:
+def _functions(substituted: Substituted, cones: Cones) -> tuple[sp.csr_array, Array, Index] | None:
     """Rows of functions that depend on u, and their numbers of rows; None if others are broken."""
-    C, d = found.C, found.d
+    C, d = substituted.C, substituted.d
     sizes = np.array([*[1] * cones.nonneg, *cones.soc], dtype=np.intp)
     heads = _starts(sizes)[:-1]
     if not sizes.size:

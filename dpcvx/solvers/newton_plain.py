@@ -87,7 +87,7 @@ class PlainKernel:
         curvature = self._values[self._diagonal]
         steep = np.add.reduceat(self._squares / curvature[layout.columns], self._first)
         self._natural = 1.0 / steep
-        self._factor = self._matrix.factor(self._values, kept=True)
+        self._factor = self._matrix.factor(self._values, retain=True)
         return self._factor is not None
 
     def project(self, v: Array) -> Point | None:
@@ -115,7 +115,7 @@ class PlainKernel:
         return None if point is None else point._replace(x=layout.x0 + self._Z @ point.x)
 
     def _newton(
-        self, call: _Call, u: Array, at: _Evaluated, multiplier: Array, most: int
+        self, call: _Call, u: Array, evaluated: _Evaluated, multiplier: Array, most: int
     ) -> Point | None:
         """Newton's steps from u; an answer is told by u, in place of x.
 
@@ -128,7 +128,7 @@ class PlainKernel:
         natural, sigma = self._natural, RULES.penalty * self._natural
         first = u is call.start
         for step in range(most + 1):
-            slack, length, divisor, phi = self._evaluated(u) if step else at
+            slack, length, divisor, phi = self._evaluated(u) if step else evaluated
             g = self._times(u) - call.q
             J = self._gradients(slack, divisor)
             left = g + np.bincount(columns, J * multiplier[of_pair], p)
@@ -257,17 +257,17 @@ class PlainKernel:
         by_pair = np.add.reduceat(products, self._pair_begin)
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
 
-    def _bent(self, at: _Tried, sigma: Array) -> Array:
+    def _bent(self, tried: _Tried, sigma: Array) -> Array:
         """Return the entries of the second derivative of an augmented Lagrangian."""
         a, b, of_pair = self._a, self._b, self._of_pair
-        inside = at.length <= at.head
-        middle = ~inside & (at.length > -at.head)
-        turned = at.w / np.where(at.length > 0, at.length, np.inf)[self._of_row]
+        inside = tried.length <= tried.head
+        middle = ~inside & (tried.length > -tried.head)
+        turned = tried.w / np.where(tried.length > 0, tried.length, np.inf)[self._of_row]
         turned[self._heads] = 0.0
         tilt = np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
         both = self._top + np.where(middle[of_pair], tilt, 0.0)
         weight = sigma * np.where(inside, 1.0, np.where(middle, 0.5, 0.0))
-        curve = sigma * np.where(inside | middle, at.share, 0.0)
+        curve = sigma * np.where(inside | middle, tried.share, 0.0)
         values = (both * weight[of_pair])[a] * both[b]
         values += self._gram * curve[self._of_product]
         tilt = np.where(middle[of_pair], tilt, 0.0)
@@ -384,7 +384,7 @@ class _Full:
         # The upper triangle row by row is the lower one as LAPACK reads it.
         self._slots = layout.hi * p + np.repeat(np.arange(p), np.diff(layout.hp))
 
-    def factor(self, values: Array, kept: bool = False) -> Any:
+    def factor(self, values: Array, retain: bool = False) -> Any:
         M = np.zeros(self._shape)
         M.ravel()[self._slots] = values
         L, failed = dpotrf(M.T, lower=1, overwrite_a=1)
@@ -404,9 +404,9 @@ class _Sparse:
         self._matrix.setdiag(1.0 + p)
         self._ready = [qdldl.Solver(self._matrix, upper=True) for _ in range(2)]
 
-    def factor(self, values: Array, kept: bool = False) -> Any:
+    def factor(self, values: Array, retain: bool = False) -> Any:
         self._matrix.data[:] = values
-        solver = self._ready[kept]
+        solver = self._ready[retain]
         solver.update(self._matrix, upper=True)
         return solver
 

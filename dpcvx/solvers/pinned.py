@@ -96,10 +96,10 @@ def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return rows
 
 
-def _violation(cones: Cones, left: Array, kept: NDArray[np.bool_]) -> float:
+def _violation(cones: Cones, left: Array, included: NDArray[np.bool_]) -> float:
     """Return the distance of the omitted rows from their cones."""
-    tested = replace(_cones(cones, ~kept), exp=0, power=(), power_nd=())
-    worst = ConeTest(tested)(left[~kept])
+    tested = replace(_cones(cones, ~included), exp=0, power=(), power_nd=())
+    worst = ConeTest(tested)(left[~included])
     assert worst is not None
     return worst
 

@@ -340,7 +340,7 @@ _PAIRS = 8
 
 def _last_scores(
     plan: Terms,
-    own: Sequence[Sequence[Callable[[], object]]],
+    data: Sequence[Sequence[Callable[[], object]]],
     others: Sequence[Sequence[Callable[[], object]]],
     target: int,
     runs: int,
@@ -367,10 +367,10 @@ def _last_scores(
 
     moved = [np.zeros(plan.program.agents[target].n) for _ in names]
     for i in range(_PAIRS):
-        pairs = zip(seen(own, (2, i)), seen(others, (2, i)), strict=True)
+        pairs = zip(seen(data, (2, i)), seen(others, (2, i)), strict=True)
         moved = [m + b - a for m, (a, b) in zip(moved, pairs, strict=True)]
     table = {name: (np.empty(runs), np.empty(runs)) for name in names}
-    for world, sources in enumerate((own, others)):
+    for world, sources in enumerate((data, others)):
         for run in range(runs):
             for name, m, x in zip(names, moved, seen(sources, (world, run)), strict=True):
                 table[name][world][run] = m @ x

@@ -111,33 +111,39 @@ class ObservedGate(PrivacyGate):
 
     def release(
         self,
-        place: tuple[int, int],
+        round_step: tuple[int, int],
         charges: Sequence[Charge],
         compute: Callable[[], Array] | Perturbed,
         scale: Array | None = None,
     ) -> Array:
         """See `PrivacyGate`."""
         if isinstance(compute, Perturbed):
-            return self._minimizer(place, charges, compute)
+            return self._minimizer(round_step, charges, compute)
         exact = compute()
         weights = 1.0 if scale is None else scale
         inside = weights * exact
         if self._frozen is None:
-            out = super().release(place, charges, lambda: exact, scale)
+            out = super().release(round_step, charges, lambda: exact, scale)
         else:
-            self._charge(place, charges)
+            self._charge(round_step, charges)
             pairs = zip(self.agents, exact, strict=True)
-            out = np.array([self._frozen.get((agent, *place), value) for agent, value in pairs])
+            out = np.array(
+                [self._frozen.get((agent, *round_step), value) for agent, value in pairs]
+            )
         for charge in charges:
             grid = charge.grid
             for row in charge.rows.tolist():
                 rounded = inside[row] if grid is None else grid.rounded(inside[row])
                 self._seen[row].append(
-                    Observation(place, charge.entry, rounded, weights * out[row], grid, out[row])
+                    Observation(
+                        round_step, charge.entry, rounded, weights * out[row], grid, out[row]
+                    )
                 )
         return out
 
-    def _minimizer(self, place: Place, charges: Sequence[Charge], perturbed: Perturbed) -> Array:
+    def _minimizer(
+        self, round_step: Place, charges: Sequence[Charge], perturbed: Perturbed
+    ) -> Array:
         """Release a minimizer; see `PrivacyGate`.
 
         The check compares exact gradients at the released point. The attacker's view beside it is
@@ -150,17 +156,17 @@ class ObservedGate(PrivacyGate):
             return perturbed.minimizer(b)
 
         if self._frozen is None:
-            out = super().release(place, charges, replace(perturbed, minimizer=minimizer))
+            out = super().release(round_step, charges, replace(perturbed, minimizer=minimizer))
         else:
-            self._charge(place, charges)
-            left = [self._frozen.get((agent, *place)) for agent in self.agents]
+            self._charge(round_step, charges)
+            left = [self._frozen.get((agent, *round_step)) for agent in self.agents]
             out = np.array([self.shown if value is None else value for value in left])
         inside = perturbed.gradient(out)
         for charge in charges:
             for row in charge.rows.tolist():
                 entry, grid = _as_gradient(charge, self.noise)
                 outside = inside[row] + drawn[row]
-                seen = Observation(place, entry, inside[row], outside, grid, out[row])
+                seen = Observation(round_step, entry, inside[row], outside, grid, out[row])
                 self._seen[row].append(seen)
         return out
 
@@ -390,24 +396,24 @@ def _ran(
 
 def _checked(
     plan: Terms,
-    own: list[list[Sealed]],
-    other: list[list[Sealed]],
+    data: list[list[Sealed]],
+    neighbor: list[list[Sealed]],
     seed: int,
     dealt: Sequence[Sequence[int]],
 ) -> SensitivityCheck:
-    first, live = _ran(plan, dealt, own, seed, None)
+    first, live = _ran(plan, dealt, data, seed, None)
     releases = [
         Release(k, *agent_.place, agent_.released)
         for k, agent in enumerate(live)
         for agent_ in agent.seen
     ]
-    second, frozen = _ran(plan, dealt, other, seed, releases)
+    second, frozen = _ran(plan, dealt, neighbor, seed, releases)
     faults = list(_outside(plan, first, second))
     agents = []
     for k, (local, agent_, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
         if not local.form.private:
             continue
-        independent = _independent(plan, k, own[k], other[k], faults)
+        independent = _independent(plan, k, data[k], neighbor[k], faults)
         agents.append(_compare(local.name, agent_, two, faults, independent))
     faults += _too_little_noise(dict(zip(plan.problem.names, live, strict=True)))
     return SensitivityCheck(tuple(agents), tuple(faults))
@@ -416,15 +422,15 @@ def _checked(
 def _independent(
     plan: Terms,
     k: int,
-    own: list[Sealed],
-    other: list[Sealed],
+    mine: list[Sealed],
+    neighbor: list[Sealed],
     faults: list[str],
 ) -> bool:
     """Return whether the plan claims a gradient without data; list a fault if this is false."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.hands_over:
         return False
-    first, second = (read_for_gradients(local.form, sources) for sources in (own, other))
+    first, second = (read_for_gradients(local.form, sources) for sources in (mine, neighbor))
     gap = gradient_gap(local.form, sensitivity, first, second, 2)
     if gap > 0:
         faults.append(
@@ -462,7 +468,7 @@ def neighboring_sources(
     return actual, other
 
 
-def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sealed]:
+def _worst(plan: Terms, k: int, data: list[Data], sealed: list[Sealed]) -> list[Sealed]:
     """Return sources of a neighbor's data that should make the agent's certificate nearly tight."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
@@ -470,11 +476,11 @@ def _worst(plan: Terms, k: int, data: list[Data], own: list[Sealed]) -> list[Sea
             "A plan without noise has no sensitivity to find neighbors by. Pass neighbors={...}."
         )
     form = plan.program.agents[k].form
-    people = list(map(people_of, own))
+    people = list(map(people_of, sealed))
     worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm, people)
     return [
         seal(with_people_of(spec.shaped(d) if isinstance(d, np.ndarray) else d, source))
-        for d, spec, source in zip(worst, sensitivity.private, own, strict=True)
+        for d, spec, source in zip(worst, sensitivity.private, sealed, strict=True)
     ]
 
 
@@ -540,52 +546,53 @@ def _noise(agent: Observed) -> list[tuple[int, Array]]:
 _REACHED = "private data reach them, or what the method keeps outside its states"
 
 
-def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
+def _outside(plan: Terms, first: Result, second: Result) -> Iterable[str]:
     pairs = zip(
-        (*one.last.vectors, *one.average.vectors),
-        (*two.last.vectors, *two.average.vectors),
+        (*first.last.vectors, *first.average.vectors),
+        (*second.last.vectors, *second.average.vectors),
         strict=True,
     )
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
         yield f"with the same releases, the agents' iterates differ: {_REACHED}"
     histories = (
-        (h.primal, h.dual, h.penalty, h.inaccurate, h.failed) for h in (one.history, two.history)
+        (h.primal, h.dual, h.penalty, h.inaccurate, h.failed)
+        for h in (first.history, second.history)
     )
     a, b = histories
-    if one.status is not two.status or not all(
+    if first.status is not second.status or not all(
         np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True)
     ):
         yield f"with the same releases, residuals or status differ: {_REACHED}"
-    if one.ledger.to_json() != two.ledger.to_json():
+    if first.ledger.to_json() != second.ledger.to_json():
         yield "the ledgers differ: what is charged depends on private data"
 
 
 def _compare(
     name: str,
-    one: Observed,
-    two: Observed,
+    first: Observed,
+    second: Observed,
     faults: list[str],
     independent: bool,
 ) -> AgentCheck:
     largest, differs = 0.0, False
-    if [s.place for s in one.seen] != [s.place for s in two.seen]:
+    if [s.place for s in first.seen] != [s.place for s in second.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbor's data")
     # A prepaid run is charged as a whole, whoever has a turn.
-    charged = sum(s.entry is not None for s in one.seen)
-    prepaid = one.calibrated is not None and one.calibrated.prepaid
-    if not prepaid and len(one.account.entries) != charged:
+    charged = sum(s.entry is not None for s in first.seen)
+    prepaid = first.calibrated is not None and first.calibrated.prepaid
+    if not prepaid and len(first.account.entries) != charged:
         faults.append(f"agent '{name}' has releases that are not in its ledger")
-    for a, b in zip(one.seen, two.seen, strict=False):
+    for a, b in zip(first.seen, second.seen, strict=False):
         moved = a.inside - b.inside
         differs |= bool(np.any(moved != 0))
-        if a.entry is None or one.calibrated is None:
+        if a.entry is None or first.calibrated is None:
             if np.any(moved != 0):
                 faults.append(
                     f"agent '{name}', round {a.place[0]}, step {a.place[1]}: released without "
                     "noise, and different on the neighbor's data"
                 )
             continue
-        distance = float(np.linalg.norm(moved, one.calibrated.norm))
+        distance = float(np.linalg.norm(moved, first.calibrated.norm))
         largest = max(largest, distance / a.entry.sensitivity)
         if distance > a.entry.sensitivity:
             faults.append(
@@ -593,7 +600,7 @@ def _compare(
                 f"{distance:.6g}, the ledger was charged a sensitivity of "
                 f"{a.entry.sensitivity:.6g}"
             )
-    return AgentCheck(name, len(one.seen), largest, differs, independent)
+    return AgentCheck(name, len(first.seen), largest, differs, independent)
 
 
 def _require_same_people(
@@ -639,20 +646,20 @@ def _require_neighbors(
         )
 
 
-def _rows_changed(spec: PrivateSpec, one: Data, other: Data) -> NDArray[np.intp]:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.flatnonzero(one != other) % spec.shape[0]
-    return changed_rows(one, other)
+def _rows_changed(spec: PrivateSpec, original: Data, neighbor: Data) -> NDArray[np.intp]:
+    if isinstance(original, np.ndarray) and isinstance(neighbor, np.ndarray):
+        return np.flatnonzero(original != neighbor) % spec.shape[0]
+    return changed_rows(original, neighbor)
 
 
-def _compared(spec: PrivateSpec, one: Data, other: Data) -> tuple[Array, Array]:
+def _compared(spec: PrivateSpec, original: Data, neighbor: Data) -> tuple[Array, Array]:
     """Return both data as arrays; of sparse matrices only rows that differ, or a single row."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return spec.shaped(one), spec.shaped(other)
-    moved = changed_rows(one, other)
+    if isinstance(original, np.ndarray) and isinstance(neighbor, np.ndarray):
+        return spec.shaped(original), spec.shaped(neighbor)
+    moved = changed_rows(original, neighbor)
     rows = moved if moved.size else np.zeros(1, dtype=np.intp)
     first, second = (
         spec.shaped(d)[rows] if isinstance(d, np.ndarray) else d[rows].toarray()
-        for d in (one, other)
+        for d in (original, neighbor)
     )
     return first, second

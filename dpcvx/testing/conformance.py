@@ -273,10 +273,10 @@ def _known(name: str) -> Callable[[], Instance]:
     return INSTANCES[name]
 
 
-def _given(name: str, own: Instance) -> Instance:
-    if not isinstance(own, Instance):
+def _given(name: str, instance: Instance) -> Instance:
+    if not isinstance(instance, Instance):
         raise ModelError(
-            f"instances= has {show(own)} for {show(name)}; it maps names to "
+            f"instances= has {show(instance)} for {show(name)}; it maps names to "
             "dpcvx.extend.Instance(problem, data)."
         )
-    return own
+    return instance

@@ -153,7 +153,7 @@ def own_programs(
     data : mapping, optional
     """
     programs: list[ConeData | None] = []
-    values = _values(problem, data, own=True)
+    values = _values(problem, data, recourse=True)
     for agent, local, parts in zip(problem.agents, program.agents, values, strict=True):
         if local.decides:
             require_convex_agent(agent, local.name)
@@ -259,10 +259,10 @@ def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
 def _values(
     problem: Declaration,
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
-    own: bool = False,
+    recourse: bool = False,
 ) -> list[list[np.ndarray]]:
     """Return per agent the values of its private objects; those in ``recourse=`` on request."""
-    sources = _sources(problem, data, own)
+    sources = _sources(problem, data, recourse)
     return [
         read(list(agent.specs(name).values())[: len(theirs)], theirs)
         for name, agent, theirs in zip(problem.names, problem.agents, sources, strict=True)
@@ -272,9 +272,9 @@ def _values(
 def _sources(
     problem: Declaration,
     data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
-    own: bool = False,
+    recourse: bool = False,
 ) -> list[list[Sealed]]:
     """Return per agent the functions that fetch its data."""
-    if own:
+    if recourse:
         return [own_sources(problem, k, data) for k in range(len(problem.agents))]
     return sources_of(problem, data, "data={private: array}")

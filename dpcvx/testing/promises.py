@@ -339,8 +339,8 @@ def contains(thing: object, values: ArrayLike) -> bool:
     return False
 
 
-def _require(kept: bool, broken: str) -> None:
-    if not kept:
+def _require(holds: bool, broken: str) -> None:
+    if not holds:
         raise AssertionError(broken)
 
 
@@ -350,15 +350,15 @@ def _numbers(result: Result) -> Iterator[Any]:
     yield from (history.primal, history.dual, history.penalty)
 
 
-def _differ(one: Result, other: Result) -> bool:
-    pairs = zip(_numbers(one), _numbers(other), strict=True)
+def _differ(first: Result, second: Result) -> bool:
+    pairs = zip(_numbers(first), _numbers(second), strict=True)
     return not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
-def _require_same(one: Result, other: Result, what: str) -> None:
-    _require(not _differ(one, other), f"{what} computes something else, points or residuals")
-    _require(one.ledger.to_json() == other.ledger.to_json(), f"{what} has another ledger")
+def _require_same(first: Result, second: Result, what: str) -> None:
+    _require(not _differ(first, second), f"{what} computes something else, points or residuals")
+    _require(first.ledger.to_json() == second.ledger.to_json(), f"{what} has another ledger")
 
 
-def _require_other(one: Result, other: Result, what: str) -> None:
-    _require(_differ(one, other), f"{what} computes the same: where is the noise?")
+def _require_other(first: Result, second: Result, what: str) -> None:
+    _require(_differ(first, second), f"{what} computes the same: where is the noise?")

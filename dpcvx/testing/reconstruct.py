@@ -252,10 +252,10 @@ def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
     return _guesses(agent, specs, agent.publication.restore(left), spread)
 
 
-def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
+def _each(agent: AgentPlan, sensitivity: Sensitivity, heard: Sequence[Seen]) -> list[Guess]:
     """Return guesses from gradients, each less its public part: ``J d`` plus noise."""
     specs = agent.program.form.private
-    J = sp.csr_array(sp.hstack(known.jacobians))
+    J = sp.csr_array(sp.hstack(sensitivity.jacobians))
     if J.nnz == 0 or not heard:
         return _nothing(agent, specs)
     public = agent.program.form.at_zero().gradient
@@ -263,7 +263,7 @@ def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[G
     variance = 0.0
     for item in heard:
         gradient, x = _gradient(agent, item)
-        variance, moved = _variance(agent, known, item), _moved(item.query)
+        variance, moved = _variance(agent, sensitivity, item), _moved(item.query)
         weight_of = (1.0 if moved is None else moved) / (variance or 1.0)
         weight += weight_of
         image += weight_of * (gradient - public(x))
@@ -278,11 +278,11 @@ def _each(agent: AgentPlan, known: Sensitivity, heard: Sequence[Seen]) -> list[G
     return _guesses(agent, specs, flat, _spread(J, noise))
 
 
-def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
+def _gradient(agent: AgentPlan, seen: Seen) -> tuple[Array, Array]:
     """Return the gradient that a release shows, and the point where it was taken."""
-    query = one.query
+    query = seen.query
     assert isinstance(query, _TELLING)
-    if not one.public:
+    if not seen.public:
         raise ModelError(
             f"Agent '{agent.name}' mixes in random numbers that it keeps to itself, so nobody "
             "knows from where its steps begin, and dp.reconstruct reads no gradient off them. "
@@ -294,16 +294,16 @@ def _gradient(agent: AgentPlan, one: Seen) -> tuple[Array, Array]:
             "dp.reconstruct does not invert. dp.audit(plan) attacks every plan."
         )
     if isinstance(query, Gradient):
-        return one.answer, query.x
-    return (query.center - one.answer) / query.step, query.x
+        return seen.answer, query.x
+    return (query.center - seen.answer) / query.step, query.x
 
 
-def _variance(agent: AgentPlan, known: Sensitivity, one: Seen) -> float:
+def _variance(agent: AgentPlan, sensitivity: Sensitivity, seen: Seen) -> float:
     """Return the variance of the noise in one component of a gradient."""
     if agent.noise is None:
         return 0.0
-    noise, moved = agent.noise.at(one.round, one.step), _moved(one.query)
-    return noise.variance(known.bound(noise.mechanism.norm, scale=moved).value)
+    noise, moved = agent.noise.at(seen.round, seen.step), _moved(seen.query)
+    return noise.variance(sensitivity.bound(noise.mechanism.norm, scale=moved).value)
 
 
 def _moved(query: Query) -> Array | None:

@@ -119,17 +119,17 @@ def log_ratio_of(noise: Calibrated) -> Ratio:
     return ratio
 
 
-def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
+def _summed(observation: Observation, others: Sequence[Observation]) -> Observation:
     """Return the sum of terms of one exchange, with the noise that it should have."""
-    assert own.grid is not None
-    grid = replace(own.grid, scale=own.grid.scale * math.sqrt(1 + len(others)))
+    assert observation.grid is not None
+    grid = replace(observation.grid, scale=observation.grid.scale * math.sqrt(1 + len(others)))
     return Observation(
-        own.place,
-        own.entry,
-        own.inside + sum(o.inside for o in others),
-        own.outside + sum(o.outside for o in others),
+        observation.place,
+        observation.entry,
+        observation.inside + sum(o.inside for o in others),
+        observation.outside + sum(o.outside for o in others),
         grid,
-        own.released,
+        observation.released,
     )
 
 
@@ -137,7 +137,9 @@ def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
 _THRESHOLDS = 200
 
 
-def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[float, float]:
+def lower_bounds(
+    scores: Array, neighbor_scores: Array, delta: float, risk: float
+) -> tuple[float, float]:
     """Return lower bounds of epsilon and of the Gaussian mu, each wrong with probability `risk`.
 
     A threshold is chosen on one half of the runs and tested on the other, where one-sided
@@ -145,28 +147,34 @@ def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[fl
 
     Parameters
     ----------
-    zero, one : ndarray, shape (runs,)
+    scores, neighbor_scores : ndarray, shape (runs,)
         Scores of runs on either data.
     delta : float
         Delta of the bounded epsilon.
     risk : float
     """
-    epsilon, mu = (_tested(pick, zero, one, delta, risk) for pick in (_epsilon_of, _mu_of))
+    epsilon, mu = (
+        _tested(pick, scores, neighbor_scores, delta, risk) for pick in (_epsilon_of, _mu_of)
+    )
     return epsilon, mu
 
 
 def _tested(
-    pick: Callable[[Array, Array, float], Array], zero: Array, one: Array, delta: float, risk: float
+    pick: Callable[[Array, Array, float], Array],
+    scores: Array,
+    neighbor_scores: Array,
+    delta: float,
+    risk: float,
 ) -> float:
     """Return the bound by `pick` from error rates, at the most promising threshold."""
-    half = zero.size // 2
-    options = np.unique(np.concatenate([zero[:half], one[:half]]))
+    half = scores.size // 2
+    options = np.unique(np.concatenate([scores[:half], neighbor_scores[:half]]))
     thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
     if thresholds.size > _THRESHOLDS:
         thresholds = np.quantile(thresholds, np.linspace(0, 1, _THRESHOLDS))
 
     def bounds(runs: slice, thresholds: Array, flip: bool) -> Array:
-        return pick(*_rates(zero[runs], one[runs], thresholds, flip, risk), delta)
+        return pick(*_rates(scores[runs], neighbor_scores[runs], thresholds, flip, risk), delta)
 
     first, second = slice(half), slice(half, None)
     _, t, flip = max(
@@ -178,17 +186,19 @@ def _tested(
 
 
 def _rates(
-    zero: Array, one: Array, thresholds: Array, flip: bool, risk: float
+    scores: Array, neighbor_scores: Array, thresholds: Array, flip: bool, risk: float
 ) -> tuple[Array, Array]:
     """Return lower bounds of true positive rates and upper bounds of false positive rates."""
     if flip:  # the test for the other data
-        zero, one, thresholds = -one, -zero, -thresholds
+        scores, neighbor_scores, thresholds = -neighbor_scores, -scores, -thresholds
     # One call for all thresholds: its own checks take longer than its answers.
-    hits, false = (np.array([(side > t).sum() for t in thresholds]) for side in (one, zero))
+    hits, false = (
+        np.array([(side > t).sum() for t in thresholds]) for side in (neighbor_scores, scores)
+    )
     low, high = np.zeros(hits.size), np.ones(false.size)
-    some, open_ = hits > 0, false < zero.size
-    low[some] = stats.beta.ppf(risk / 2, hits[some], one.size - hits[some] + 1)
-    high[open_] = stats.beta.ppf(1 - risk / 2, false[open_] + 1, zero.size - false[open_])
+    some, open_ = hits > 0, false < scores.size
+    low[some] = stats.beta.ppf(risk / 2, hits[some], neighbor_scores.size - hits[some] + 1)
+    high[open_] = stats.beta.ppf(1 - risk / 2, false[open_] + 1, scores.size - false[open_])
     return low, high
 
 

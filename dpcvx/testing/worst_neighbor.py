@@ -63,7 +63,7 @@ def worst_neighbor(
             for rows in _telling(sensitivity, k, p, whose):
                 candidates.append(_other_records(sensitivity, data, k, rows))
                 if len(rows) > 1:
-                    candidates.append(_other_records(sensitivity, data, k, rows, alike=True))
+                    candidates.append(_other_records(sensitivity, data, k, rows, identical=True))
         elif J.nnz:
             change = _worst_change(_finite(J), adjacency, p)
             candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
@@ -168,11 +168,11 @@ def _telling(sensitivity: Sensitivity, k: int, p: int, people: Codes | None) -> 
 
 
 def _other_records(
-    sensitivity: Sensitivity, data: Sequence[Data], k: int, rows: list[int], alike: bool = False
+    sensitivity: Sensitivity, data: Sequence[Data], k: int, rows: list[int], identical: bool = False
 ) -> list[Data]:
     """Return records with the parts in private k replaced by opposite ones, added, or removed.
 
-    `alike`: replaced by one record, opposite to the sum of all.
+    `identical`: replaced by one record, opposite to the sum of all.
     """
     other, spec = [*data], sensitivity.private[k]
     adjacency = spec.adjacency
@@ -191,7 +191,7 @@ def _other_records(
                 part = sensitivity.private[j]
                 other[j] = _with_row(other[j], part, i, np.zeros(part.size // part.shape[0]))
             continue
-        row = total if alike else _row(data[k], spec, i)
+        row = total if identical else _row(data[k], spec, i)
         other[k] = _with_row(other[k], spec, i, _opposite(row, spec, adjacency))
     return other
 

@@ -210,17 +210,17 @@ def _taken(value: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def _jittered(
-    spec: PrivateSpec, kept: Array, spread: Array | None, times: float, stream: Randomness
+    spec: PrivateSpec, values: Array, spread: Array | None, times: float, stream: Randomness
 ) -> Array:
     """Return the entries with independent normal errors, brought to what was declared of them."""
     if spread is None:
-        spread = ERROR * np.abs(kept)
+        spread = ERROR * np.abs(values)
         if not spread.any():  # zeros have the unit of one change
             kind = spec.adjacency
             unit = kind.max_norm if isinstance(kind, Rows) else kind.radius
-            spread = np.full(kept.size, unit)
-    normal = ndtri(uniform(kept.size, stream) + 2.0**-54)
-    drawn = spec.shaped(spec.admissible(kept + times * spread * normal))
+            spread = np.full(values.size, unit)
+    normal = ndtri(uniform(values.size, stream) + 2.0**-54)
+    drawn = spec.shaped(spec.admissible(values + times * spread * normal))
     if not isinstance(spec.adjacency, Rows):
         return drawn
     rows = drawn.reshape((drawn.shape[0], -1))
@@ -288,8 +288,8 @@ def crossing(
     return Crossing(None, better)
 
 
-def _apart(one: float, other: float) -> float:
+def _apart(first: float, second: float) -> float:
     """Return the logarithm of a ratio of gaps; some may be zero or infinite."""
-    if not (0 < one < math.inf and 0 < other < math.inf):
-        return math.inf if one > other else -math.inf
-    return math.log(one / other)
+    if not (0 < first < math.inf and 0 < second < math.inf):
+        return math.inf if first > second else -math.inf
+    return math.log(first / second)

@@ -284,7 +284,7 @@ def searching(
 
     Warns where nothing can be told apart.
     """
-    proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
+    proxy = stand_ins(problem, request.proxy, request.verb, recourse=request.recourse)
     _check_apart(problem, request, proxy)
     name = request.verb.removeprefix("problem.")
     with values_kept(problem), share_line(name, request.verbose) as tick:
@@ -464,9 +464,9 @@ def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
     ]
 
 
-def assumed_error(error: str, place: Crossing | None) -> list[str]:
+def assumed_error(error: str, crossing: Crossing | None) -> list[str]:
     """Return the error of the proxy, and where it would change the order."""
-    return [f"Assumed error of the proxy: {error}{'' if place is None else f'; {place}'}."]
+    return [f"Assumed error of the proxy: {error}{'' if crossing is None else f'; {crossing}'}."]
 
 
 def _verdict(

@@ -180,13 +180,13 @@ class Search(Generic[P]):
         self._default = self._planned(self._problem, self._asked, compiled)
         return PlanTrial("default", self._default)
 
-    def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[PlanTrial[P]]:
+    def best_of(self, ways: Sequence[Way], limit: int, until: float) -> list[PlanTrial[P]]:
         """Return the best trials, varied from the best of these configurations; best first.
 
         Parameters
         ----------
         ways : iterable of Way
-        kept : int
+        limit : int
             So many at most.
         until : float
             The part of the time at which this ends with what it has.
@@ -194,12 +194,12 @@ class Search(Generic[P]):
         summed = [way for way in ways if simulates(way) and not self._recourse]
         sums = self._simulated(summed, self.passed + (until - self.passed) * _SIMULATED)
         if sums is not None:
-            ways, kept = [way for way in ways if way not in summed], max(1, kept - 1)
+            ways, limit = [way for way in ways if way not in summed], max(1, limit - 1)
         now = self.passed
         settings = [*self._near_default(ways), *(way.first for way in ways)]
         pool = self._begun(dict.fromkeys(settings), ways, now + (until - now) / 3)
         pool = self._best_clipped(pool, now + (until - now) / 2)
-        pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
+        pool = self._halved(pool, limit, now + (until - now) * 2 / 3)
         best: dict[str, PlanTrial[P]] = {}
         others = self._varied_further(pool, until)
         entries = others if sums is None else [sums, *self._rivals(others, sums)]
@@ -426,17 +426,17 @@ class Search(Generic[P]):
             _record_bound(agent.program, agent.sensitivity) for agent in plan.agents
         )
 
-    def _halved(self, pool: list[PlanTrial[P]], kept: int, until: float) -> list[PlanTrial[P]]:
+    def _halved(self, pool: list[PlanTrial[P]], limit: int, until: float) -> list[PlanTrial[P]]:
         """Return the best, best first, after dropping the worse half at 1, 2, 4 and 8 runs each."""
         for count in _RUNGS:
             ended = [entry for entry in pool if self._ran(entry, count, until)]
             if self.passed < until:
                 pool = ended
             pool = sorted(pool, key=lambda entry: entry.score)
-            if self.passed >= until or (len(pool) <= kept and count > 1):
+            if self.passed >= until or (len(pool) <= limit and count > 1):
                 break
-            pool = pool[: max(kept, len(pool) // 2)]
-        return pool[:kept]
+            pool = pool[: max(limit, len(pool) // 2)]
+        return pool[:limit]
 
     def _climbed(self, entry: PlanTrial[P], until: float) -> PlanTrial[P]:
         """Return the best setting after repeated steps to the best neighbor."""
@@ -544,13 +544,13 @@ def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
     return any(field_.name == "returned" for field_ in fields(cast(Any, algorithm)))
 
 
-def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | None:
+def _record_bound(local: LocalProgram, sensitivity: Sensitivity | None) -> float | None:
     """Return a record's largest contribution to a gradient; None if nothing can be clipped."""
-    if known is None or not known.records or known.asserted is not None:
+    if sensitivity is None or not sensitivity.records or sensitivity.asserted is not None:
         return None
     if local.clip is not None:
         return local.clip
-    bound = max(task.largest(2, known.extent) for task in known.records)
+    bound = max(task.largest(2, sensitivity.extent) for task in sensitivity.records)
     return bound if 0 < bound < math.inf else None
 
 

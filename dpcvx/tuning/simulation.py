@@ -249,7 +249,7 @@ def simulates(way: Way) -> bool:
 
 def best_simulated(
     way: Way,
-    known: Known[P],
+    trial_of: Known[P],
     clips: Callable[[PlanTrial[P]], bool],
     gap: Callable[[float], float],
     simulation: Callable[..., list[Values]],
@@ -261,7 +261,7 @@ def best_simulated(
     Parameters
     ----------
     way : Way
-    known : callable
+    trial_of : callable
         Function from a setting to its entry; None if it cannot be planned.
     clips : callable
         Whether records can be clipped in runs of an entry.
@@ -274,10 +274,10 @@ def best_simulated(
         Function from a share of the time to a check for every round, which raises `OutOfTime` after
         that share.
     """
-    first = known(way.first)
+    first = trial_of(way.first)
     if first is None or not simulable(first.plan):
         return None
-    search = _Search(known, gap, simulation, seed, ends(_SEARCH), clips(first))
+    search = _Search(trial_of, gap, simulation, seed, ends(_SEARCH), clips(first))
     with suppress(OutOfTime):
         search.look(way)
         search.follow()
@@ -292,14 +292,14 @@ class _Search:
 
     def __init__(
         self,
-        known: Known[Any],
+        trial_of: Known[Any],
         gap: Callable[[float], float],
         simulation: Callable[..., list[Values]],
         seed: int,
         pause: Callable[[], None],
         clips: bool,
     ) -> None:
-        self._known, self._gap, self._simulation = known, gap, simulation
+        self._known, self._gap, self._simulation = trial_of, gap, simulation
         self._seed, self._pause, self._clips = seed, pause, clips
         self._few: dict[Setting, PlanTrial[Any]] = {}
         self._many: dict[Setting, PlanTrial[Any]] = {}
@@ -362,7 +362,7 @@ class _Search:
                     yield replace(near, falling=not near.falling)
 
     def _run(
-        self, settings: Sequence[Setting], runs: int, kept: dict[Setting, PlanTrial[Any]]
+        self, settings: Sequence[Setting], runs: int, trials: dict[Setting, PlanTrial[Any]]
     ) -> None:
         """Simulate so many runs of each, as a batch if plans differ in steps only."""
         for plain in dict.fromkeys(setting.plain for setting in settings):
@@ -375,7 +375,7 @@ class _Search:
             for setting, algorithm, of_setting in zip(matching, algorithms, values, strict=True):
                 plan = replace(base.plan, algorithm=algorithm)
                 ends = {which: [*map(float, each)] for which, each in of_setting.items()}
-                kept[setting] = PlanTrial(base.name, plan, setting, ends)
+                trials[setting] = PlanTrial(base.name, plan, setting, ends)
 
 
 def _setting(entry: PlanTrial[Any]) -> Setting:

@@ -19,7 +19,7 @@ OPTIMUM = np.sum((LOADS[0] - LOADS[1]) ** 2) / 2
 def judge(problem, proxy=PROXY, recourse=False):
     verb = "problem.tune"
     with values_kept(problem):
-        proxy = stand_ins(problem, seal_all(proxy, "proxy"), verb, own=recourse)
+        proxy = stand_ins(problem, seal_all(proxy, "proxy"), verb, recourse=recourse)
         return Judge(problem, proxy, verb, recourse)
 
 

@@ -197,18 +197,18 @@ def _maximum(node: Any) -> cp.Expression | None:
     return None
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     """Return whether two expressions compute the same, node by node."""
-    if one is other:
+    if first is second:
         return True
-    if one.shape != other.shape or type(one) is not type(other):
+    if first.shape != second.shape or type(first) is not type(second):
         return False
-    leaves = [*one.variables(), *one.parameters(), *other.variables(), *other.parameters()]
+    leaves = [*first.variables(), *first.parameters(), *second.variables(), *second.parameters()]
     if any(not isinstance(leaf, (cp.Variable, Private)) for leaf in leaves):
         return False  # the value of a public parameter may be set later
     places = {leaf.id: f"{leaf.id}" for leaf in leaves}
     try:
-        return digest_of(one, places) == digest_of(other, places)
+        return digest_of(first, places) == digest_of(second, places)
     except Opaque:
         return False
 

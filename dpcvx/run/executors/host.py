@@ -69,7 +69,9 @@ class Host:
         """Outcome of making the agents."""
         return self.call(0, "", (), ())
 
-    def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
+    def call(
+        self, number: int, method: str, common: Sequence[Any], individual: Sequence[Any]
+    ) -> bytes:
         """Return all agents' answers to one call and their notes, pickled; see `heard`.
 
         Parameters
@@ -79,7 +81,7 @@ class Host:
         method : str
         common : sequence
             Arguments for all.
-        own : sequence of tuple
+        individual : sequence of tuple
             Further arguments of each agent.
 
         Raises
@@ -98,7 +100,7 @@ class Host:
             )
         calls = {
             agent: (getattr(worker, method), *common, *more)
-            for (agent, worker), more in zip(self._agents.items(), own, strict=True)
+            for (agent, worker), more in zip(self._agents.items(), individual, strict=True)
         }
         self._done, self._answer = number, self._answers(calls)
         return self._answer
@@ -211,7 +213,7 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
         The first agent's error; the others had their turns, and what they released is noted.
     """
     by_agent: dict[int, Answer] = {}
-    for agents, answer in sorted(answers, key=lambda one: one[0][0]):
+    for agents, answer in sorted(answers, key=lambda answer: answer[0][0]):
         told, noted = pickle.loads(answer)
         by_agent.update(zip(agents, told, strict=True))
         if journal is not None:
@@ -224,7 +226,12 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
 
 
 def lost(
-    executor: str, what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
+    executor: str,
+    what: str,
+    workers: Sequence[str],
+    agents: Iterable[int],
+    has_ledger: bool,
+    t: int,
 ) -> WorkerLostError:
     """Return the error for workers that are gone.
 
@@ -237,7 +244,7 @@ def lost(
     workers : sequence of str
     agents : iterable of int
         That lived there.
-    kept : bool
+    has_ledger : bool
         Whether the run keeps a ledger file.
     t : int
         The round; 0 before the first.
@@ -248,7 +255,7 @@ def lost(
         "Count the data as spent; or give runs a ledger file, plan.run(ledger='spent.jsonl'), with "
         "which the next one goes on from there."
     )
-    if kept:
+    if has_ledger:
         where = f"goes on in round {t}" if t else "begins again"
         remedy = f"Run the plan again with the same ledger=: it {where}."
     return WorkerLostError(f"{what}. Nothing was repeated. {remedy}", tuple(workers), listed)
@@ -361,10 +368,12 @@ class RemoteHost:
         """Outcome of making the agents."""
         return self._host.made
 
-    def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
+    def call(
+        self, number: int, method: str, common: Sequence[Any], individual: Sequence[Any]
+    ) -> bytes:
         """See `Host.call`."""
         with self._blas.limit(limits=1):
-            return self._host.call(number, method, common, own)
+            return self._host.call(number, method, common, individual)
 
     def called(self, told: bytes) -> bytes:
         """Return the result of `call`, with its arguments pickled."""

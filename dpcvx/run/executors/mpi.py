@@ -89,8 +89,8 @@ class MPI:
             self._comm.send(("drop",), rank)
         self._groups, self._own, self._journal = [], None, None
 
-    def _answers(self, own: bytes, requests: Sequence[Any]) -> list[Any]:
-        answers = [own, *(self._comm.recv(source=r) for r in range(1, len(self._groups)))]
+    def _answers(self, answer: bytes, requests: Sequence[Any]) -> list[Any]:
+        answers = [answer, *(self._comm.recv(source=r) for r in range(1, len(self._groups)))]
         self._mpi.Request.waitall(list(requests))
         return heard(zip(self._groups, answers, strict=True), self._journal)
 

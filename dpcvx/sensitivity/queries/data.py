@@ -51,10 +51,10 @@ class MomentsTerm(Query):
         """Return the size of the triangle, for any size of the agent's vector."""
         return self.scaled.size
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the l2 sensitivity of the term to one changed record: such noise is Gaussian."""
-        self.check(known.facts)
-        return self.scaled.moved(known.facts.form.private)
+        self.check(public_state.facts)
+        return self.scaled.moved(public_state.facts.form.private)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the term; zeros where there are no records."""
@@ -94,12 +94,12 @@ class DataCurvature(Query):
         """Return the number of entries of the triangle."""
         return n * (n + 1) // 2
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return 0: second derivatives do not depend on the data."""
-        self.check(known.facts)
+        self.check(public_state.facts)
         return 0.0
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return False: second derivatives do not depend on the data."""
         return False
 
@@ -131,11 +131,11 @@ class ReleasedData(Query):
         """Return the number of entries of the data."""
         return self.count
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Refuse the query: in a noisy step, no noise is known for the data."""
         raise PrivacyError(
-            f"The data of agent '{known.facts.name}' are asked for in a noisy step. Release them "
-            "once, by release='once'."
+            f"The data of agent '{public_state.facts.name}' are asked for in a noisy step. "
+            "Release them once, by release='once'."
         )
 
     def evaluate(self, objective: Objective) -> Array:

@@ -50,13 +50,13 @@ class Gradient(Query):
             )
         return scale(level), f"scale {at_least(scale(level))} per component of the gradient"
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the gradient's sensitivity, times the norm of the map."""
-        return _mapped_bound(known.gradient_bound(self.x), self.through, known)
+        return _mapped_bound(public_state.gradient_bound(self.x), self.through, public_state)
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether the map's norm made a small number too small."""
-        return known.gradient_bound(self.x) > 0
+        return public_state.gradient_bound(self.x) > 0
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the data's contribution to the gradient, mapped."""
@@ -72,9 +72,9 @@ class Gradient(Query):
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows))
 
-    def labels(self, known: Known) -> Index | None:
+    def labels(self, public_state: Known) -> Index | None:
         """Return which agents' points have one bound."""
-        return _labels(self.x, known)
+        return _labels(self.x, public_state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +133,9 @@ class Summand(Gradient):
         apart = np.zeros(self.x.size) if public is None else public(self.x)
         return np.stack([left, self._among_zeros(apart)])
 
-    def _among_zeros(self, own: Array) -> Array:
+    def _among_zeros(self, values: Array) -> Array:
         out = np.zeros(self.whole)
-        out[self.place] = own
+        out[self.place] = values
         return out
 
 
@@ -191,23 +191,25 @@ class Step(Query):
         """Return the number of components that move."""
         return n if self.only is None else self.only.size
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the step size times the sensitivity of what moves."""
         if self.through is not None:
-            return self.step * _mapped_bound(known.gradient_bound(self.x), self.through, known)
-        return self.step * known.gradient_bound(self.x, scale=self.moving)
+            return self.step * _mapped_bound(
+                public_state.gradient_bound(self.x), self.through, public_state
+            )
+        return self.step * public_state.gradient_bound(self.x, scale=self.moving)
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether the step made a small number too small."""
-        return known.gradient_bound(self.x, scale=self.moving) > 0
+        return public_state.gradient_bound(self.x, scale=self.moving) > 0
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor, for steps of any size next to the point."""
-        return float(self.floors(known))
+        return float(self.floors(public_state))
 
-    def floors(self, known: Known) -> Array:
+    def floors(self, public_state: Known) -> Array:
         """Return `floor` for each row, where center or gradient have rows."""
-        moves = self.step * known.public_gradient(self.x)
+        moves = self.step * public_state.public_gradient(self.x)
         return rounding_floors(self.center) + rounding_floors(moves)
 
     def among(self, rows: Index | int) -> Query:
@@ -216,9 +218,9 @@ class Step(Query):
             return super().among(rows)
         return replace(self, x=_rows(self.x, rows), center=_rows(self.center, rows))
 
-    def labels(self, known: Known) -> Index | None:
+    def labels(self, public_state: Known) -> Index | None:
         """Return which agents' points have one bound."""
-        return _labels(self.x, known)
+        return _labels(self.x, public_state)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the components that move."""
@@ -264,13 +266,13 @@ class GradientStep(Query):
     def _gradient(self) -> Gradient:
         return Gradient(self.x, self.through)
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the sensitivity of the mapped gradient."""
-        return self._gradient.bound(known)
+        return self._gradient.bound(public_state)
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether the gradient does."""
-        return self._gradient.matters(known)
+        return self._gradient.matters(public_state)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the mapped gradient."""
@@ -289,10 +291,10 @@ def _mapped(g: Array, through: Contraction | None) -> Array:
     return g if through is None else through(g)
 
 
-def _mapped_bound(bound: float, through: Contraction | None, known: Known) -> float:
+def _mapped_bound(bound: float, through: Contraction | None, public_state: Known) -> float:
     if through is None:
         return bound
-    return bound * (through.norm1 if known.norm == 1 else through.norm2)
+    return bound * (through.norm1 if public_state.norm == 1 else through.norm2)
 
 
 def _follows(facts: Facts, norm: int) -> bool:
@@ -306,6 +308,6 @@ def _rows(points: Array, rows: Index | int) -> Array:
     return points if points.ndim == 1 else points[rows]
 
 
-def _labels(points: Array, known: Known) -> Index | None:
+def _labels(points: Array, public_state: Known) -> Index | None:
     """Return which points of a batch have one bound; None if it has one point."""
-    return None if points.ndim == 1 else known.sensitivity.alike(known.norm, points)
+    return None if points.ndim == 1 else public_state.sensitivity.alike(public_state.norm, points)

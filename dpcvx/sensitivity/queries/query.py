@@ -108,24 +108,24 @@ class Query(abc.ABC):
         return n
 
     @abc.abstractmethod
-    def bound(self, known: Known) -> float:
-        """Return the sensitivity of the answer, times `scale`, in the norm ``known.norm``.
+    def bound(self, public_state: Known) -> float:
+        """Return the sensitivity of the answer, times `scale`, in the norm ``public_state.norm``.
 
         It has to hold for all data and at the same public numbers. A bound of 0 means that the
         answer does not depend on the data, and is released without noise.
         """
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether the answer depends on the data if `bound` is 0: noise is then refused."""
-        return known.change > 0
+        return public_state.change > 0
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Least width of the noise's grid: far above the rounding errors of public numbers."""
         return 0.0
 
-    def floors(self, known: Known) -> Array:
+    def floors(self, public_state: Known) -> Array:
         """Return `floor` for a batch, shape (agents,) or ()."""
-        return np.asarray(self.floor(known))
+        return np.asarray(self.floor(public_state))
 
     def among(self, rows: Index | int) -> Query:
         """Return the query to one agent of a batch, or to some.
@@ -146,11 +146,11 @@ class Query(abc.ABC):
             "False."
         )
 
-    def labels(self, known: Known) -> Index | None:
+    def labels(self, public_state: Known) -> Index | None:
         """Return by agent of a batch the number of its bound; None if all have one bound."""
         return None
 
-    def scale(self, known: Known | None) -> Array | None:
+    def scale(self, public_state: Known | None) -> Array | None:
         """Return the public weights of the answer's components, for the noise; None for ones."""
         return None
 

@@ -50,9 +50,9 @@ class OfRecords(Query):
             "of each record's scores X @ w."
         )
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether there are records."""
-        return bool(known.sensitivity.records)
+        return bool(public_state.sensitivity.records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,9 @@ class RecordsAbove(OfRecords):
         """Return 1, for one count."""
         return 1
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the largest number of records that one change moves."""
-        return float(known.sensitivity.moved_records)
+        return float(public_state.sensitivity.moved_records)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the count."""
@@ -111,9 +111,9 @@ class CurvatureSums(OfRecords):
         """Return 2, for two sums."""
         return 2
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the bound: each sum moves by at most one unit per record that moves."""
-        return math.sqrt(2) * self.unit * known.sensitivity.moved_records
+        return math.sqrt(2) * self.unit * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
         """Return both sums, divided by the limit."""
@@ -137,17 +137,17 @@ class LearnedGradient(OfRecords):
         """Return the size of the gradient and the count together."""
         return n + 1
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the bound of both together, as sides of a rectangle."""
-        if not known.sensitivity.records:
+        if not public_state.sensitivity.records:
             return 0.0
-        count = self.weight * known.sensitivity.moved_records
-        return math.hypot(known.sensitivity.clipped_change, count)
+        count = self.weight * public_state.sensitivity.moved_records
+        return math.hypot(public_state.sensitivity.clipped_change, count)
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor of the public terms, which are divided by the multiple."""
         with np.errstate(all="ignore"):
-            public = finite(known.public_gradient(self.x) / self.multiple)
+            public = finite(public_state.public_gradient(self.x) / self.multiple)
         return rounding_floor(public)
 
     def evaluate(self, objective: Objective) -> Array:

@@ -63,22 +63,27 @@ class Minimizer(Query):
         """Refuse agents without one bound at all points: no observer sees the search."""
         require_uniform(facts, "exact=True takes", "leave exact= out")
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the bound by `Minimization.stretch`, or in l1 also by `stretch_in_l1`."""
-        change, search = known.change, self.search
-        bound = change * search.stretch * known.spread(self.v.size)
-        smoothness = known.facts.smoothness
+        change, search = public_state.change, self.search
+        bound = change * search.stretch * public_state.spread(self.v.size)
+        smoothness = public_state.facts.smoothness
         curvature = None if smoothness is None else smoothness.curvature
-        if known.norm == 2 or not change or curvature is None or not known.projector().separable:
+        if (
+            public_state.norm == 2
+            or not change
+            or curvature is None
+            or not public_state.projector().separable
+        ):
             return bound
         stretch = search.stretch_in_l1(curvature.center, curvature.spread) * (1 + 1e-9)
-        return min(bound, known.sensitivity.bound(1).value * stretch)
+        return min(bound, public_state.sensitivity.bound(1).value * stretch)
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor of all steps of the search."""
-        projector = known.projector()
+        projector = public_state.projector()
         start = projector.nearest(self.v)
-        slope = self.search.stretch * known.public_gradient(start)
+        slope = self.search.stretch * public_state.public_gradient(start)
         floor = rounding_floor(self.v) + rounding_floor(start) + rounding_floor(slope)
         return (floor + rounding_floor(projector.centers())) * self.search.repeats
 
@@ -121,18 +126,18 @@ class PerturbedMinimizer(Query):
                     "out."
                 )
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return twice the largest distance of the search's result from the exact minimizer."""
-        if known.change == 0:
+        if public_state.change == 0:
             return 0.0
-        term = known.linear
+        term = public_state.linear
         if term is None or term.regularization != self.search.weight:
             raise package_fault("A minimizer is asked for with another quadratic than planned.")
-        return known.spread(self.search.center.size) * 2 * term.distance
+        return public_state.spread(self.search.center.size) * 2 * term.distance
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Let grids of noise reach as far as minimizers do."""
-        return 0.0 if known.linear is None else ROUNDING * known.linear.reach
+        return 0.0 if public_state.linear is None else ROUNDING * public_state.linear.reach
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the exact minimizer, up to rounding, where no noise is asked for."""
@@ -342,34 +347,34 @@ class LocalSolution(Query):
         """Return the stated sensitivity, and what it needs of solvers."""
         return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the bound in the geometry of the step."""
-        if known.change == 0:
+        if public_state.change == 0:
             return 0.0
-        l2 = self._l2(known)
-        if l2 == 0 and not known.matters(self.x):
+        l2 = self._l2(public_state)
+        if l2 == 0 and not public_state.matters(self.x):
             return 0.0
-        if known.facts.claimed is not None:
-            return known.facts.claimed
-        if known.norm == 1 and known.projector().separable:
-            return known.gradient_bound(self.x, p=1, scale=1 / self._root)
-        step = self._on(known.projector())
-        rounding = 2 * step.rounding(self._reach(known, l2))
-        return known.spread(self.x.size) * (step.projector.stretch * l2 + rounding)
+        if public_state.facts.claimed is not None:
+            return public_state.facts.claimed
+        if public_state.norm == 1 and public_state.projector().separable:
+            return public_state.gradient_bound(self.x, p=1, scale=1 / self._root)
+        step = self._on(public_state.projector())
+        rounding = 2 * step.rounding(self._reach(public_state, l2))
+        return public_state.spread(self.x.size) * (step.projector.stretch * l2 + rounding)
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether data matter to the gradient at x, even by less than a float can hold."""
-        return known.matters(self.x)
+        return public_state.matters(self.x)
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor of all points that enter the step."""
-        root, public = self.scale(known), known.public_gradient(self.x) / self.D
-        points = (self.center, public, self.anchor, known.projector().centers())
+        root, public = self.scale(public_state), public_state.public_gradient(self.x) / self.D
+        points = (self.center, public, self.anchor, public_state.projector().centers())
         return max(rounding_floor(p if root is None else root * p) for p in points)
 
-    def scale(self, known: Known | None) -> Array | None:
+    def scale(self, public_state: Known | None) -> Array | None:
         """Return the geometry of the step; ones where the user claims a sensitivity."""
-        claimed = known is not None and known.facts.claimed is not None
+        claimed = public_state is not None and public_state.facts.claimed is not None
         return None if claimed else self._root
 
     def evaluate(self, objective: Objective) -> Array:
@@ -394,11 +399,11 @@ class LocalSolution(Query):
     def _on(self, projector: Projector) -> ProximalStep:
         return ProximalStep(projector, self.center, self.D, self.anchor)
 
-    def _l2(self, known: Known) -> float:
-        return known.gradient_bound(self.x, p=2, scale=1 / self._root)
+    def _l2(self, public_state: Known) -> float:
+        return public_state.gradient_bound(self.x, p=2, scale=1 / self._root)
 
-    def _reach(self, known: Known, l2: float) -> float:
+    def _reach(self, public_state: Known, l2: float) -> float:
         """Return the largest length of the step: earlier noise can have carried x away from W."""
         n = self.x.size
-        drawn = known.multiplier * known.spread(n) * l2 * math.sqrt(n)
-        return self._on(known.projector()).reach + 4.0 * drawn
+        drawn = public_state.multiplier * public_state.spread(n) * l2 * math.sqrt(n)
+        return self._on(public_state.projector()).reach + 4.0 * drawn

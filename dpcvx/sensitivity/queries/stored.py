@@ -69,17 +69,21 @@ class Stored(_OfStored):
 
     released = "point"
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the sensitivity of the vector, while all released values stay the same."""
-        return _effects(known).reach(self.name, known.norm) if known.change > 0 else 0.0
+        return (
+            _effects(public_state).reach(self.name, public_state.norm)
+            if public_state.change > 0
+            else 0.0
+        )
 
-    def matters(self, known: Known) -> bool:
+    def matters(self, public_state: Known) -> bool:
         """Return whether gradients went into it."""
-        return known.change > 0 and _effects(known).secret(self.name)
+        return public_state.change > 0 and _effects(public_state).secret(self.name)
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor of the public numbers that make up the vector."""
-        return ROUNDING * _effects(known).size(self.name)
+        return ROUNDING * _effects(public_state).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the vector."""
@@ -99,19 +103,23 @@ class StoredGradient(_OfStored):
 
     released = "gradient at that point"
 
-    def bound(self, known: Known) -> float:
+    def bound(self, public_state: Known) -> float:
         """Return the gradient's own change, and what follows from that of the vector."""
-        return _effects(known).gradient_reach(self.name, known.norm) if known.change > 0 else 0.0
+        return (
+            _effects(public_state).gradient_reach(self.name, public_state.norm)
+            if public_state.change > 0
+            else 0.0
+        )
 
-    def floor(self, known: Known) -> float:
+    def floor(self, public_state: Known) -> float:
         """Return the rounding floor of the gradient at the vector for zero data."""
-        return ROUNDING * _effects(known).gradient_size(self.name)
+        return ROUNDING * _effects(public_state).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
         """Return the gradient there."""
         return objective.stored.gradient(self.name)
 
 
-def _effects(known: Known) -> StoredEffects:
-    assert known.stored is not None  # the door stores nothing else
-    return known.stored
+def _effects(public_state: Known) -> StoredEffects:
+    assert public_state.stored is not None  # the door stores nothing else
+    return public_state.stored
