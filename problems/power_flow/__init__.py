@@ -64,6 +64,15 @@ from .prices import Prices, prices
 from .private import private_loads, private_profiles
 from .profiles import PypsaNetwork, read_profiles, read_pypsa
 from .provenance import network_digest
+from .ptdf import (
+    PtdfVariables,
+    ptdf_angles,
+    ptdf_delivered,
+    ptdf_flows,
+    ptdf_limits,
+    ptdf_variables,
+    shared_numbers,
+)
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
 from .report import Outcome, ac_line, assess, imbalance, thermal_loading, violations
@@ -86,6 +95,7 @@ __all__ = [
     "Outcome",
     "PowerFlow",
     "Prices",
+    "PtdfVariables",
     "PypsaNetwork",
     "Recovery",
     "Relaxation",
@@ -140,6 +150,11 @@ __all__ = [
     "prices",
     "private_loads",
     "private_profiles",
+    "ptdf_angles",
+    "ptdf_delivered",
+    "ptdf_flows",
+    "ptdf_limits",
+    "ptdf_variables",
     "ramp_limits",
     "read_case",
     "read_outages",
@@ -148,6 +163,7 @@ __all__ = [
     "read_zones",
     "relaxation",
     "result_tables",
+    "shared_numbers",
     "storage_limits",
     "storage_variables",
     "study_tables",

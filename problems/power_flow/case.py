@@ -22,7 +22,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ISOLATED = 4
-_DEFAULT_ANGLE = 60.0
+WIDEST = 60.0
+"""Degrees across a branch where the file sets no limit."""
 # Sizes far beyond those of real networks; see `checks.within`.
 _BASE = (1e-4, 1e6)
 _MOST_VOLTAGE = 10.0
@@ -636,16 +637,16 @@ def _currents(tables: Tables, rows: Ints) -> Floats:
 def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
     """Angle bounds in radians with the default of pglib where the file sets none."""
     if table.shape[1] < 13:
-        bound = np.full(len(rows), np.radians(_DEFAULT_ANGLE))
+        bound = np.full(len(rows), np.radians(WIDEST))
         return -bound, bound
     low, high = table[:, 11], table[:, 12]
     ordered(file, "branch", rows, "angmin", low, "angmax", high)
     free = (low == 0) & (high == 0)
-    low = np.where(free | (low <= -90), -_DEFAULT_ANGLE, low)
-    high = np.where(free | (high >= 90), _DEFAULT_ANGLE, high)
+    low = np.where(free | (low <= -90), -WIDEST, low)
+    high = np.where(free | (high >= 90), WIDEST, high)
     for row in rows[low > high]:
         raise CaseError(
-            f"{file}: branch row {row + 1} bounds the angle beyond {_DEFAULT_ANGLE:g} degrees on "
+            f"{file}: branch row {row + 1} bounds the angle beyond {WIDEST:g} degrees on "
             "one side only; with the default on the other side no angle is left. Write both bounds."
         )
     return np.radians(low), np.radians(high)

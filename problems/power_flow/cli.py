@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dpcvx as dp
+from dpcvx._words import plural
 
 from .. import pictures
 from ..commands import MOST, sentence
@@ -26,6 +27,7 @@ from .measured import Run, as_json, breaks, gaps, measure, optimum, together
 from .options import parser
 from .planning import objective_of, plan_of, private_of, study_of
 from .provenance import provenance
+from .ptdf import Form
 from .relaxed import relaxation
 from .report import BOUND, ac_line, nature, objective_unit, violations
 from .solution import State, central
@@ -299,6 +301,7 @@ def _distributed(options: argparse.Namespace) -> int:
         if options.seeds is not None:
             print(f"guarantee of every run: {runs[0].result.guarantee}\n\nthe first run,")
         print(runs[0].outcome)
+        _note_shared(study)
         if runs[0].prices is not None:
             print(runs[0].prices)
         print(_comparison(study, runs, best))
@@ -365,6 +368,15 @@ def _shown(value: float) -> str:
 def _relative(gap: float, best: float) -> str:
     # At nominal loads the optimum of "shed" is 0 up to the solver's accuracy.
     return f" ({100 * gap / best:.3g} %)" if min(abs(best), abs(gap)) > _ZERO else ""
+
+
+def _note_shared(study: PowerFlow) -> None:
+    if study.setting.kind == "dc" and len(study.zones.names) > 1:
+        numbers, form = study.shared_numbers, study.setting.form
+        other: Form = "ptdf" if form == "angles" else "angles"
+        print(
+            f"zones share {plural(numbers[form], 'number')}; with --form {other}: {numbers[other]}"
+        )
 
 
 def _note_equivalents(study: PowerFlow) -> None:

@@ -7,8 +7,8 @@ your own can take; `models.DcModel` puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cvxpy as cp
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from .case import Case
+from .case import WIDEST, Case
 from .errors import CaseError
 from .hours import hourly
 from .model import cost_of, generators_of
@@ -190,9 +190,9 @@ def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[c
     """
     branches, pairs, hours = zones.branches[zone], case.pairs, x.angle.shape[1]
     constraints: list[cp.Constraint] = []
-    limited = branches[np.isfinite(_ratings(case)[branches])]
+    limited = branches[np.isfinite(ratings(case)[branches])]
     if len(limited):
-        flow, rate = dc_flows(case, x, limited), hourly(_ratings(case)[limited], hours)
+        flow, rate = dc_flows(case, x, limited), hourly(ratings(case)[limited], hours)
         constraints += [flow <= rate, -flow <= rate]
     seen = np.unique(pairs.of_branch[branches])
     if len(seen):
@@ -201,9 +201,9 @@ def branch_limits(case: Case, zones: Zones, x: DcVariables, zone: int) -> list[c
             across <= hourly(pairs.angmax[seen], hours),
             -across <= hourly(-pairs.angmin[seen], hours),
         ]
-    references = np.intersect1d(_references(case), zones.buses[zone])
-    if len(references):
-        constraints.append(x.angle[references] == 0)
+    fixed = np.intersect1d(references(case), zones.buses[zone])
+    if len(fixed):
+        constraints.append(x.angle[fixed] == 0)
     return constraints
 
 
@@ -248,14 +248,7 @@ def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
             )
         outages = np.arange(len(case.branch.x))
         return outages[np.isfinite(outage_factors(case, outages)).all(axis=0)]
-    at = {int(row): k for k, row in enumerate(case.branch.row)}
-    unknown = [row for row in source if row not in at]
-    if unknown:
-        raise CaseError(
-            f"contingencies= has {', '.join(map(str, unknown[:_SHOWN]))}, and {case.name} has no "
-            "such rows of branches in service. Write rows counted from 1, or 'all'."
-        )
-    outages = np.array([at[row] for row in source], dtype=np.int64)
+    outages = rows_of_branches(source, case, "contingencies")
     parted = ~np.isfinite(outage_factors(case, outages)).all(axis=0)
     if parted.any():
         rows = ", ".join(map(str, case.branch.row[outages[parted]][:_SHOWN]))
@@ -266,12 +259,78 @@ def read_outages(source: Sequence[int] | Literal["all"], case: Case) -> Ints:
     return outages
 
 
+def rows_of_branches(rows: Sequence[int], case: Case, name: str) -> Ints:
+    """Return positions of branches in service.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Rows of the file's branch matrix, counted from 1.
+    case : Case
+    name : str
+        Argument that has these rows.
+
+    Raises
+    ------
+    CaseError
+        A row is not in service.
+    """
+    position = {int(row): k for k, row in enumerate(case.branch.row)}
+    unknown = [row for row in rows if row not in position]
+    if unknown:
+        raise CaseError(
+            f"{name}= has {', '.join(map(str, unknown[:_SHOWN]))}, and {case.name} has no "
+            "such rows of branches in service. Write rows counted from 1, or 'all'."
+        )
+    return np.array([position[row] for row in rows], dtype=np.int64)
+
+
+def read_monitored(source: Sequence[int] | Literal["all"], case: Case) -> Case:
+    """Return a network that keeps limits of monitored branches only.
+
+    Parameters
+    ----------
+    source : sequence of int or "all"
+        Rows of the file's branch matrix, counted from 1; or all branches.
+    case : Case
+
+    Raises
+    ------
+    CaseError
+        A row is not in service.
+    """
+    if isinstance(source, str):
+        if source != "all":
+            raise CaseError(
+                f"monitored={source[:30]!r} is not known. Write 'all', or rows of branches."
+            )
+        return case
+    chosen = np.zeros(len(case.branch.x), dtype=np.bool_)
+    chosen[rows_of_branches(source, case, "monitored")] = True
+    watched = np.zeros(len(case.pairs.first), dtype=np.bool_)
+    watched[case.pairs.of_branch[chosen]] = True
+    free = np.radians(WIDEST)
+    return replace(
+        case,
+        branch=replace(
+            case.branch,
+            rate=np.where(chosen, case.branch.rate, np.inf),
+            current=np.where(chosen, case.branch.current, np.inf),
+        ),
+        pairs=replace(
+            case.pairs,
+            angmin=np.where(watched, case.pairs.angmin, -free),
+            angmax=np.where(watched, case.pairs.angmax, free),
+        ),
+    )
+
+
 def transfer_factors(case: Case) -> Floats:
     """Return the flow on each branch for a unit of power that enters at each bus.
 
     The power leaves at the reference of the part of the network, the first of its buses. A model
-    with ``factors @ injections`` for flows, less what phase shifters add, has no angles, so one
-    operator shares nothing, and zones share net injections in place of angles at their borders.
+    with ``factors @ injections`` for flows, less what phase shifters add, has no angles: see
+    `ptdf`.
 
     Parameters
     ----------
@@ -282,15 +341,30 @@ def transfer_factors(case: Case) -> Floats:
     ndarray, shape (branches, buses)
         Power transfer distribution factors.
     """
-    angles, size, ends = _angles(case, np.eye(len(case.bus.id)))
+    angles, size, ends = angles_for(case, np.eye(len(case.bus.id)))
     return size[:, None] * (ends.T @ angles)
 
 
-def _angles(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_array]:
-    """Angles for injections, the susceptances, and the ends of branches; references are 0."""
+def angles_for(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_array]:
+    """Return angles for injections, the susceptances, and the ends of branches.
+
+    Parameters
+    ----------
+    case : Case
+    injections : ndarray, shape (buses, columns)
+        In per unit; what they lack to balance enters at the `references`, whose angle is 0.
+
+    Returns
+    -------
+    angles : ndarray, shape (buses, columns)
+        In radians, without what phase shifters add.
+    susceptances : ndarray, shape (branches,)
+    ends : csr_array, shape (buses, branches)
+        1 at the from bus and -1 at the to bus of each branch.
+    """
     count, size = len(case.bus.id), susceptances(case)
     ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
-    free = np.setdiff1d(np.arange(count), _references(case))
+    free = np.setdiff1d(np.arange(count), references(case))
     laplacian = sp.csc_array((ends @ sp.diags_array(size) @ ends.T)[free][:, free])
     angles = np.zeros(injections.shape)
     if len(free) and injections.shape[1]:
@@ -314,7 +388,7 @@ def outage_factors(case: Case, outages: Ints) -> Floats:
     """
     count = len(case.bus.id)
     ends = incidence(case.branch.from_bus, count) - incidence(case.branch.to_bus, count)
-    angles, size, _ = _angles(case, ends[:, outages].toarray())
+    angles, size, _ = angles_for(case, ends[:, outages].toarray())
     moved = size[:, None] * (ends.T @ angles)
     kept = 1 - moved[outages, np.arange(len(outages))]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -337,21 +411,63 @@ def contingency_limits(
     rating : float
         Share of its rating that a branch may carry after an outage.
     """
+    return limits_after_outages(
+        case, zones, zone, outages, rating, x.angle.shape[1], lambda rows: dc_flows(case, x, rows)
+    )
+
+
+def limits_after_outages(
+    case: Case,
+    zones: Zones,
+    zone: int,
+    outages: Ints,
+    rating: float,
+    hours: int,
+    flows: Callable[[Ints], cp.Expression],
+) -> list[cp.Constraint]:
+    """Return the limits of `contingency_limits` for flows in any form.
+
+    Parameters
+    ----------
+    case, zones, zone, outages, rating
+        See `contingency_limits`.
+    hours : int
+    flows : callable
+        From positions of branches to their flows, of shape (branches, hours).
+    """
+    limited, lost, (rows, columns), factors = moved_flows(case, zones, zone, outages)
+    if not len(rows):
+        return []
+    each, shape = np.arange(len(rows)), (len(rows), len(lost))
+    keeps = sp.csr_array((np.ones(len(rows)), (each, rows)), shape=(len(rows), len(limited)))
+    takes = sp.csr_array((factors, (each, columns)), shape=shape)
+    flow = keeps @ flows(limited) + takes @ flows(lost)
+    most = hourly(rating * ratings(case)[limited[rows]], hours)
+    return [flow <= most, -flow <= most]
+
+
+def moved_flows(
+    case: Case, zones: Zones, zone: int, outages: Ints
+) -> tuple[Ints, Ints, tuple[Ints, Ints], Floats]:
+    """Return the branches of a zone with a limit, the lost branches that move their flows, and how.
+
+    Returns
+    -------
+    limited, lost : ndarray of int
+        Positions of branches.
+    entries : pair of ndarray of int
+        Positions among these, for each limit after an outage.
+    factors : ndarray
+        Share of the lost flow that the limited branch takes over.
+    """
     own = zones.branches[zone]
     limited = own[
-        np.isfinite(_ratings(case)[own]) & np.isin(case.branch.from_bus[own], zones.buses[zone])
+        np.isfinite(ratings(case)[own]) & np.isin(case.branch.from_bus[own], zones.buses[zone])
     ]
     factors = outage_factors(case, outages)[limited]
     rows, columns = np.nonzero((np.abs(factors) > _UNMOVED) & (limited[:, None] != outages))
-    if not len(rows):
-        return []
-    lost, at = np.unique(columns, return_inverse=True)
-    each = np.arange(len(rows))
-    keeps = sp.csr_array((np.ones(len(rows)), (each, rows)), shape=(len(rows), len(limited)))
-    takes = sp.csr_array((factors[rows, columns], (each, at)), shape=(len(rows), len(lost)))
-    flow = keeps @ dc_flows(case, x, limited) + takes @ dc_flows(case, x, outages[lost])
-    most = hourly(rating * _ratings(case)[limited[rows]], x.angle.shape[1])
-    return [flow <= most, -flow <= most]
+    lost, entries = np.unique(columns, return_inverse=True)
+    return limited, outages[lost], (rows, entries), factors[rows, columns]
 
 
 def dc_cost(case: Case, power: cp.Expression, generators: Ints) -> cp.Expression:
@@ -369,13 +485,23 @@ def dc_cost(case: Case, power: cp.Expression, generators: Ints) -> cp.Expression
     return sum((cost_of(case, generators, power[:, t], none) for t in hours), cp.Constant(0.0))
 
 
-def _ratings(case: Case) -> Floats:
-    """Limits of flows; at voltages of size 1, currents are apparent powers."""
+def ratings(case: Case) -> Floats:
+    """Return limits of flows; at voltages of size 1, currents are apparent powers.
+
+    Parameters
+    ----------
+    case : Case
+    """
     return np.minimum(case.branch.rate, case.branch.current)
 
 
-def _references(case: Case) -> Ints:
-    """The first bus of every connected part, whose angle is 0."""
+def references(case: Case) -> Ints:
+    """Return the first bus of every connected part, whose angle is 0.
+
+    Parameters
+    ----------
+    case : Case
+    """
     count = len(case.bus.id)
     links = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
     _, part = connected_components(links, directed=False)

@@ -41,7 +41,16 @@ from .model import (
     variables,
     zone_constraints,
 )
-from .physics import ENDS, flow_maps
+from .physics import ENDS, flow_maps, susceptances
+from .ptdf import (
+    Form,
+    PtdfVariables,
+    ptdf_angles,
+    ptdf_delivered,
+    ptdf_flows,
+    ptdf_limits,
+    ptdf_variables,
+)
 from .solution import State, network_state
 from .zones import Zones
 
@@ -192,8 +201,8 @@ class DcModel:
         """Return all constraints of a zone but its balance, with the bounds of `case`."""
         x, generators = self.x, generators_of(case, self.zones, zone)
         return [
-            *branch_limits(case, self.zones, x, zone),
-            *contingency_limits(case, self.zones, x, zone, self.outages, self.emergency),
+            *branch_limits(self.case, self.zones, x, zone),
+            *contingency_limits(self.case, self.zones, x, zone, self.outages, self.emergency),
             *link_limits(case, x.power, generators),
             *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
         ]
@@ -216,24 +225,77 @@ class DcModel:
 
     def state(self, hour: int) -> State:
         """Return the point of an hour, from the values of the variables."""
-        case = self.case
         angle, power = (np.asarray(v.value)[:, hour] for v in (self.x.angle, self.x.power))
-        size = np.clip(1.0, case.bus.vmin, case.bus.vmax)
-        first, second = case.pairs.first, case.pairs.second
-        flow = np.asarray(dc_flows(case, self.x).value)[:, hour]
-        return _state(
-            case,
-            size**2,
-            angle[first] - angle[second],
-            (power, np.zeros(len(power))),
-            (flow, np.zeros(len(flow)), np.zeros(len(flow))),
-        )
+        return _dc_state(self.case, angle, power)
 
     def start(self) -> dict[cp.Variable, Floats]:
         """Return a public initial point."""
         gen = self.case.gen
         return {
             self.x.angle: np.zeros(self.x.angle.shape),
+            self.x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PtdfModel:
+    """The direct-current approximation without angles."""
+
+    case: Case
+    zones: Zones
+    x: PtdfVariables
+    reserves: tuple[cp.Variable, ...]
+    outages: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    emergency: float = 1.0
+    quantities: int = 1
+
+    @property
+    def hours(self) -> int:
+        """Number of hours."""
+        return self.x.power.shape[1]
+
+    @property
+    def power(self) -> cp.Expression:
+        """Active power of all generators, shape (generators, hours), in per unit."""
+        return self.x.power
+
+    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
+        """Return all constraints of a zone but its balance, with the bounds of `case`."""
+        x, generators = self.x, generators_of(case, self.zones, zone)
+        return [
+            *ptdf_limits(self.case, self.zones, x, zone, self.outages, self.emergency),
+            *link_limits(case, x.power, generators),
+            *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
+        ]
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        return ptdf_delivered(self.case, self.zones, self.x, zone)
+
+    def cost(self, case: Case, generators: Ints) -> cp.Expression:
+        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
+        return dc_cost(case, self.x.power, generators)
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        rows = self.zones.branches[zone][branches]
+        return (ptdf_flows(self.case, self.zones, self.x, zone, rows)[:, hour],)
+
+    def reserve(self, hour: int) -> cp.Variable:
+        """Return the reserve at buses, shape (buses, quantities)."""
+        return self.reserves[hour]
+
+    def state(self, hour: int) -> State:
+        """Return the point of an hour, from the values of the variables."""
+        power = np.asarray(self.x.power.value)[:, hour]
+        return _dc_state(self.case, ptdf_angles(self.case, self.x)[:, hour], power)
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """Return a public initial point."""
+        gen = self.case.gen
+        return {
+            self.x.injection: np.zeros(self.x.injection.shape),
+            self.x.sent: np.zeros(self.x.sent.shape),
             self.x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
         }
 
@@ -316,7 +378,8 @@ def make_model(
     outages: Ints | None = None,
     emergency: float = 1.0,
     cuts: bool = False,
-) -> SocModel | DcModel | DistFlowModel:
+    form: Form = "angles",
+) -> SocModel | DcModel | PtdfModel | DistFlowModel:
     """Declare the variables of a model.
 
     Parameters
@@ -333,6 +396,8 @@ def make_model(
         Share of its rating that a branch may carry then.
     cuts : bool
         Of "soc", see `model.lifted_cuts`.
+    form : {"angles", "ptdf"}
+        Of "dc", see `ptdf`.
     """
     if kind == "soc":
         each = tuple(variables(case, zones, shared) for _ in range(hours))
@@ -344,6 +409,9 @@ def make_model(
     if kind == "distflow":
         return DistFlowModel(case, zones, distflow_variables(case, hours), reserves)
     lost = np.zeros(0, dtype=np.int64) if outages is None else outages
+    if form == "ptdf":
+        x = ptdf_variables(case, zones, hours, lost)
+        return PtdfModel(case, zones, x, reserves, lost, emergency)
     return DcModel(case, zones, dc_variables(case, hours), reserves, lost, emergency)
 
 
@@ -383,6 +451,20 @@ def middle(low: Floats, high: Floats) -> Floats:
     """Return the middle of bounds, 0 where one of them is infinite."""
     bounded = np.isfinite(low) & np.isfinite(high)
     return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)
+
+
+def _dc_state(case: Case, angle: Floats, power: Floats) -> State:
+    """The point of an hour with these angles and this generation."""
+    size = np.clip(1.0, case.bus.vmin, case.bus.vmax)
+    start, end = case.branch.from_bus, case.branch.to_bus
+    flow = susceptances(case) * (angle[start] - angle[end] - case.branch.shift)
+    return _state(
+        case,
+        size**2,
+        angle[case.pairs.first] - angle[case.pairs.second],
+        (power, np.zeros(len(power))),
+        (flow, np.zeros(len(flow)), np.zeros(len(flow))),
+    )
 
 
 def _state(

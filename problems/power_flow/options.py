@@ -13,6 +13,7 @@ from .hours import Flexible, Store
 from .model import Objective
 from .models import Kind
 from .private import PrivateData
+from .ptdf import Form
 from .tables import KINDS
 
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
@@ -103,7 +104,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
         "--contingencies",
         type=_rows,
         default=(),
-        metavar="all|ROW,...",
+        metavar="all|none|ROW,...",
         help="with --model dc: branches whose outage leaves all flows within their limits",
     )
     add(
@@ -111,6 +112,20 @@ def _network(group: argparse._ArgumentGroup) -> None:
         type=positive,
         default=1.0,
         help="share of its rating that a branch may carry after an outage (default 1)",
+    )
+    add(
+        "--form",
+        choices=get_args(Form),
+        default="angles",
+        help="with --model dc: zones share voltage angles, or contributions to limited flows by "
+        "power transfer distribution factors (default angles)",
+    )
+    add(
+        "--monitored",
+        type=_rows,
+        default="all",
+        metavar="all|none|ROW,...",
+        help="with --model dc: branches whose limits hold (default all)",
     )
     add(
         "--equivalents",
@@ -268,10 +283,12 @@ def _numbers(text: str, counts: tuple[int, ...], example: str) -> list[float]:
 
 def _rows(text: str) -> tuple[int, ...] | Literal["all"]:
     """Rows of branches."""
-    if text == "all":
-        return "all"
+    if text in ("all", "none"):
+        return "all" if text == "all" else ()
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not understood; write all or 3,17")
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not understood; write all, none or 3,17"
+        )
     return tuple(int(row) for row in text.split(","))
 
 

@@ -70,6 +70,8 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
         flexible=options.flexible,
         contingencies=options.contingencies,
         emergency=options.emergency,
+        form=options.form,
+        monitored=options.monitored,
         load_scale=options.load_scale,
         radius=options.radius,
         hidden=options.hide,

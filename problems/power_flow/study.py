@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 import dpcvx as dp
 
 from .areas import areas, covered
+from .arguments import Balance, check_form, check_network, check_words, read_proxy
 from .case import Case, read_case
-from .dc import read_outages
+from .dc import read_monitored, read_outages
 from .errors import CaseError
 from .hidden import Adjacency, Hidden, adjacency
 from .hours import (
@@ -34,7 +35,7 @@ from .hours import (
     storage_variables,
 )
 from .model import Objective, Shared, balanced, generators_of
-from .models import DcModel, DistFlowModel, Kind, SocModel, make_model
+from .models import DcModel, DistFlowModel, Kind, PtdfModel, SocModel, make_model
 from .physics import incidence
 from .private import (
     PrivateData,
@@ -44,15 +45,13 @@ from .private import (
     private_profiles,
 )
 from .profiles import read_profiles
+from .ptdf import Form, shared_numbers
 from .solution import State
 from .sources import Source
 from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Balance = Literal["exact", "covered"]
-# A year.
-_MOST_HOURS = 8760
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +75,8 @@ class Setting:
     change: Adjacency
     shared: Shared
     cuts: bool
+    form: Form
+    limits: Case  # the network with limits of monitored branches only
     proxy: Floats | None  # public loads, shaped like those of the study
 
 
@@ -88,7 +89,7 @@ class PowerFlow:
     setting : Setting
         Arguments of `power_flow`; `case`, `zones`, `objective`, `private`, `load_scale` are among
         them.
-    model : SocModel, DcModel or DistFlowModel
+    model : SocModel, DcModel, PtdfModel or DistFlowModel
     storage : StorageVariables
     flexible : cp.Variable, shape (flexible loads, hours)
         Power by which they are below their loads, in per unit.
@@ -102,7 +103,7 @@ class PowerFlow:
     """
 
     setting: Setting
-    model: SocModel | DcModel | DistFlowModel
+    model: SocModel | DcModel | PtdfModel | DistFlowModel
     storage: StorageVariables
     flexible: cp.Variable
     load: Floats
@@ -144,6 +145,15 @@ class PowerFlow:
         """Variables of the model; with "soc" over several hours a tuple of them."""
         x = self.model.x
         return x[0] if isinstance(x, tuple) and len(x) == 1 else x
+
+    @property
+    def shared_numbers(self) -> dict[Form, int]:
+        """Numbers that two or more zones share in each form of "dc", over all hours."""
+        setting = self.setting
+        return {
+            form: self.hours * shared_numbers(setting.limits, self.zones, form, setting.outages)
+            for form in get_args(Form)
+        }
 
     def state(self, hour: int = 0) -> State:
         """Return the point of an hour, from the values of the variables.
@@ -233,8 +243,8 @@ class PowerFlow:
         )
         if case is not None:
             nothing = np.zeros(0, dtype=np.int64)
-            setting = replace(setting, case=case, outages=nothing, ramps=None, objective="cost")
-            setting = replace(setting, availability=None)
+            setting = replace(setting, case=case, limits=case, outages=nothing, ramps=None)
+            setting = replace(setting, objective="cost", availability=None)
         return _assembled(setting)
 
 
@@ -254,6 +264,8 @@ def power_flow(
     flexible: Sequence[Flexible] = (),
     contingencies: Sequence[int] | Literal["all"] = (),
     emergency: float = 1.0,
+    form: Form = "angles",
+    monitored: Sequence[int] | Literal["all"] = "all",
     load_scale: float = 1.0,
     radius: float = 0.01,
     hidden: Hidden | Adjacency = "entry",
@@ -301,6 +313,11 @@ def power_flow(
         Branches whose outage "dc" survives; see `dc.read_outages`.
     emergency : float
         Share of its rating that a branch may carry after an outage.
+    form : {"angles", "ptdf"}
+        Of "dc": zones share voltage angles at their borders, or contributions to limited flows by
+        power transfer distribution factors, see `ptdf`. `PowerFlow.shared_numbers` counts both.
+    monitored : sequence of int or "all"
+        Of "dc": rows of branches whose limits hold, counted from 1.
     load_scale : float
         Positive factor on all loads.
     radius : float
@@ -331,12 +348,13 @@ def power_flow(
     dp.ModelError
         Another argument cannot be used.
     """
-    _check(model, objective, private, balance, horizon, contingencies, emergency, cuts)
+    check_words(model, objective, private, balance, horizon, contingencies, emergency, cuts)
+    check_form(model, form, monitored, balance)
     change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
     network.scaled_load(load_scale)  # refuses factors that are none
-    _check_network(network, horizon, ramps, availability)
+    check_network(network, horizon, ramps, availability)
     check_places(network, storage, "storage")
     check_places(network, flexible, "flexible")
     factors = read_profiles(profiles, network, horizon)
@@ -374,7 +392,9 @@ def power_flow(
             change,
             shared,
             cuts,
-            _read_proxy(proxy, network, horizon, 1 if model == "dc" else 2, private),
+            form,
+            read_monitored(monitored, network),
+            read_proxy(proxy, network, horizon, 1 if model == "dc" else 2, private),
         )
     )
 
@@ -384,13 +404,14 @@ def _assembled(setting: Setting) -> PowerFlow:
     case, zones, hours = setting.case, setting.zones, setting.factors.shape[1]
     model = make_model(
         setting.kind,
-        case,
+        setting.limits,
         zones,
         hours,
         setting.shared,
         setting.outages,
         setting.emergency,
         setting.cuts,
+        setting.form,
     )
     nominal = setting.load_scale * case.load[:, : model.quantities]
     factors = np.broadcast_to(setting.factors, (len(nominal), hours))
@@ -456,7 +477,7 @@ def _needed(
 
 def _own_terms(
     setting: Setting,
-    model: SocModel | DcModel | DistFlowModel,
+    model: SocModel | DcModel | PtdfModel | DistFlowModel,
     stored: StorageVariables,
     less: cp.Variable,
     zone: int,
@@ -493,7 +514,7 @@ def _own_terms(
 
 def _arriving(
     setting: Setting,
-    model: SocModel | DcModel | DistFlowModel,
+    model: SocModel | DcModel | PtdfModel | DistFlowModel,
     stored: StorageVariables,
     less: cp.Variable,
     zone: int,
@@ -513,14 +534,14 @@ def _arriving(
 
 def _covered(
     setting: Setting,
-    model: SocModel | DcModel | DistFlowModel,
+    model: SocModel | DcModel | PtdfModel | DistFlowModel,
     zone: int,
     arrives: cp.Expression,
     load: cp.Expression,
     served: Ints,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Reserve and room on lines by which the areas of a zone cover private loads."""
-    case, zones, hours = setting.case, setting.zones, model.hours
+    case, zones, hours = setting.limits, setting.zones, model.hours
     own = zones.buses[zone]
     cost: cp.Expression = cp.Constant(0.0)
     limits: list[cp.Constraint] = []
@@ -554,87 +575,3 @@ def _start(
         stored.energy: hourly(energy, less.shape[1]),
         less: np.zeros(less.shape),
     }
-
-
-def _read_proxy(
-    proxy: Floats | None, case: Case, hours: int, quantities: int, private: PrivateData | None
-) -> Floats | None:
-    """Public loads for every hour."""
-    if proxy is None:
-        return None
-    if private != "loads":
-        raise dp.ModelError(
-            f"proxy= is of private loads, and private={private!r} has none. Leave it out, or write "
-            "private='loads'."
-        )
-    count, given = len(case.bus.id), np.asarray(proxy, dtype=np.float64)
-    if given.shape == (count, 2):
-        given = np.repeat(given[:, :quantities, None], hours, axis=2)
-    if given.shape != (count, quantities, hours) or not np.isfinite(given).all():
-        raise dp.ModelError(
-            f"proxy= has shape {np.shape(proxy)} or numbers that are not finite. Give loads in per "
-            f"unit of shape {(count, 2)} or {(count, quantities, hours)}."
-        )
-    return given
-
-
-def _check(
-    model: str,
-    objective: str | None,
-    private: str | None,
-    balance: str | None,
-    horizon: int,
-    contingencies: Sequence[int] | str,
-    emergency: float,
-    cuts: bool,
-) -> None:
-    """Refuse words that are not known, and terms that a model does not have."""
-    for name, value, known in (
-        ("model", model, get_args(Kind)),
-        ("objective", objective, (None, *get_args(Objective))),
-        ("private", private, (None, *get_args(PrivateData))),
-        ("balance", balance, (None, *get_args(Balance))),
-    ):
-        if value not in known:
-            shown = ", ".join(repr(choice) for choice in known)
-            raise dp.ModelError(f"{name}={value!r} is not known. Write one of {shown}.")
-    if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= _MOST_HOURS:
-        raise dp.ModelError(f"horizon= is no number of hours from 1 to {_MOST_HOURS}. Write 24.")
-    if cuts and model != "soc":
-        raise dp.ModelError(
-            f"cuts= tightens model='soc', and model={model!r} has no relaxation. Leave it out."
-        )
-    if len(contingencies) and model != "dc":
-        raise dp.ModelError(
-            f"contingencies= needs flows after an outage, which model={model!r} does not have. "
-            "Write model='dc'."
-        )
-    if not 0 < emergency < np.inf:
-        raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")
-
-
-def _check_network(
-    case: Case, horizon: int, ramps: float | Floats | None, availability: Floats | None
-) -> None:
-    """Refuse hours, ramps and availability that do not fit a network."""
-    shape = (len(case.gen.pmax), horizon)
-    if availability is not None and (
-        np.shape(availability) != shape or not np.all(np.asarray(availability) >= 0)
-    ):
-        raise dp.ModelError(
-            f"availability= has shape {np.shape(availability)} or numbers that are no share, and "
-            f"{case.name} has {shape[0]} generators and {shape[1]} hours. Write a share of the "
-            "largest power for each generator and hour."
-        )
-    if horizon > 1 and np.any(case.gen.kind == "storage"):
-        raise CaseError(
-            f"{case.name} has storage rows, which hold for one period. Switch them off in the "
-            "file, and write storage=[Store(...)]."
-        )
-    if ramps is not None and not np.all(np.asarray(ramps, dtype=np.float64) > 0):
-        raise dp.ModelError("ramps= has numbers that are not positive. Write 0.3 for 30 % an hour.")
-    if isinstance(ramps, np.ndarray) and ramps.shape != case.gen.pmax.shape:
-        raise dp.ModelError(
-            f"ramps= has shape {ramps.shape}, and {case.name} has {len(case.gen.pmax)} generators "
-            "in service. Write a number of MW per hour for each."
-        )

@@ -554,7 +554,7 @@ def test_a_day_of_the_direct_current_model_has_prices_and_checks(tmp_path, capsy
     [
         (("--storage", "4:50"), "'4:50' is not understood; write 5:50:200"),
         (("--flexible", "x:1"), "'x:1' is not understood; write 5:10 or 5:10:80"),
-        (("--contingencies", "a,b"), "'a,b' is not understood; write all or 3,17"),
+        (("--contingencies", "a,b"), "'a,b' is not understood; write all, none or 3,17"),
         (("--model", "dc", "--contingencies", "99"), "no such rows of branches in service"),
         (("--model", "distflow"), "has 2 loops"),
         (("--model", "dc", "--set-points", "x.m"), "--set-points writes an AC power flow of one"),

@@ -1,0 +1,172 @@
+"""Refusals of arguments of `study.power_flow` that make no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+
+from .case import Case
+from .errors import CaseError
+from .model import Objective
+from .models import Kind
+from .private import PrivateData
+from .ptdf import Form
+
+Floats = NDArray[np.float64]
+Balance = Literal["exact", "covered"]
+# A year.
+_MOST_HOURS = 8760
+
+
+def read_proxy(
+    proxy: Floats | None, case: Case, hours: int, quantities: int, private: PrivateData | None
+) -> Floats | None:
+    """Return public loads for every hour, of shape (buses, quantities, hours).
+
+    Parameters
+    ----------
+    proxy : ndarray or None
+        What `study.power_flow` was called with.
+    case : Case
+    hours, quantities : int
+    private : str or None
+
+    Raises
+    ------
+    dp.ModelError
+        They have another shape, or there are no private loads.
+    """
+    if proxy is None:
+        return None
+    if private != "loads":
+        raise dp.ModelError(
+            f"proxy= is of private loads, and private={private!r} has none. Leave it out, or write "
+            "private='loads'."
+        )
+    count, given = len(case.bus.id), np.asarray(proxy, dtype=np.float64)
+    if given.shape == (count, 2):
+        given = np.repeat(given[:, :quantities, None], hours, axis=2)
+    if given.shape != (count, quantities, hours) or not np.isfinite(given).all():
+        raise dp.ModelError(
+            f"proxy= has shape {np.shape(proxy)} or numbers that are not finite. Give loads in per "
+            f"unit of shape {(count, 2)} or {(count, quantities, hours)}."
+        )
+    return given
+
+
+def check_words(
+    model: str,
+    objective: str | None,
+    private: str | None,
+    balance: str | None,
+    horizon: int,
+    contingencies: Sequence[int] | str,
+    emergency: float,
+    cuts: bool,
+) -> None:
+    """Refuse words that are not known, and terms that a model does not have.
+
+    Parameters
+    ----------
+    model, objective, private, balance, horizon, contingencies, emergency, cuts
+        Arguments of `study.power_flow`.
+
+    Raises
+    ------
+    dp.ModelError
+        One of them makes no model.
+    """
+    for name, value, known in (
+        ("model", model, get_args(Kind)),
+        ("objective", objective, (None, *get_args(Objective))),
+        ("private", private, (None, *get_args(PrivateData))),
+        ("balance", balance, (None, *get_args(Balance))),
+    ):
+        if value not in known:
+            shown = ", ".join(repr(choice) for choice in known)
+            raise dp.ModelError(f"{name}={value!r} is not known. Write one of {shown}.")
+    if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= _MOST_HOURS:
+        raise dp.ModelError(f"horizon= is no number of hours from 1 to {_MOST_HOURS}. Write 24.")
+    if cuts and model != "soc":
+        raise dp.ModelError(
+            f"cuts= tightens model='soc', and model={model!r} has no relaxation. Leave it out."
+        )
+    if len(contingencies) and model != "dc":
+        raise dp.ModelError(
+            f"contingencies= needs flows after an outage, which model={model!r} does not have. "
+            "Write model='dc'."
+        )
+    if not 0 < emergency < np.inf:
+        raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")
+
+
+def check_form(model: str, form: str, monitored: Sequence[int] | str, balance: str | None) -> None:
+    """Refuse forms and monitored branches that a model does not have.
+
+    Parameters
+    ----------
+    model, form, monitored, balance
+        Arguments of `study.power_flow`.
+
+    Raises
+    ------
+    dp.ModelError
+        One of them makes no model.
+    """
+    if form not in get_args(Form):
+        raise dp.ModelError(f"form={form!r} is not known. Write one of 'angles', 'ptdf'.")
+    if model != "dc" and (form != "angles" or monitored != "all"):
+        name = "form" if form != "angles" else "monitored"
+        raise dp.ModelError(
+            f"{name}= is of model='dc', whose flows are linear in injections, and not of "
+            f"model={model!r}. Leave it out, or write model='dc'."
+        )
+    if form == "ptdf" and balance == "covered":
+        raise dp.ModelError(
+            "balance='covered' moves power within areas of a zone, whose flows form='ptdf' does "
+            "not have. Leave it out, or write form='angles'."
+        )
+
+
+def check_network(
+    case: Case, horizon: int, ramps: float | Floats | None, availability: Floats | None
+) -> None:
+    """Refuse hours, ramps and availability that do not fit a network.
+
+    Parameters
+    ----------
+    case : Case
+    horizon, ramps, availability
+        Arguments of `study.power_flow`.
+
+    Raises
+    ------
+    CaseError, dp.ModelError
+        They do not fit.
+    """
+    shape = (len(case.gen.pmax), horizon)
+    if availability is not None and (
+        np.shape(availability) != shape or not np.all(np.asarray(availability) >= 0)
+    ):
+        raise dp.ModelError(
+            f"availability= has shape {np.shape(availability)} or numbers that are no share, and "
+            f"{case.name} has {shape[0]} generators and {shape[1]} hours. Write a share of the "
+            "largest power for each generator and hour."
+        )
+    if horizon > 1 and np.any(case.gen.kind == "storage"):
+        raise CaseError(
+            f"{case.name} has storage rows, which hold for one period. Switch them off in the "
+            "file, and write storage=[Store(...)]."
+        )
+    if ramps is not None and not np.all(np.asarray(ramps, dtype=np.float64) > 0):
+        raise dp.ModelError("ramps= has numbers that are not positive. Write 0.3 for 30 % an hour.")
+    if isinstance(ramps, np.ndarray) and ramps.shape != case.gen.pmax.shape:
+        raise dp.ModelError(
+            f"ramps= has shape {ramps.shape}, and {case.name} has {len(case.gen.pmax)} generators "
+            "in service. Write a number of MW per hour for each."
+        )
