@@ -8,140 +8,153 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from . import testing
-from .algorithms import networks, penalties, steps
-from .algorithms.admm import ADMM
-from .algorithms.base import Algorithm
-from .algorithms.decentralized_admm import DecentralizedADMM
-from .algorithms.decentralized_gradient import DecentralizedGradient
-from .algorithms.dpp2 import DPP2
-from .algorithms.federated_averaging import FederatedAveraging
-from .algorithms.federated_gradient import FederatedGradient
-from .algorithms.gradient_admm import GradientADMM
-from .algorithms.gradient_tracking import GradientTracking
-from .algorithms.learned_scale import LearnScale
-from .algorithms.linearized_admm import LinearizedADMM
-from .algorithms.objective_perturbation import ObjectivePerturbation
-from .algorithms.one_shot import OneShot
-from .algorithms.primal_dual import PrimalDual
-from .algorithms.resource_admm import ResourceADMM
-from .algorithms.summed import SecretSharing
-from .errors import (
-    BudgetError,
-    DataError,
-    DpcvxError,
-    LedgerError,
-    ModelError,
-    PrivacyError,
-    RefusedError,
-    RepeatWarning,
-    SolverError,
-    WorkerLostError,
-)
-from .model.adjacency import ByPerson, Rows, Within
-from .model.agent import Agent
-from .model.prior import Prior
-from .model.private import Private
-from .model.spec import Asserted
-from .plan.guarantee import Guarantee
-from .privacy.ledger import Ledger
-from .privacy.mechanism import Gaussian, Laplace, Staircase
-from .problem import Plan, Problem
-from .run.executors.dask import Dask
-from .run.executors.in_process import Serial, Threads
-from .run.executors.mpi import MPI
-from .run.executors.processes import Processes
-from .run.recourse import RecourseSolution
-from .run.result import Result, Status, Transcript
-from .run.solution import Solution
-from .testing import not_private
-from .testing.audit import Audit, audit
-from .testing.check import SensitivityCheck, check_sensitivity
-from .testing.reconstruct import Reconstruction, reconstruct
-from .tuning.tune import Comparison, Tradeoff, Tuned
-
-if _TYPE_CHECKING:
-    from .owners.loopback import LoopbackOwners
-    from .owners.owner import Owner, RemoteOwners
+if _TYPE_CHECKING:  # for readers of types; a name is imported when it is first used
+    from . import testing as testing
+    from .algorithms import networks as networks
+    from .algorithms import penalties as penalties
+    from .algorithms import steps as steps
+    from .algorithms.admm import ADMM as ADMM
+    from .algorithms.base import Algorithm as Algorithm
+    from .algorithms.decentralized_admm import DecentralizedADMM as DecentralizedADMM
+    from .algorithms.decentralized_gradient import DecentralizedGradient as DecentralizedGradient
+    from .algorithms.dpp2 import DPP2 as DPP2
+    from .algorithms.federated_averaging import FederatedAveraging as FederatedAveraging
+    from .algorithms.federated_gradient import FederatedGradient as FederatedGradient
+    from .algorithms.gradient_admm import GradientADMM as GradientADMM
+    from .algorithms.gradient_tracking import GradientTracking as GradientTracking
+    from .algorithms.learned_scale import LearnScale as LearnScale
+    from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
+    from .algorithms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
+    from .algorithms.one_shot import OneShot as OneShot
+    from .algorithms.primal_dual import PrimalDual as PrimalDual
+    from .algorithms.resource_admm import ResourceADMM as ResourceADMM
+    from .algorithms.summed import SecretSharing as SecretSharing
+    from .errors import BudgetError as BudgetError
+    from .errors import DataError as DataError
+    from .errors import DpcvxError as DpcvxError
+    from .errors import LedgerError as LedgerError
+    from .errors import ModelError as ModelError
+    from .errors import PrivacyError as PrivacyError
+    from .errors import RefusedError as RefusedError
+    from .errors import RepeatWarning as RepeatWarning
+    from .errors import SolverError as SolverError
+    from .errors import WorkerLostError as WorkerLostError
+    from .model.adjacency import ByPerson as ByPerson
+    from .model.adjacency import Rows as Rows
+    from .model.adjacency import Within as Within
+    from .model.agent import Agent as Agent
+    from .model.prior import Prior as Prior
+    from .model.private import Private as Private
+    from .model.spec import Asserted as Asserted
+    from .owners.loopback import LoopbackOwners as LoopbackOwners
+    from .owners.owner import Owner as Owner
+    from .owners.owner import RemoteOwners as RemoteOwners
+    from .plan.guarantee import Guarantee as Guarantee
+    from .privacy.ledger import Ledger as Ledger
+    from .privacy.mechanism import Gaussian as Gaussian
+    from .privacy.mechanism import Laplace as Laplace
+    from .privacy.mechanism import Staircase as Staircase
+    from .problem import Plan as Plan
+    from .problem import Problem as Problem
+    from .run.executors.dask import Dask as Dask
+    from .run.executors.in_process import Serial as Serial
+    from .run.executors.in_process import Threads as Threads
+    from .run.executors.mpi import MPI as MPI
+    from .run.executors.processes import Processes as Processes
+    from .run.recourse import RecourseSolution as RecourseSolution
+    from .run.result import Result as Result
+    from .run.result import Status as Status
+    from .run.result import Transcript as Transcript
+    from .run.solution import Solution as Solution
+    from .testing import not_private as not_private
+    from .testing.audit import Audit as Audit
+    from .testing.audit import audit as audit
+    from .testing.check import SensitivityCheck as SensitivityCheck
+    from .testing.check import check_sensitivity as check_sensitivity
+    from .testing.reconstruct import Reconstruction as Reconstruction
+    from .testing.reconstruct import reconstruct as reconstruct
+    from .tuning.tune import Comparison as Comparison
+    from .tuning.tune import Tradeoff as Tradeoff
+    from .tuning.tune import Tuned as Tuned
 
     __version__: str
 
-# Names that need the packages of an extra, dpcvx[owners], and where they are.
-_OWNERS = {"Owner": "owner", "RemoteOwners": "owner", "LoopbackOwners": "loopback"}
+# Public names, and the file of each.
+_FILES = {
+    "ADMM": "algorithms.admm",
+    "DPP2": "algorithms.dpp2",
+    "MPI": "run.executors.mpi",
+    "Agent": "model.agent",
+    "Algorithm": "algorithms.base",
+    "Asserted": "model.spec",
+    "Audit": "testing.audit",
+    "BudgetError": "errors",
+    "ByPerson": "model.adjacency",
+    "Comparison": "tuning.tune",
+    "Dask": "run.executors.dask",
+    "DataError": "errors",
+    "DecentralizedADMM": "algorithms.decentralized_admm",
+    "DecentralizedGradient": "algorithms.decentralized_gradient",
+    "DpcvxError": "errors",
+    "FederatedAveraging": "algorithms.federated_averaging",
+    "FederatedGradient": "algorithms.federated_gradient",
+    "Gaussian": "privacy.mechanism",
+    "GradientADMM": "algorithms.gradient_admm",
+    "GradientTracking": "algorithms.gradient_tracking",
+    "Guarantee": "plan.guarantee",
+    "Laplace": "privacy.mechanism",
+    "LearnScale": "algorithms.learned_scale",
+    "Ledger": "privacy.ledger",
+    "LedgerError": "errors",
+    "LinearizedADMM": "algorithms.linearized_admm",
+    "LoopbackOwners": "owners.loopback",
+    "ModelError": "errors",
+    "ObjectivePerturbation": "algorithms.objective_perturbation",
+    "OneShot": "algorithms.one_shot",
+    "Owner": "owners.owner",
+    "Plan": "problem",
+    "PrimalDual": "algorithms.primal_dual",
+    "Prior": "model.prior",
+    "PrivacyError": "errors",
+    "Private": "model.private",
+    "Problem": "problem",
+    "Processes": "run.executors.processes",
+    "Reconstruction": "testing.reconstruct",
+    "RecourseSolution": "run.recourse",
+    "RefusedError": "errors",
+    "RemoteOwners": "owners.owner",
+    "RepeatWarning": "errors",
+    "ResourceADMM": "algorithms.resource_admm",
+    "Result": "run.result",
+    "Rows": "model.adjacency",
+    "SecretSharing": "algorithms.summed",
+    "SensitivityCheck": "testing.check",
+    "Serial": "run.executors.in_process",
+    "Solution": "run.solution",
+    "SolverError": "errors",
+    "Staircase": "privacy.mechanism",
+    "Status": "run.result",
+    "Threads": "run.executors.in_process",
+    "Tradeoff": "tuning.tune",
+    "Transcript": "run.result",
+    "Tuned": "tuning.tune",
+    "Within": "model.adjacency",
+    "WorkerLostError": "errors",
+    "audit": "testing.audit",
+    "check_sensitivity": "testing.check",
+    "networks": "algorithms.networks",
+    "not_private": "testing",
+    "penalties": "algorithms.penalties",
+    "reconstruct": "testing.reconstruct",
+    "steps": "algorithms.steps",
+    "testing": "testing",
+}
 
-__all__ = [
-    "ADMM",
-    "DPP2",
-    "MPI",
-    "Agent",
-    "Algorithm",
-    "Asserted",
-    "Audit",
-    "BudgetError",
-    "ByPerson",
-    "Comparison",
-    "Dask",
-    "DataError",
-    "DecentralizedADMM",
-    "DecentralizedGradient",
-    "DpcvxError",
-    "FederatedAveraging",
-    "FederatedGradient",
-    "Gaussian",
-    "GradientADMM",
-    "GradientTracking",
-    "Guarantee",
-    "Laplace",
-    "LearnScale",
-    "Ledger",
-    "LedgerError",
-    "LinearizedADMM",
-    "LoopbackOwners",
-    "ModelError",
-    "ObjectivePerturbation",
-    "OneShot",
-    "Owner",
-    "Plan",
-    "PrimalDual",
-    "Prior",
-    "PrivacyError",
-    "Private",
-    "Problem",
-    "Processes",
-    "Reconstruction",
-    "RecourseSolution",
-    "RefusedError",
-    "RemoteOwners",
-    "RepeatWarning",
-    "ResourceADMM",
-    "Result",
-    "Rows",
-    "SecretSharing",
-    "SensitivityCheck",
-    "Serial",
-    "Solution",
-    "SolverError",
-    "Staircase",
-    "Status",
-    "Threads",
-    "Tradeoff",
-    "Transcript",
-    "Tuned",
-    "Within",
-    "WorkerLostError",
-    "audit",
-    "check_sensitivity",
-    "networks",
-    "not_private",
-    "penalties",
-    "reconstruct",
-    "steps",
-    "testing",
-]
+__all__ = [*_FILES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_FILES, "__version__"]
 
 
 def __getattr__(name: str) -> _Any:
@@ -149,10 +162,16 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version  # reads the package's metadata
 
         return version("dpcvx")
-    if name not in _OWNERS:
+    if name not in _FILES:
         raise AttributeError(f"module 'dpcvx' has no attribute {name!r}")
     try:
-        return getattr(_import_module(f".owners.{_OWNERS[name]}", __name__), name)
-    except ModuleNotFoundError as error:
+        file = _import_module(f".{_FILES[name]}", __name__)
+        value = getattr(file, name, file)  # a few names are files
+    except ModuleNotFoundError as error:  # of an extra, such as dpcvx[owners]
         missing = str(error)
+    else:
+        globals()[name] = value
+        return value
+    from .errors import ModelError
+
     raise ModelError(f"dp.{name} cannot be used. {missing}")

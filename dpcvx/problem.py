@@ -32,9 +32,12 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.report import busy_line
 from .run.result import Result, Status, Transcript
-from .tuning.forecast import Forecast, forecast
 from .tuning.settings import SearchRequest, Way, ways
-from .tuning.tune import Comparison, Tradeoff, Tuned, compare, tradeoff, tune
+
+# What searches is imported when a search begins.
+if TYPE_CHECKING:
+    from .tuning.forecast import Forecast
+    from .tuning.tune import Comparison, Tradeoff, Tuned
 
 # Names of cvxpy and of other packages, and what does the same here.
 _ASK_A_PLAN = "result = problem.plan(epsilon=1.0, delta=1e-6).run(), then result"
@@ -150,6 +153,8 @@ class Plan(Terms):
             If a value in `proxy` does not fit its declaration.
         """
         check_argument("plan.forecast", "time_limit", time_limit, POSITIVE)
+        from .tuning.forecast import forecast
+
         told = self._told
         if proxy is not None:
             return forecast(self, time_limit, proxy)
@@ -595,6 +600,8 @@ class Problem(Declaration):
             If a private object has no proxy, or one that is exactly its prior mean, or the proxy
             problem has no solution.
         """
+        from .tuning.tune import tune
+
         plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest("problem.tune", plans, sealed, time_limit, seed, verbose, recourse)
@@ -644,6 +651,8 @@ class Problem(Declaration):
             If a private object has no proxy, or one that is exactly its prior mean, or the proxy
             problem has no solution.
         """
+        from .tuning.tune import tradeoff
+
         # Every plan has an epsilon of its own.
         plans = _budget(1.0, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
@@ -696,6 +705,8 @@ class Problem(Declaration):
             If a private object has no proxy, or one that is exactly its prior mean, or the proxy
             problem has no solution.
         """
+        from .tuning.tune import compare
+
         plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest(

@@ -1,11 +1,14 @@
 """What users find on the package: its names, copies of its objects, cards in notebooks."""
 
+import ast
 import builtins
 import collections.abc
 import copy
 import inspect
 import pydoc
 import re
+import subprocess
+import sys
 import typing
 from html.parser import HTMLParser
 from importlib import import_module
@@ -28,9 +31,41 @@ def test_tab_lists_the_public_names_and_nothing_else():
     assert len(set(dp.__all__)) == len(dp.__all__)
     # Rooms are attributes once they are imported; everything else of the package is public.
     rooms = {name for name, thing in vars(dp).items() if inspect.ismodule(thing)}
-    assert {name for name in vars(dp) if not name.startswith("_")} - rooms == (
-        {*dp.__all__} - {*GROUPS} - {*dp._OWNERS}  # these are imported when they are asked for
-    )
+    assert {name for name in vars(dp) if not name.startswith("_")} - rooms <= {*dp.__all__}
+
+
+def test_each_public_name_is_imported_from_where_types_say():
+    # Two lists stand in the file: one for readers of types, one that imports when asked.
+    tree = ast.parse(inspect.getsource(dp))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    for node in typed.body:
+        if isinstance(node, ast.ImportFrom):
+            (alias,) = node.names
+            file = dp._FILES[alias.name]
+            assert file == (node.module or alias.name) or file == f"{node.module}.{alias.name}"
+            assert alias.name == alias.asname  # a name that is public in a typed package
+    named = {node.names[0].name for node in typed.body if isinstance(node, ast.ImportFrom)}
+    assert named == {*dp.__all__}
+    assert {name for name in dp.__all__ if inspect.ismodule(getattr(dp, name))} == {*GROUPS}
+
+
+def test_names_are_imported_when_they_are_asked_for():
+    program = """
+import sys
+import dpcvx as dp
+first = {name for name in sys.modules if name.split(".")[0] in ("cvxpy", "dpcvx", "numpy")}
+dp.Problem, dp.Agent, dp.Rows
+rooms = {name.split(".")[1] for name in sys.modules if name.startswith("dpcvx.")}
+files = {name for name in sys.modules if name.startswith("dpcvx.tuning.")}
+print(sorted(first), "cvxpy" in sys.modules, sorted(rooms & {"testing", "owners"}), sorted(files))
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert printed.stdout.decode().split() == [
+        "['dpcvx']",
+        "True",
+        "[]",
+        "['dpcvx.tuning.settings']",
+    ]
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -53,7 +53,7 @@ def code(text):
 
 def thing(name):
     """What a name of the package stands for; some need the packages of dpcvx[owners]."""
-    if name.split(".")[0] in dp._OWNERS:
+    if dp._FILES.get(name.split(".")[0], "").startswith("owners."):
         for package in ("cryptography", "websockets"):
             pytest.importorskip(package, reason=f"dp.{name} needs it: pip install '.[test]'")
     return attrgetter(name)(dp)
@@ -172,9 +172,10 @@ def test_keywords_of_problems_exist(method):
 
 
 EXPORTED = {
-    name: thing
-    for name, thing in vars(dp).items()
-    if not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing))
+    name: getattr(dp, name)
+    for name in dp.__all__
+    if not dp._FILES[name].startswith("owners.")  # these need the packages of dpcvx[owners]
+    and (inspect.isclass(getattr(dp, name)) or inspect.isfunction(getattr(dp, name)))
 }
 
 
