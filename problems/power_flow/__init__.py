@@ -76,6 +76,7 @@ from .ptdf import (
 from .recovery import Recovery, ac_optimum, ac_recover
 from .relaxed import Relaxation, angle_mismatch, relaxation
 from .report import Outcome, ac_line, assess, imbalance, thermal_loading, violations
+from .security import NetworkCopy, copy_constraints, network_copies
 from .solution import Central, State, central, network_state
 from .study import PowerFlow, power_flow
 from .tables import Table, result_tables, study_tables, voltage_angles, write_tables
@@ -92,6 +93,7 @@ __all__ = [
     "DistFlowVariables",
     "Flexible",
     "Flow",
+    "NetworkCopy",
     "Outcome",
     "PowerFlow",
     "Prices",
@@ -119,6 +121,7 @@ __all__ = [
     "branch_limits",
     "central",
     "contingency_limits",
+    "copy_constraints",
     "cost_scale",
     "dc_cost",
     "dc_delivered",
@@ -141,6 +144,7 @@ __all__ = [
     "link_limits",
     "measure",
     "net_with_set_points",
+    "network_copies",
     "network_digest",
     "network_state",
     "newton",

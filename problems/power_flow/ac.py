@@ -15,13 +15,12 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 import dpcvx as dp
 
 from .case import Case
-from .physics import incidence, susceptances
+from .physics import incidence, slack_buses, susceptances
 from .relaxed import Relaxation, relaxation
 from .solution import State
 from .study import PowerFlow
@@ -106,29 +105,6 @@ def _admittances(case: Case) -> _Admittances:
     end = rows(-series / turns, charged)
     shunts = sp.diags_array(case.bus.gs + 1j * case.bus.bs)
     return _Admittances(sp.csr_array(starts @ start + ends @ end + shunts), start, end)
-
-
-def slack_buses(case: Case) -> Ints:
-    """Bus with the most generation in every connected part, the first one where none has any.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    ndarray of int
-        Positions.
-    """
-    count = len(case.bus.id)
-    most = np.zeros(count)
-    np.add.at(most, case.gen.bus, np.where(np.isfinite(case.gen.pmax), case.gen.pmax, 0.0))
-    generates = np.zeros(count, dtype=np.bool_)
-    generates[case.gen.bus] = True
-    ends = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
-    parts, part = connected_components(ends, directed=False)
-    order = np.lexsort((-most, ~generates))
-    return np.array([order[part[order] == label][0] for label in range(parts)], dtype=np.int64)
 
 
 def newton(

@@ -96,10 +96,15 @@ def check_words(
         raise dp.ModelError(
             f"cuts= tightens model='soc', and model={model!r} has no relaxation. Leave it out."
         )
-    if len(contingencies) and model != "dc":
+    if len(contingencies) and model == "distflow":
         raise dp.ModelError(
-            f"contingencies= needs flows after an outage, which model={model!r} does not have. "
-            "Write model='dc'."
+            "contingencies= needs a network with loops, and the outage of any branch parts those "
+            "of model='distflow'. Write model='soc' or model='dc'."
+        )
+    if len(contingencies) and model == "soc" and private == "capacities":
+        raise dp.ModelError(
+            "private='capacities' bounds set points, and with model='soc' generators at slack "
+            "buses leave theirs after an outage. Write model='dc', or another private=."
         )
     if not 0 < emergency < np.inf:
         raise dp.ModelError("emergency= is no positive share of ratings. Write for example 1.2.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -650,6 +650,23 @@ def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
             "one side only; with the default on the other side no angle is left. Write both bounds."
         )
     return np.radians(low), np.radians(high)
+
+
+def without_branch(case: Case, branch: int) -> Case:
+    """Return the network after the outage of a branch.
+
+    Parameters
+    ----------
+    case : Case
+    branch : int
+        Position of the branch.
+    """
+    rest = {
+        field.name: np.delete(getattr(case.branch, field.name), branch)
+        for field in fields(case.branch)
+    }
+    branches = Branches(**rest)
+    return replace(case, branch=branches, pairs=_pairs(branches))
 
 
 def _pairs(branch: Branches) -> Pairs:

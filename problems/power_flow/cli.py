@@ -200,7 +200,7 @@ def _central(options: argparse.Namespace) -> int:
     study = study_of(options)
     started = time.perf_counter()
     setting = study.setting
-    if setting.kind == "soc" and study.hours == 1 and not (setting.stores or setting.flexible):
+    if setting.is_plain_soc:
         solved = central(study.case, study.objective, options.load_scale, cuts=setting.cuts)
         value, status, states = solved.value, solved.status, (solved.state,)
         relaxed = relaxation(study.case, solved.state)

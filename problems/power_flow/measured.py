@@ -106,7 +106,7 @@ def optimum(study: PowerFlow) -> float | None:
     In squared per unit for "shed", in $/h for the others, and in $ over several hours.
     """
     setting = study.setting
-    if setting.kind == "soc" and study.hours == 1 and not (setting.stores or setting.flexible):
+    if setting.is_plain_soc:
         try:
             return central(
                 study.case, study.objective, study.load_scale, cuts=setting.cuts, explain=False

@@ -51,6 +51,7 @@ from .ptdf import (
     ptdf_limits,
     ptdf_variables,
 )
+from .security import NetworkCopy, copy_constraints, network_copies
 from .solution import State, network_state
 from .zones import Zones
 
@@ -115,12 +116,13 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SocModel:
-    """The second-order-cone relaxation, with variables of their own for every hour."""
+    """The second-order-cone relaxation, with variables of their own for every hour and outage."""
 
     case: Case
     zones: Zones
     x: tuple[Variables, ...]
     cuts: bool = False
+    copies: tuple[tuple[NetworkCopy, ...], ...] = ()  # per hour, one for each outage
     quantities: int = 2
 
     @property
@@ -135,11 +137,15 @@ class SocModel:
 
     def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
         """Return all constraints of a zone but its balance, with the bounds of `case`."""
-        return [
+        limits = [
             limit
             for x in self.x
             for limit in zone_constraints(case, self.zones, x, zone, cuts=self.cuts)
         ]
+        for x, copies in zip(self.x, self.copies, strict=False):
+            for copy in copies:
+                limits += copy_constraints(case, self.zones, x, copy, zone, cuts=self.cuts)
+        return limits
 
     def delivered(self, zone: int) -> cp.Expression:
         """Return the power for the loads of a zone: columns are hours, active power first."""
@@ -168,11 +174,12 @@ class SocModel:
 
     def start(self) -> dict[cp.Variable, Floats]:
         """Return a public initial point."""
-        return {
-            variable: value
-            for x in self.x
-            for variable, value in flat_start(self.case, self.zones, x).items()
-        }
+        start: dict[cp.Variable, Floats] = {}
+        for x in self.x:
+            start |= flat_start(self.case, self.zones, x)
+        for copy in (copy for copies in self.copies for copy in copies):
+            start |= flat_start(copy.case, copy.zones, copy.x)
+        return start
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,7 +398,7 @@ def make_model(
     shared : {"voltage", "flow"}
         Consensus set of "soc", see `model.Variables`.
     outages : ndarray of int, optional
-        Branches whose outage "dc" survives; see `dc.contingency_limits`.
+        Branches whose outage "soc" and "dc" survive; see `security` and `dc.contingency_limits`.
     emergency : float
         Share of its rating that a branch may carry then.
     cuts : bool
@@ -399,16 +406,17 @@ def make_model(
     form : {"angles", "ptdf"}
         Of "dc", see `ptdf`.
     """
+    lost = np.zeros(0, dtype=np.int64) if outages is None else outages
     if kind == "soc":
         each = tuple(variables(case, zones, shared) for _ in range(hours))
-        return SocModel(case, zones, each, cuts)
+        copies = tuple(network_copies(case, zones, lost, emergency, shared) for _ in range(hours))
+        return SocModel(case, zones, each, cuts, copies)
     quantities = 1 if kind == "dc" else 2
     reserves = tuple(
         cp.Variable((len(case.bus.id), quantities), name="reserve") for _ in range(hours)
     )
     if kind == "distflow":
         return DistFlowModel(case, zones, distflow_variables(case, hours), reserves)
-    lost = np.zeros(0, dtype=np.int64) if outages is None else outages
     if form == "ptdf":
         x = ptdf_variables(case, zones, hours, lost)
         return PtdfModel(case, zones, x, reserves, lost, emergency)

@@ -105,7 +105,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
         type=_rows,
         default=(),
         metavar="all|none|ROW,...",
-        help="with --model dc: branches whose outage leaves all flows within their limits",
+        help="with --model soc and dc: branches whose outage leaves all flows within their limits",
     )
     add(
         "--emergency",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from .case import Case
 
@@ -101,6 +102,29 @@ def incidence(positions: Ints, count: int) -> sp.csr_array:
     csr_array, shape (count, elements)
     """
     return sp.csr_array(_rows(np.ones(len(positions)), positions, count).T)
+
+
+def slack_buses(case: Case) -> Ints:
+    """Bus with the most generation in every connected part, the first one where none has any.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    ndarray of int
+        Positions.
+    """
+    count = len(case.bus.id)
+    most = np.zeros(count)
+    np.add.at(most, case.gen.bus, np.where(np.isfinite(case.gen.pmax), case.gen.pmax, 0.0))
+    generates = np.zeros(count, dtype=np.bool_)
+    generates[case.gen.bus] = True
+    ends = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
+    parts, part = connected_components(ends, directed=False)
+    order = np.lexsort((-most, ~generates))
+    return np.array([order[part[order] == label][0] for label in range(parts)], dtype=np.int64)
 
 
 def susceptances(case: Case) -> Floats:

@@ -79,6 +79,12 @@ class Setting:
     limits: Case  # the network with limits of monitored branches only
     proxy: Floats | None  # public loads, shaped like those of the study
 
+    @property
+    def is_plain_soc(self) -> bool:
+        """Whether the model is the relaxation of one hour alone, as in `solution.central`."""
+        more = self.stores or self.flexible or len(self.outages)
+        return self.kind == "soc" and self.factors.shape[1] == 1 and not more
+
 
 @dataclass(frozen=True, eq=False)
 class PowerFlow:
@@ -310,7 +316,8 @@ def power_flow(
     flexible : sequence of Flexible
         Loads that can be moved or cut.
     contingencies : sequence of int or "all"
-        Branches whose outage "dc" survives; see `dc.read_outages`.
+        Branches whose outage "soc" and "dc" survive with the same set points; see
+        `dc.read_outages`. In "soc", each is one more copy of the network, see `security`.
     emergency : float
         Share of its rating that a branch may carry after an outage.
     form : {"angles", "ptdf"}

@@ -113,7 +113,7 @@ def _counted(case: Case, count: int) -> Zones:
         )
     pairs = zip(case.pairs.first.tolist(), case.pairs.second.tolist(), strict=True)
     of_bus = partition(total, list(pairs), count)
-    return _zones(case, of_bus, tuple(str(number) for number in range(1, count + 1)))
+    return divided(case, of_bus, tuple(str(number) for number in range(1, count + 1)))
 
 
 def _ids(case: Case) -> list[int]:
@@ -187,7 +187,7 @@ def _labeled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
                 f"{where}: zone {zone} has no bus in service in {case.name}; its agent would have "
                 "nothing to solve. Remove the zone or give it a bus."
             )
-    return _zones(case, of_bus, tuple(names))
+    return divided(case, of_bus, tuple(names))
 
 
 def _label_order(zone: str) -> tuple[bool, int, str]:
@@ -201,7 +201,17 @@ def _listed(buses: list[int]) -> str:
     return f"bus{'es' if len(buses) > 1 else ''} {shown}{more} {'are' if len(buses) > 1 else 'is'}"
 
 
-def _zones(case: Case, of_bus: Ints, names: tuple[str, ...]) -> Zones:
+def divided(case: Case, of_bus: Ints, names: tuple[str, ...]) -> Zones:
+    """Return the partition of a network in which each bus has this zone.
+
+    Parameters
+    ----------
+    case : Case
+    of_bus : ndarray of int, shape (buses,)
+        Index of the zone of each bus.
+    names : tuple of str
+        Labels of the zones.
+    """
     start, end = of_bus[case.branch.from_bus], of_bus[case.branch.to_bus]
     buses, branches, neighbors = [], [], []
     for zone in range(len(names)):

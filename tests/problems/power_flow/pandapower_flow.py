@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from problems.power_flow.ac import newton, slack_buses
+from problems.power_flow.ac import newton
 from problems.power_flow.case import read_case
 from problems.power_flow.pandapower_nets import places
+from problems.power_flow.physics import slack_buses
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from problems.power_flow.ac import ac_check, checked, newton, served_loads, slack_buses
+from problems.power_flow.ac import ac_check, checked, newton, served_loads
 from problems.power_flow.case import read_case
-from problems.power_flow.physics import incidence
+from problems.power_flow.physics import incidence, slack_buses
 from problems.power_flow.relaxed import relaxation
 from problems.power_flow.report import assess
 from problems.power_flow.solution import central, network_state

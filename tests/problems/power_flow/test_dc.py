@@ -253,7 +253,7 @@ def test_terms_make_a_model_of_ones_own():
         ({"contingencies": [14]}, CaseError, "row 14 of branches, whose outage parts"),
         ({"contingencies": [99]}, CaseError, "has 99, and pglib_opf_case14_ieee has no"),
         ({"contingencies": "none"}, CaseError, "contingencies='none' is not known"),
-        ({"contingencies": "all", "model": "soc"}, dp.ModelError, "Write model='dc'"),
+        ({"contingencies": [1], "model": "distflow"}, dp.ModelError, "Write model=.soc. or"),
         ({"emergency": 0.0}, dp.ModelError, "emergency= is no positive share"),
         ({"proxy": np.ones((14, 3))}, dp.ModelError, r"proxy= has shape \(14, 3\)"),
         ({"proxy": np.ones((14, 2)), "private": None}, dp.ModelError, "proxy= is of private loads"),
