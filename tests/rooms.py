@@ -1,15 +1,19 @@
 """The rooms of the package, from the files: who imports whom, and the picture of it.
 
 ``python -m tests.rooms`` prints the picture that stands in ``CONTRIBUTING.md``, and
-``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines.
+``python -m tests.rooms --guarantee`` the files that a guarantee rests on, with their lines. With
+``--guarantee examples/first_model.py`` it lists what this program enters in these files: all that a
+reviewer of its guarantee has to read.
 """
 
 import ast
 import copy
 import functools
 import re
+import runpy
 import sys
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 
 import networkx as nx
@@ -178,6 +182,55 @@ def guarantee(package=PACKAGE):
     return "\n".join([*rows, f"{total:6} lines in {len(names)} of {len(modules(package))} files"])
 
 
+@contextmanager
+def entering(package=PACKAGE):
+    """A list of file and first line of each function of the package that is entered, in order."""
+    entered = []
+
+    def look(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(package)):
+            if code.co_name != "<module>":  # an import
+                entered.append((code.co_filename, code.co_firstlineno))
+
+    sys.setprofile(look)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(None)
+
+
+def functions(tree, inside=""):
+    """Names, first and last lines of functions and methods in a file; not those within others."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{inside}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield f"{inside}{node.name}", first, node.end_lineno
+
+
+def to_read(entered, package=PACKAGE):
+    """What was entered in the files that a guarantee rests on, with lines; and a total."""
+    rows, total, files, entered = [], 0, 0, {*entered}
+    for name in sorted(
+        rests_on(package), key=lambda n: [*reversed(ROOMS), "ground"].index(room_of(n))
+    ):
+        path, tree = modules(package)[name]
+        lines = {line for file, line in entered if file == str(path)}
+        parts = [
+            (what, first, last)
+            for what, first, last in functions(tree)
+            if any(first <= line <= last for line in lines)
+        ]
+        if parts:
+            count = sum(last - first + 1 for _, first, last in parts)
+            total, files = total + count, files + 1
+            rows.append(f"{count:6}   {path.relative_to(package.parent).as_posix()}")
+            rows += [f"         {first:4}-{last:<4} {what}" for what, first, last in parts]
+    return "\n".join([*rows, f"{total:6} lines of functions in {files} files"])
+
+
 def walked(text):
     """Pairs of a file and a name in it that the walks of ``CONTRIBUTING.md`` go through."""
     return re.findall(r"^\* `(dpcvx/[^`]*\.py)` `([^`]*)`: ", text, re.MULTILINE)
@@ -219,5 +272,18 @@ def picture(package=PACKAGE):
     return "\n".join([*lines, f"+ {'(files)':<14}{files}"])
 
 
+def main(arguments):
+    """Print what was asked for."""
+    match arguments:
+        case ["--guarantee", program]:
+            with entering() as entered:
+                runpy.run_path(program, run_name="__main__")
+            print(to_read(entered))
+        case ["--guarantee"]:
+            print(guarantee())
+        case _:
+            print(picture())
+
+
 if __name__ == "__main__":
-    print(guarantee() if sys.argv[1:] == ["--guarantee"] else picture())
+    main(sys.argv[1:])

@@ -5,9 +5,11 @@ from collections import Counter
 
 import pytest
 
+import dpcvx as dp
 from tests.rooms import (
     PACKAGE,
     ROOMS,
+    entering,
     exists,
     faults,
     guarantee,
@@ -15,6 +17,7 @@ from tests.rooms import (
     modules,
     picture,
     rests_on,
+    to_read,
     walked,
 )
 
@@ -104,6 +107,33 @@ def test_the_files_that_a_guarantee_rests_on_follow_from_what_derives_it(house):
     lines = guarantee(package).splitlines()
     assert "     4   dpcvx/model/layout.py" in lines
     assert lines[-1] == f"    11 lines in 3 of {len(modules(package))} files"
+
+
+def test_a_reviewer_reads_what_a_program_enters_in_these_files(house):
+    files = {
+        "plan/__init__": '"""Above."""',
+        "plan/draft": "from ..model import layout\n\n@staticmethod\ndef f(x):\n    layout.g(x)",
+        "model/layout": "class C:\n    def m(self):\n        return 1\n\ndef g(x):\n    raise x",
+        "run/loop": "def h():\n    pass",
+    }
+    package = house(files)
+    path = {name: str(package / f"{name}.py") for name in files}
+    entered = [(path["plan/draft"], 3), (path["model/layout"], 3), (path["run/loop"], 1)]
+    assert to_read(entered, package).splitlines() == [
+        "     2   dpcvx/model/layout.py",
+        "            2-3    C.m",
+        "     3   dpcvx/plan/draft.py",
+        "            3-5    f",
+        "     5 lines of functions in 2 files",
+    ]
+
+
+def test_what_a_call_enters_is_seen_in_order():
+    kind = dp.Within
+    with entering() as entered:
+        kind(1.0)
+    code = kind.__post_init__.__code__
+    assert entered[0] == (code.co_filename, code.co_firstlineno)
 
 
 def test_the_walks_of_contributing_name_files_and_functions_that_exist():

@@ -8,7 +8,6 @@ import argparse
 import ast
 import io
 import json
-import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from tests.rooms import PACKAGE
+from tests.rooms import PACKAGE, entering
 
 ROOT = Path(__file__).parent.parent
 LAST_FIGURES = ROOT / "tests" / "weight.json"
@@ -80,23 +79,15 @@ def walk(work):
     dict
         Keys: functions, files, changes of the file.
     """
-    entered, files, changes, last = set(), set(), 0, None
-    package = str(PACKAGE)
-
-    def look(frame, event, _):
-        nonlocal changes, last
-        name = frame.f_code.co_filename
-        if event == "call" and name.startswith(package):
-            entered.add((name, frame.f_code.co_firstlineno))
-            files.add(name)
-            changes, last = changes + (name != last), name
-
-    sys.setprofile(look)
-    try:
+    with entering() as entered:
         work()
-    finally:
-        sys.setprofile(None)
-    return {"functions": len(entered), "files": len(files), "changes of the file": changes}
+    files = [file for file, _ in entered]
+    changes = sum(file != last for last, file in zip([None, *files], files, strict=False))
+    return {
+        "functions": len({*entered}),
+        "files": len({*files}),
+        "changes of the file": changes,
+    }
 
 
 def walks():
