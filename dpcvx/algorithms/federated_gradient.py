@@ -7,7 +7,8 @@ x holds the variables of all agents, W is the intersection of their public sets,
 projects onto it once. Public terms r without a Lipschitz gradient, such as penalties, are part of
 this step: it minimizes :math:`\eta_t r(x) + \tfrac12 \|x - v\|^2` over W for the point v where the
 gradients lead. With secret sums the server learns :math:`\sum_i g_i` and no term of it, so
-that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.split_noise`).
+that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.split_noise`). The
+same holds for the queries that learn a scale.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from ..guard import frameless
 from ..privacy.secret_sharing import Share
 from ..sensitivity.queries.gradients import Gradient, Summand
 from ..sensitivity.queries.query import Query
-from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
+from ..sensitivity.queries.scale import (
+    CurvatureSums,
+    LearnedGradient,
+    LearnedSummand,
+    RecordsAbove,
+)
 from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
@@ -42,8 +48,10 @@ from .summed import (
     Pool,
     Question,
     SecretSharing,
+    Shared,
     added,
     check_sharing,
+    divided,
     proposed_sharing,
     require_all,
     secrecy,
@@ -136,8 +144,8 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         Returned iterate; see `Algorithm`.
     scale : LearnScale, optional
         Spend a part of the budget to learn the sizes of records' gradients and the curvature of
-        their losses; clip and steps follow from these. It replaces ``step=``, and excludes
-        ``sharing=``.
+        their losses; clip and steps follow from these. It replaces ``step=``. With ``sharing=``,
+        values are in units of the learned clip, and their range is as wide as the grid allows.
 
     Raises
     ------
@@ -158,11 +166,10 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         self.check_fields(sharing=SHARING, max_colluders=integer(1), scale=_SCALE)
         as_step(self.step)
         check_sharing(self.sharing, self.max_colluders)
-        other = "step" if self.step is not None else "sharing" if self.sharing else ""
-        if self.scale is not None and other:
+        if self.scale is not None and self.step is not None:
             raise ModelError(
-                f"dp.FederatedGradient takes scale= or {other}=, not both; drop one. With scale= "
-                "the steps follow from what is learned, by sums that the server forms."
+                "dp.FederatedGradient takes scale= or step=, not both; drop one. With scale= the "
+                "steps follow from what is learned."
             )
 
     @property
@@ -184,7 +191,8 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         """One release per agent and round."""
         asked: tuple[type[Query], ...] = (Gradient if self.sharing is None else Summand,)
         if self.scale is not None:
-            asked = (RecordsAbove, CurvatureSums, LearnedGradient)
+            gradient = LearnedGradient if self.sharing is None else LearnedSummand
+            asked = (RecordsAbove, CurvatureSums, gradient)
         return Requirements(
             convex=False,
             exact=False,
@@ -199,7 +207,9 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         """Fill in the step sizes, and the range and the grid of the sums."""
         if self.scale is not None:
             scale = self.scale.resolved(facts.conditions, facts.program)
-            return replace(self, scale=scale, returned=self.returned or "weighted")
+            sharing = proposed_sharing(self.sharing, facts, learned=True)
+            output = self.returned or "weighted"
+            return replace(self, scale=scale, sharing=sharing, returned=output)
         program, sharing = facts.program, proposed_sharing(self.sharing, facts)
         step, output = as_step(self.step), self.returned
         if step is None:
@@ -221,7 +231,8 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         x = projector(whole.start, np.ones(whole.start.size)).x
         names = tuple(local.name for local in program.agents)
         start = whole.start if x is None else x
-        scale = None if self.scale is None else Scale.of(self.scale, program)
+        secret = self.sharing is not None
+        scale = None if self.scale is None else Scale.of(self.scale, program, secret)
         pool = Pool.of(self.sharing, program)
         return GradientServer(names, projector, whole.places, start, pool, scale)
 
@@ -232,18 +243,20 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
         """Send a query at x; then the shares for each agent; then the new x."""
-        scale = server.scale
-        if scale is not None:
-            if k > 0 and t <= ROUNDS:  # nothing has moved
-                return server, [None] * len(server.names)
-            if k == 0:
-                x, size = server.x, server.x.size
-                places = enumerate(server.places)
-                return server, [scale.question(t, i, x[p], p, size) for i, p in places]
+        scale, x, size = server.scale, server.x, server.x.size
+        if scale is not None and k == self.exchanges - 1 and t <= ROUNDS:  # nothing has moved
+            return server, [None] * len(server.names)
+        if scale is not None and k == 0:
+            places = enumerate(server.places)
+            asked = [scale.question(t, i, x[p], p, size) for i, p in places]
+            if server.pool is None:
+                return server, asked
+            pool = server.pool.begun(t, asked[0].answers)
+            return replace(server, pool=pool), [replace(q, sums=pool.sums) for q in asked]
         if k == 0:
             pool = None if server.pool is None else server.pool.begun(t)
             sums = None if pool is None else pool.sums
-            asked = server.each(lambda p: Question(server.x[p], p, server.x.size, sums))
+            asked = server.each(lambda p: Question(x[p], p, size, sums))
             return replace(server, pool=pool), asked
         if k == self.exchanges - 1:
             return server, server.each(lambda p: Moved(server.x[p], server.outcome))
@@ -264,7 +277,11 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
         if isinstance(message, ScaleQuestion):
-            return state, _answered(message, oracle)
+            values = _answered(message, oracle)
+            if message.sums is None:
+                return state, values
+            share, others = divided(message.sums, name, values)
+            return replace(state, kept=share), Shared(others, np.zeros_like(values))
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
         if message.sums is None:
@@ -317,9 +334,11 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return () if server.scale is None else (server.scale.said(),)
 
     def __str__(self) -> str:
-        if self.scale is not None:
-            return "gradient descent along sums of gradients, in a scale that is learned first"
         how = "" if self.sharing is None else ", sums by secret sharing"
+        if self.scale is not None:
+            return (
+                f"gradient descent along sums of gradients, in a scale that is learned first{how}"
+            )
         return f"gradient descent along sums of gradients, {step_said(self.step)}{how}"
 
 
@@ -329,7 +348,10 @@ def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
     if message.what != "gradient":
         if message.what == "curvature":
             return oracle.release(CurvatureSums(point, limit, unit))
-        return oracle.release(RecordsAbove(point, limit, message.what == "bends"))
+        return oracle.release(RecordsAbove(point, limit, message.what == "bends", unit))
+    if message.sums is not None:
+        parts = {"place": message.place, "whole": message.size}
+        return oracle.release(LearnedSummand(point, limit, unit, **parts))
     gradient = oracle.release(LearnedGradient(point, limit, unit))
     whole = np.zeros(message.size + 1)
     whole[message.place], whole[-1] = gradient[:-1], gradient[-1]

@@ -33,6 +33,7 @@ from ..model.matrices import spectral_norm
 from ..model.normal_form import NormalForm
 from ..model.quadratic import quadratic
 from ..model.record_curvature import RecordCurvature
+from ..privacy.secret_sharing import SecretSum
 from .facts import Conditions
 from .joint import AtPoint
 from .program import LocalProgram, Program, once_per_kind
@@ -181,17 +182,67 @@ class ScaleQuestion(AtPoint):
         Limit of the trace of a record's curvature, or of its contribution as a multiple of the
         clip.
     unit : float
-        Unit of sums of curvatures; weight of a record in the count beside a gradient.
+        Unit of sums of curvatures; weight of a record in a count, by itself or beside a gradient.
+    sums : SecretSum or None
+        Secret sum of the answers; None if the server side adds up.
     """
 
     what: str
     limit: float
     unit: float
+    sums: SecretSum | None = None
 
     @property
     def answers(self) -> int:
         """Return the number of entries of an agent's answer."""
         return {"curvature": 2, "gradient": self.size + 1}.get(self.what, 1)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units of the answers, so that a sum with distributed noise has one noise for all queries.
+
+    In these units, one change moves the answers to all kinds of queries by equal amounts. Only
+    agents with smaller gradients than others move less.
+
+    Attributes
+    ----------
+    beside : float
+        Weight of a record in the count beside a gradient.
+    counted : float
+        Weight of a record in a count by itself.
+    curved : float
+        Unit of sums of curvatures.
+    """
+
+    beside: float
+    counted: float = 1.0
+    curved: float = 1.0
+
+    @staticmethod
+    def of(program: Program, secret: bool) -> Units:
+        """Return the units for a program; `secret`: for sums with distributed noise."""
+        changes = [change for change in map(_change, program.agents) if change > 0]
+        beside = math.sqrt(_COUNTED) * min(changes, default=0.0)
+        moved = [pair for pair in once_per_kind(program.agents, _moved) if pair[1]]
+        if not secret or not moved:
+            return Units(beside)
+        most = max(math.hypot(gradient, beside * records) for gradient, records in moved)
+        counted = most / max(records for _, records in moved)
+        return Units(beside, counted, counted / math.sqrt(2))
+
+    def moves(self, local: LocalProgram) -> float:
+        """Return the largest l2 move of an agent's answer to any query, by one change."""
+        gradient, records = _moved(local)
+        return max(math.hypot(gradient, self.beside * records), self.counted * records)
+
+
+def _moved(local: LocalProgram) -> tuple[float, int]:
+    """Return the l2 move of an agent's clipped gradient, and the records that one change moves."""
+    if not records_of(local) or local.clip is None:
+        return 0.0, 0
+    sensitivity = local.sensitivity()
+    return sensitivity.clipped_change, sensitivity.moved_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +259,8 @@ class Scale:
         Number of records of all agents.
     bends : tuple of float
         Public number that the curvature of an agent's records hardly exceeds, by agent.
-    weight : float
-        Weight of a record in the count beside a gradient.
+    units : Units
+        Units of the answers.
     public : (float, float)
         Mean and largest curvature of public terms.
     odds : ndarray, shape (63,)
@@ -234,7 +285,7 @@ class Scale:
     n: int
     records: int
     bends: tuple[float, ...]
-    weight: float
+    units: Units
     public: tuple[float, float]
     odds: Array = field(default_factory=lambda: _before())
     limit: float = math.nan
@@ -248,23 +299,24 @@ class Scale:
     last: Array | None = None
 
     @staticmethod
-    def of(rule: LearnScale, program: Program) -> Scale:
+    def of(rule: LearnScale, program: Program, secret: bool = False) -> Scale:
         """Return the scale before anything is learned.
 
         Parameters
         ----------
         rule : LearnScale
         program : Program
+        secret : bool
+            Whether answers are added up in secret, with distributed noise.
         """
         agents = program.agents
-        changes = [change for change in map(_change, agents) if change > 0]
         terms = once_per_kind(agents, lambda local: _public(local.form))
         return Scale(
             rule,
             agents[0].n,
             sum(records_of(local) for local in agents),
             tuple(once_per_kind(agents, _bends)),
-            math.sqrt(_COUNTED) * min(changes),
+            Units.of(program, secret),
             (sum(mean for mean, _ in terms), sum(most for _, most in terms)),
             whole=sum(records_of(local) * (local.clip or 0.0) for local in agents),
         )
@@ -282,19 +334,21 @@ class Scale:
     ) -> ScaleQuestion:
         """Return the query to an agent in a round."""
         what, limit = self.asked(t)
-        unit = 1.0
+        unit = self.units.counted
         if what in ("bends", "curvature"):
-            reach = self.bends[agent]
-            limit, unit = limit * reach, reach / max(self.bends)
+            limit *= self.bends[agent]
+        if what == "curvature":
+            unit = self.units.curved * self.bends[agent] / max(self.bends)
         if what == "gradient":
-            unit = self.weight
+            unit = self.units.beside
         return ScaleQuestion(point, columns, size, what, limit, unit)
 
     def learned(self, t: int, total: Array) -> Scale:
         """Return the scale after a round that learns it, from the noisy sum of all answers."""
         if t == _COUNTS + 1:
-            return self._with_curvature(total)
-        odds = self._counted(t, float(total[0]) / max(1, self.records))
+            return self._with_curvature(total / self.units.curved)
+        counted = float(total[0]) / self.units.counted
+        odds = self._counted(t, counted / max(1, self.records))
         if t % (_COUNTS + 1) < _COUNTS:
             return replace(self, odds=odds)
         quantile = 2.0 ** (-max(_median(odds) - 0.5, 0.0) / 2)
@@ -342,7 +396,7 @@ class Scale:
 
     def stepped(self, total: Array) -> tuple[Array, Scale]:
         """Return the sum of all gradients, and the clip of the next one."""
-        exceeded = float(total[-1]) / (self.weight * self.records)
+        exceeded = float(total[-1]) / (self.units.beside * self.records)
         turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
         multiple = self.multiple * math.exp(_FOLLOWS * turn)
         multiple = float(np.clip(multiple, self.first / _DOWN, self.first * _UP))

@@ -276,8 +276,17 @@ def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
     return SecretSums(colluders, sharing.limit, sharing.resolution)
 
 
-def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> SecretSharing | None:
+def proposed_sharing(
+    sharing: SecretSharing | None, facts: PublicFacts, learned: bool = False
+) -> SecretSharing | None:
     """Return the sharing with the range and the grid of sums.
+
+    Parameters
+    ----------
+    sharing : SecretSharing or None
+    facts : PublicFacts
+    learned : bool
+        Whether values are in learned units, whose range nobody knows beforehand.
 
     Raises
     ------
@@ -290,7 +299,7 @@ def proposed_sharing(sharing: SecretSharing | None, facts: PublicFacts) -> Secre
     require_three(agents)
     split = facts.conditions.split
     if split is not None:
-        return SplitSharing(split.reach(sharing.limit), split.width)
+        return SplitSharing(split.room if learned else split.reach(sharing.limit), split.width)
     sharing.encoding(agents)  # refused before any data are read, if it is
     return sharing
 
@@ -363,9 +372,10 @@ class Pool:
             )
         )
 
-    def begun(self, t: int) -> Pool:
-        """Return the pool for the sum of round t."""
-        return Pool(replace(self.sums, round=t))
+    def begun(self, t: int, size: int | None = None) -> Pool:
+        """Return the pool for the sum of round t, of so many numbers if their number varies."""
+        shape = self.sums.shape if size is None else (size,)
+        return Pool(replace(self.sums, round=t, shape=shape))
 
     def taken(self, replies: Sequence[Shared]) -> Pool:
         """Return the pool with the agents' first messages."""

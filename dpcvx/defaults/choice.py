@@ -39,7 +39,7 @@ from .clipping import with_clips
 from .conditions import conditions
 from .forecast import SQUARED, noise_over_signal
 from .landscape import landscape
-from .learning import asked_scale, refused, with_learning
+from .learning import asked_scale, may_learn, refused, with_learning
 from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
 from .perturbation import regularization
 from .response import Response
@@ -135,7 +135,7 @@ def choose(
                 learned = with_learning(problem, earlier, _stepwise(problem, given, True))
             stepwise = learned or _drowned(problem, earlier, given, request)
             request, earlier = stepwise or (request, earlier)
-    elif asked_scale(request) is not None:
+    elif asked_scale(request) is not None or (noisy and may_learn(request)):
         earlier = earlier or study(problem)
         learned = with_learning(problem, earlier, request)
         request, earlier = learned or (request, earlier)

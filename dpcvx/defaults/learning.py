@@ -16,6 +16,7 @@ from ..errors import PrivacyError
 from ..model.declaration import Declaration
 from ..model.normal_form import NormalForm
 from ..plan.agent_plan import agents_of
+from ..plan.draft import split_over
 from ..plan.request import asked_of
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.intervals import Unbounded
@@ -65,11 +66,23 @@ def asked_scale(request: Selection) -> LearnScale | None:
     return scale if isinstance(scale, LearnScale) else None
 
 
+def may_learn(request: Selection) -> bool:
+    """Return whether a method that users name may learn a scale that they leave open.
+
+    Secret sums have to be asked for, which tells nothing of steps.
+    """
+    method = request.algorithm
+    if not isinstance(method, FederatedGradient) or method.sharing is None:
+        return False
+    budget = request.epsilon is not None and bool(request.delta) and request.chooses_noise
+    return method == _plain(method) and budget and request.rounds is None
+
+
 def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
     """Return the request and the problem for a scale that is learned; None where it is not.
 
     By default it is not where noise is louder than a scale, where slopes jump, and where users
-    give a clip, a step or a level of noise. Agents get clips for it.
+    give a clip, a step or a level of noise. Agents get clips for it. Secret sums do not matter.
 
     Parameters
     ----------
@@ -87,13 +100,13 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     if not isinstance(method, FederatedGradient) or request.scale == "declared":
         return None
     asked = asked_scale(request)
-    if asked is None and (method != FederatedGradient() or not _smooth(study)):
+    if asked is None and (method != _plain(method) or not _smooth(study)):
         return None
     scale = asked or LearnScale()
     if request.mechanism is None:
-        prepared = _quiet(study, request, scale)
+        prepared = _quiet(study, request, method, scale)
     else:
-        prepared = _noisy(problem, study, request, scale)
+        prepared = _noisy(problem, study, request, method, scale)
     if isinstance(prepared, str):
         if asked is not None:
             raise refused(prepared)
@@ -104,7 +117,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     if asked is None and p > LOUDEST:
         return None
     if scale.most is None and request.mechanism is not None:
-        scale = _in_range(problem, study, request, reaching, scale)
+        scale = _in_range(problem, study, request, method, reaching, scale)
     rounds, algorithm = request.rounds or scale.rounds, replace(method, scale=scale)
     request = replace(request, algorithm=algorithm, rounds=rounds)
     if request.chooses_noise:
@@ -115,8 +128,17 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     return Learned(request, reaching)
 
 
+def _plain(method: FederatedGradient) -> FederatedGradient:
+    """Return the method with declared steps, all of which are open, and the same sums."""
+    return FederatedGradient(sharing=method.sharing, max_colluders=method.max_colluders)
+
+
 def _noisy(
-    problem: Declaration, study: Study, request: Selection, scale: LearnScale
+    problem: Declaration,
+    study: Study,
+    request: Selection,
+    method: FederatedGradient,
+    scale: LearnScale,
 ) -> tuple[LearnScale, Study] | str:
     """Return the scale with the noise of one release, and the clipped problem; or an obstacle."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
@@ -131,18 +153,23 @@ def _noisy(
     if isinstance(reaching, str):
         return reaching
     # The noise of one release with the whole budget is the same for any number of rounds.
-    rounds, needs = request.rounds or scale.rounds, FederatedGradient(scale=scale).requirements
+    rounds, needs = request.rounds or scale.rounds, replace(method, scale=scale).requirements
     agents = agents_of(problem, reaching.program, reaching.sensitivities, needs)
     noises = asked_of(problem, noise, request.epsilon)
     noisy = calibrated(agents, noises, needs, rounds, rounds, request.delta, False)
+    noisy = split_over(noisy, needs, reaching.program, rounds)
     public = conditions(reaching.program, noisy, rounds, noisy_steps=True)
     resolved = scale.resolved(public, reaching.program)
     assert resolved.noise is not None
     return replace(scale, noise=_rounded(resolved.noise)), reaching
 
 
-def _quiet(study: Study, request: Selection, scale: LearnScale) -> tuple[LearnScale, Study] | str:
+def _quiet(
+    study: Study, request: Selection, method: FederatedGradient, scale: LearnScale
+) -> tuple[LearnScale, Study] | str:
     """Return the scale and the problem for a run without noise, which learns the exact scale."""
+    if method.sharing is not None:
+        return "noise is off, and secret sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching
@@ -238,14 +265,19 @@ def _reaching(study: Study) -> Study | None:
 
 
 def _in_range(
-    problem: Declaration, study: Study, request: Selection, reaching: Study, scale: LearnScale
+    problem: Declaration,
+    study: Study,
+    request: Selection,
+    method: FederatedGradient,
+    reaching: Study,
+    scale: LearnScale,
 ) -> LearnScale:
     """Return the scale with its largest and smallest clip, as multiples of those in `reaching`.
 
     If slopes of losses are bounded at all scores, the largest is the clip of declared steps, if
     these have one. Beside penalties, the smallest leaves records the stronger pull.
     """
-    program, declared = study.program, FederatedGradient()
+    program, declared = study.program, _plain(method)
     agents = agents_of(problem, program, study.sensitivities, declared.requirements)
     distance = landscape(program, conditions(program, agents, 1, noisy_steps=False)).distance
     lengths = [local.clip for local in reaching.program.agents]

@@ -121,6 +121,7 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
             noisy = calibrated(agents, asked, algorithm.requirements, T, releases, least, False)
             distance = None if scene is None else scene.distance
             public = conditions(study.program, noisy, T, noisy_steps=True, distance=distance)
+            public = _divided(public, algorithm.requirements)
             if scene is None:
                 scene = landscape(study.program, public)
                 first = public
@@ -129,6 +130,14 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
             here = scene.scaled(_rms(public.noise) / _rms(first.noise))
             options.append(NoisyRounds(algorithm, mechanism, T, noisy, public, here))
     return replace(_nearly_best(options), others=tuple(options))
+
+
+def _divided(public: Conditions, needs: Requirements) -> Conditions:
+    """Return the conditions with noise that is split over the agents, if a sum hides it."""
+    if needs.secret is None:
+        return public
+    part = max(public.noise) / math.sqrt(len(public.noise) - needs.secret.colluders)
+    return replace(public, noise=(part,) * len(public.noise))
 
 
 def _runs_away(agent: AgentPlan) -> bool:

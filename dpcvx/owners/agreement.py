@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arguments import COUNTED, show
-from .._words import at_most, number, paragraph, plural
+from .._words import at_most, between, number, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.summed import SplitSharing
 from ..errors import BudgetError, DpcvxError
@@ -117,6 +117,11 @@ def _shown_noise(offer: Offer) -> dict[str, str]:
     if falls < 1:
         of_left += f" in round 1 and {number(falls * held)} in round {offer.rounds}"
         where = f"the sum of round 1, and of {number(last.scale)} to that of round {offer.rounds}"
+    if noise.first:
+        where = (
+            f"every sum, and {between(min(noise.first), max(noise.first))} times that in the first "
+            f"{len(noise.first)} rounds, which learn the scale"
+        )
     text = (
         f"each of {count} participants adds a standard deviation of {of_each} to {where}; any "
         f"{left} of them together add {of_left}"

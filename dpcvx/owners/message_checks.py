@@ -173,8 +173,10 @@ def _replies(
             return _is_term(said.slope, size) and said.curvature.shape == (n, n)
         case Minimize(), _:
             return _is_vector(said, n)
-        case ScaleQuestion(), _:
+        case ScaleQuestion(sums=None), _:
             return _is_vector(said, asked.answers)
+        case ScaleQuestion(), Shared():
+            return _is_term(said, asked.answers)
         case Question(sums=None, size=size), _ if not central:
             return _is_vector(said, size)
         case Question(sums=SecretSum(), size=size), Shared() if not central:
@@ -243,7 +245,8 @@ def _sensible(
         positive = 1 / HUGE < message.limit < HUGE and 1 / HUGE < message.unit < HUGE
         learns = isinstance(algorithm, FederatedGradient) and algorithm.scale is not None
         listed = message.what in QUESTIONS and positive and learns
-        return k == 0 and listed and _in_whole(message, local.n)
+        fits = message.sums is None or _sum(message.sums, parties)
+        return k == 0 and listed and fits and _in_whole(message, local.n)
     if isinstance(message, Question):
         return k == 0 and _question(message, local.n, parties)
     if isinstance(message, Delivery):

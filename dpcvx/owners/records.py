@@ -50,7 +50,12 @@ from ..privacy.split_noise import SplitNoise
 from ..privacy.truncation import Truncation
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
 from ..sensitivity.queries.gradients import Gradient, Step, Summand
-from ..sensitivity.queries.scale import CurvatureSums, LearnedGradient, RecordsAbove
+from ..sensitivity.queries.scale import (
+    CurvatureSums,
+    LearnedGradient,
+    LearnedSummand,
+    RecordsAbove,
+)
 from ..sensitivity.queries.solutions import LocalSolution, PerturbedMinimizer
 from ..sensitivity.release_once import Once
 from ..sensitivity.second_moments import Scaled
@@ -71,7 +76,7 @@ REVISIONS: Mapping[type[Algorithm[Any, Any]], int] = {
 # Of these an owner can derive by itself what one change does to the answer.
 _QUERIES = {
     Gradient, Step, Summand, DataCurvature, MomentsTerm, LocalSolution, ReleasedData, RecordsAbove,
-    CurvatureSums, LearnedGradient, PerturbedMinimizer,
+    CurvatureSums, LearnedGradient, LearnedSummand, PerturbedMinimizer,
 }  # fmt: skip
 _SECRET = "its agents draw secret numbers, which no ledger keeps for a restart"
 _CONVEX = "its guarantee rests on points that nobody sees, and a coordinator sees what it likes"

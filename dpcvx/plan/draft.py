@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from .._arguments import as_python_number
-from ..algorithms.base import Algorithm, Requirements, SecretSums
+from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.data_terms import moment_sum
 from ..algorithms.joint import size_of
+from ..algorithms.learned_scale import Units
 from ..algorithms.program import (
     Program,
     compile_problem,
@@ -24,6 +25,7 @@ from ..model.prior import expectations
 from ..privacy.contraction import Certificate
 from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
+from ..sensitivity.queries.scale import LearnedSummand
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_plan import (
@@ -302,8 +304,8 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         agents = truncated(agents, draft.delta)
     if draft.noisy and needs.perturbed is not None and needs.perturbed >= 0:  # it may be open
         agents = perturbed(agents, needs.perturbed)
-    if draft.noisy and needs.secret is not None:
-        agents = _split(agents, needs.secret, draft.program, draft.rounds)
+    if draft.noisy:
+        agents = split_over(agents, needs, draft.program, draft.rounds)
     return replace(draft, agents=agents)
 
 
@@ -376,8 +378,25 @@ def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
-def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) -> Agents:
-    """Return the agents with parts of the noise in sums of gradients or of second moments."""
+def split_over(agents: Agents, needs: Requirements, program: Program, rounds: int) -> Agents:
+    """Return the agents with parts of the noise in their secret sums; unchanged without any.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        Agents with their noise.
+    needs : Requirements
+    program : Program
+    rounds : int
+
+    Raises
+    ------
+    ModelError, PrivacyError
+        If nothing is proved about such sums.
+    """
+    secret = needs.secret
+    if secret is None:
+        return agents
     check_secret(agents, secret)
     moves, size = {agent.name: agent.bound for agent in agents}, size_of(program)
     if any(MomentsTerm in agent.queries for agent in agents):
@@ -387,5 +406,10 @@ def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) ->
             agent.name: term.moved(agent.program.form.private)
             for agent, term in zip(agents, moments.terms, strict=True)
         }
+    if any(LearnedSummand in agent.queries for agent in agents):
+        units, size = Units.of(program, secret=True), size + 1
+        moved = once_per_kind(program.agents, units.moves)
+        moves = {agent.name: move for agent, move in zip(agents, moved, strict=True)}
     least = min(a.noise.mechanism.decay for a in agents if a.noise is not None) ** (rounds - 1)
+    least *= min((1.0, *needs.factors(rounds)))
     return split(agents, secret, moves, size, least)

@@ -27,6 +27,20 @@ It changes (epsilon, delta) of n values to :math:`(\epsilon + n \log\frac{1 + \t
 (1 + \tau)^n \delta)`. For s of 8 or more, :math:`\tau < 3 N e^{-631}`: with fewer than 1e100 agents
 and values, less than 1e-70 of the smallest budget, where calibration leaves 1e-11 of it.
 
+*Queries that follow from earlier sums.* The grid and the noise part :math:`s_t` of a round are
+fixed before the first round. The queries of round t may depend on all earlier sums. Given
+everything that a coalition has seen before, these queries are fixed functions, and their noise is
+independent of the past. Let every such query move by at most :math:`\Delta_i`. The sum of round t
+is then again, but for its factor, a rounding of one normal release of multiplier :math:`m_i s_t /
+s_1`. So the likelihood ratio of a whole transcript is a product of conditional ratios. Each of
+these is that of a normal release, times a number between :math:`((1 - \tau) / (1 + \tau))^{n_t}`
+and its inverse for the :math:`n_t` numbers of round t. No answer changes the multiplier. Adaptive
+composition gives the statement above with :math:`n = \sum_t n_t`.
+
+*Different queries in one round.* Every agent adds the noise of round t to all entries that it
+sends, for every query. A coordinator may send different queries to different agents. It then sees
+sums with the same noise, and entries that an agent does not send keep their masks.
+
 *All others together* see the sum without one agent's noise, and thereby what this agent sent: one
 normal release of a multiplier that is smaller by :math:`\sqrt{N - c}`.
 """
@@ -111,6 +125,11 @@ class SplitNoise:
     def times(self, factor: float) -> SplitNoise:
         """Return noise that is wider by a factor, on the same grid."""
         return replace(self, scale=self.scale * factor)
+
+    @property
+    def room(self) -> float:
+        """Largest reach of values that leaves half of the residues to sums that wrap around."""
+        return self.width * _MODULUS / (4 * self.parties)
 
     def reach(self, limit: float) -> float:
         """Return the reach of values up to a limit with their noise, for practical purposes.

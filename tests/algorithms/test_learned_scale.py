@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.algorithms.learned_scale import ROUNDS, Scale
+from dpcvx.algorithms.learned_scale import ROUNDS, Scale, Units
 from dpcvx.privacy.accounting import gaussian_multiplier
 
 RULE = dp.LearnScale(noise=0.01, steps=150)
 
 
 def scale(rule=RULE, records=1000, **known):
-    return replace(Scale(rule, 4, records, (2.0, 0.5), 0.1, (0.0, 0.0)), **known)
+    return replace(Scale(rule, 4, records, (2.0, 0.5), Units(0.1), (0.0, 0.0)), **known)
 
 
 def clinic(count=1, records=400, width=1.0, relation="replace_one", **arguments):
@@ -89,7 +89,7 @@ def test_questions_come_in_their_order_with_units_of_each_agent():
         1,
         5,
     ]
-    assert now.question(20, 1, np.zeros(4), place, 4).unit == now.weight
+    assert now.question(20, 1, np.zeros(4), place, 4).unit == now.units.beside
 
 
 def test_curvatures_come_back_in_their_own_unit_and_stay_in_range():
@@ -177,7 +177,6 @@ def test_what_was_learned_is_said_once_with_the_result():
     ("arguments", "words"),
     [
         ({"step": 0.1}, "scale= or step=, not both"),
-        ({"sharing": dp.SecretSharing(10.0)}, "scale= or sharing=, not both"),
         ({"scale": 0.05}, r"dp.LearnScale\(\)"),
     ],
 )

@@ -160,6 +160,37 @@ def test_noise_too_small_for_its_grid_or_for_a_question_is_refused():
     assert noise().split.reach(100.0) > 100.0
 
 
+def test_queries_that_follow_from_earlier_sums_cost_no_more():
+    """The exact law of two sums; what the second asks depends on the first.
+
+    The exact delta of every epsilon is that of Gaussian noise with both multipliers, or less.
+    """
+    s, move, reach = 8.0, 5, 110
+    steps = np.arange(-reach, reach + 1)
+    one = np.diff(stats.norm.cdf((np.arange(-reach, reach + 2) - 0.5) / s))
+    law = np.convolve(one, one)  # two honest parts
+    k = np.arange(-2 * reach, 2 * reach + 1)
+    assert len(k) == len(law) == 2 * len(steps) - 1
+
+    def joint(change):
+        def moved(by):
+            return np.roll(law, by)
+
+        first = moved(move * change)[:, np.newaxis]
+        asked = np.where(k > 2, 1, -1)  # the second query, by the first sum
+        second = np.stack([moved(move * change * sign) for sign in asked])
+        return first * second
+
+    p, q = joint(0), joint(1)
+    mu = math.sqrt(2) * move / (s * math.sqrt(2))
+    for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
+        for a, b in ((p, q), (q, p)):
+            exact = np.maximum(a - math.exp(epsilon) * b, 0.0).sum()
+            bound = stats.norm.cdf(mu / 2 - epsilon / mu)
+            bound -= math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+            assert 0.9 * bound < exact <= bound * (1 + 1e-9) + 1e-15
+
+
 def test_noise_that_falls_is_split_in_every_round():
     mechanism = dp.Gaussian(noise_multiplier=3.0, decay=0.5)
     calibrated = Calibrated(mechanism, 3.0, split=SplitNoise(5, 1, 2.0**-12, 1.5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..known import Facts, Known, Objective, finite
 from .query import Query, rounding_floor
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 
 class OfRecords(Query):
@@ -69,11 +70,14 @@ class RecordsAbove(OfRecords):
     curvature : bool
         Count by the trace of the second derivative, else by the contribution to the gradient as a
         multiple of the agent's clip.
+    weight : float
+        Weight of a record.
     """
 
     x: Array
     limit: float
     curvature: bool
+    weight: float = 1.0
 
     released = "count of records"
     charged = "one record in a count"
@@ -83,14 +87,14 @@ class RecordsAbove(OfRecords):
         return 1
 
     def bound(self, public_state: Known) -> float:
-        """Return the largest number of records that one change moves."""
-        return float(public_state.sensitivity.moved_records)
+        """Return the largest number of records that one change moves, times their weight."""
+        return self.weight * public_state.sensitivity.moved_records
 
     def evaluate(self, objective: Objective) -> Array:
-        """Return the count."""
+        """Return the count, times the weight of a record."""
         if self.curvature:
-            return np.array([float(objective.bends(self.x).exceeding(self.limit))])
-        return np.array([float(objective.clipped(self.x, 1 / self.limit)[1])])
+            return np.array([self.weight * objective.bends(self.x).exceeding(self.limit)])
+        return np.array([self.weight * objective.clipped(self.x, 1 / self.limit)[1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,3 +158,31 @@ class LearnedGradient(OfRecords):
         """Return the gradient of the objective over the multiple, clipped as ever."""
         g, exceeding = objective.clipped(self.x, 1 / self.multiple)
         return np.append(g, self.weight * exceeding)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSummand(LearnedGradient):
+    """The same as a part of the vector of all agents, for a sum with distributed noise.
+
+    All entries of the whole vector get noise, whoever holds them: others rely on it.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (n,)
+        Positions of the agent's components in the whole vector.
+    whole : int
+        Length of that vector, without the count.
+    """
+
+    place: Index = field(kw_only=True)
+    whole: int = field(kw_only=True)
+
+    def size(self, n: int) -> int:
+        """Return the size of the whole vector and the count together."""
+        return self.whole + 1
+
+    def evaluate(self, objective: Objective) -> Array:
+        """Return the gradient over the multiple, padded with zeros, and the count."""
+        values, out = super().evaluate(objective), np.zeros(self.whole + 1)
+        out[self.place], out[-1] = values[:-1], values[-1]
+        return out
