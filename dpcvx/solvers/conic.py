@@ -164,8 +164,11 @@ class ConicProgram:
 
     @property
     def by_newton(self) -> bool:
-        """Return whether Newton's method applies; some kernels may be predicted to be too slow."""
-        return self._layout is not None
+        """Return whether Newton's method applies, by the kernel that is asked for.
+
+        It may be predicted to be too slow. Steps with long rows are those of numpy in any case.
+        """
+        return self._layout is not None and not self._layout.long.size
 
     # Most programs are asked by one way only, and some for violations alone.
     @cached_property

@@ -143,8 +143,10 @@ def newton_for(layout: NewtonLayout, kernel: str) -> Newton | None:
     require_kernel(kernel)
     # LAPACK factors large full matrices faster than loops do.
     kernel = PLAIN if layout.dense and layout.size > _LOOPS else kernel
+    if layout.long.size:  # borders are full matrices, too
+        kernel = PLAIN
     (alone, entry), (solve, node) = _STEP[kernel], _INTERIOR
-    step = alone + entry * (layout.block.size + layout.slots.size)
+    step = alone + entry * (layout.block.size + layout.slots.size) + layout.extra
     interior = solve + node * layout.nodes
     if 3 * step > _WORTH * interior:
         return None

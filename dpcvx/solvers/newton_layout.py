@@ -16,7 +16,7 @@ kernel.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,15 @@ _PER_ENTRY = 8
 _DENSE = 200
 # Clarabel takes larger cones apart, with two more columns each.
 _TAKEN_APART = 4
+# Rows of more entries fill the matrix, and may stand beside it as its border: up to so many rows,
+# and so many entries if written in full.
+_LONG = 8
+_MOST_LONG = (400, 4_000_000)
+# Predicted microseconds of a step, as measured: for every multiplication of a factor that is fuller
+# than an interior point's; for a row of a border, alone, for every entry of the factor, and for
+# every entry of the border.
+_FILLED = 0.0003
+_BORDER = (5.0, 0.004, 0.0002)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +89,16 @@ class NewtonLayout:
         Whether H is better factored as a full matrix.
     nodes : int
         Rows and columns of the matrix that an interior point factors.
+    extra : float
+        Predicted microseconds of a step for long rows, by either road: a factor that is fuller than
+        an interior point's, or a border.
+    long : ndarray of int, shape (k,)
+        Functions that are rows with many entries. They have no products: steps take them into
+        account by the Schur complement of the others' matrix.
+    border : ndarray, shape (k, p)
+        Their rows in full.
+    equal : ndarray of bool
+        Whether a function is an equality, for every function; only long ones are.
     """
 
     x0: Array
@@ -104,6 +123,10 @@ class NewtonLayout:
     gram: Array
     dense: bool
     nodes: int
+    extra: float
+    long: Index
+    border: Array
+    equal: NDArray[np.bool_]
 
     @property
     def size(self) -> int:
@@ -115,13 +138,23 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     """Return the layout of a constraint set, or None if an interior point is predicted faster.
 
     None too for other cones, for auxiliary columns, and where rows alone show that no point, or
-    only one, keeps the constraints.
+    only one, keeps the constraints. Where long rows fill the matrix, they become its border if that
+    is predicted to take less time.
 
     Parameters
     ----------
     data : ConeData
         Its objective is ignored.
     """
+    plain = _layout_of(data, bordered=False)
+    if plain is not None and not plain.extra:
+        return plain
+    layouts = [plain, _layout_of(data, bordered=True)]
+    possible = [layout for layout in layouts if layout is not None]
+    return min(possible, key=lambda layout: layout.extra, default=None)
+
+
+def _layout_of(data: ConeData, bordered: bool) -> NewtonLayout | None:
     cones = data.cones
     if data.A.shape[1] > data.n or cones.psd or cones.exp or cones.power or cones.power_nd:
         return None
@@ -129,8 +162,9 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
         return None
     if not np.isfinite(data.b[: cones.zero]).all():
         return None
-    reduced = substituted(data)
-    functions = None if reduced is None else _functions(reduced, cones)
+    apart, equalities = _long_equalities(data) if bordered else (data, 0)
+    reduced = substituted(apart)
+    functions = None if reduced is None else _functions(reduced, apart.cones, equalities)
     if reduced is None or functions is None or not reduced.Z.shape[1]:
         return None
     C, d, sizes = functions
@@ -139,20 +173,29 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     entries = sp.coo_array(C)
     key = np.unique(function[entries.row] * p + entries.col)
     widths = np.bincount(key // p, minlength=count)
-    spread = np.diff(reduced.Z.indptr)
-    met = int((widths * widths).sum()) + int((spread * spread).sum())
+    aside = bordered & (sizes == 1) & (widths > _LONG)
+    aside[:equalities] = True
+    long = np.flatnonzero(aside)
+    if bordered and not 0 < long.size <= min(_MOST_LONG[0], _MOST_LONG[1] // p):
+        return None
+    spread, short = np.diff(reduced.Z.indptr), np.where(aside, 0, widths)
+    met = int((short * short).sum()) + int((spread * spread).sum())
     if met > 2 * max(_PRODUCTS, _PER_ENTRY * (key.size + reduced.Z.nnz)):
         return None
-    touches = sp.csr_array((np.ones(key.size), (key // p, key % p)), shape=(count, p))
+    inner = key[~aside[key // p]]
+    touches = sp.csr_array((np.ones(inner.size), (inner // p, inner % p)), shape=(count, p))
     pattern = sp.csc_array(abs(reduced.Z.T) @ abs(reduced.Z) + touches.T @ touches)
     order, lp, li = _factored(pattern)
     filled = np.diff(lp) + 1
     work = float((filled * filled).sum())
     dense = p <= _DENSE and work > p * p * p / 6
     # An interior point multiplies at least so often: once for every entry that it begins with.
-    nodes = sum(data.A.shape)
+    nodes, extra = sum(data.A.shape), 0.0
     if not dense and work > (nodes + data.A.nnz) ** 2 / nodes and work > _interior_work(data):
-        return None
+        extra = _FILLED * work
+    if bordered:
+        each, entry, product = _BORDER
+        extra += long.size * (each + entry * (p + li.size) + product * long.size * p)
     position = np.empty(p, dtype=np.intp)
     position[order] = np.arange(p)
     upper = sp.csc_array(sp.triu(pattern[order][:, order]))
@@ -167,10 +210,10 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     of = function[entries.row]
     block = np.zeros(blocks[-1])
     block[blocks[of] + (entries.row - heads[of]) * widths[of] + index - first[of]] = entries.data
-    products = _starts(widths * (widths + 1) // 2)
+    products = _starts(short * (short + 1) // 2)
     slots, gram = np.empty(products[-1], dtype=np.intp), np.empty(products[-1])
-    for size, width in {(int(k), int(w)) for k, w in zip(sizes, widths, strict=True)}:
-        these = np.flatnonzero((sizes == size) & (widths == width))
+    for size, width in {(int(k), int(w)) for k, w in zip(sizes, short, strict=True) if w}:
+        these = np.flatnonzero((sizes == size) & (short == width))
         pair_columns = columns[first[these][:, None] + np.arange(width)]
         rows = blocks[these][:, None] + np.arange(size * width)
         tails = block[rows].reshape(these.size, size, width)[:, 1:]
@@ -205,11 +248,34 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
         gram=gram,
         dense=dense,
         nodes=nodes,
+        extra=extra,
+        long=long,
+        border=np.ascontiguousarray(C[_starts(sizes)[long]].toarray()[:, order]),
+        equal=np.arange(count) < equalities,
     )
 
 
-def _functions(substituted: Substituted, cones: Cones) -> tuple[sp.csr_array, Array, Index] | None:
-    """Rows of functions that depend on u, and their numbers of rows; None if others are broken."""
+def _long_equalities(data: ConeData) -> tuple[ConeData, int]:
+    """Return the set with long equalities as the first inequalities, and their number.
+
+    A column that they define would depend on all others.
+    """
+    zero = data.cones.zero
+    length = np.diff(sp.csr_array(data.A).indptr)[:zero]
+    long = np.flatnonzero(length > _LONG)
+    order = np.concatenate([np.flatnonzero(length <= _LONG), long, np.arange(zero, data.b.size)])
+    cones = replace(data.cones, zero=zero - long.size, nonneg=data.cones.nonneg + long.size)
+    rows = sp.csc_array(sp.csr_array(data.A)[order])
+    return replace(data, A=rows, b=data.b[order], cones=cones), long.size
+
+
+def _functions(
+    substituted: Substituted, cones: Cones, equalities: int
+) -> tuple[sp.csr_array, Array, Index] | None:
+    """Rows of functions that depend on u, and their numbers of rows; None if others are broken.
+
+    None, too, if one of the first ones does not, which are equalities.
+    """
     C, d = substituted.C, substituted.d
     sizes = np.array([*[1] * cones.nonneg, *cones.soc], dtype=np.intp)
     heads = _starts(sizes)[:-1]
@@ -221,7 +287,7 @@ def _functions(substituted: Substituted, cones: Cones) -> tuple[sp.csr_array, Ar
     squares[heads] = 0.0
     held = np.sqrt(np.add.reduceat(squares, heads)) <= d[heads]
     infinite = np.isinf(d[heads]) & (sizes == 1)
-    if not held[~used].all():
+    if not held[~used].all() or not used[:equalities].all():
         return None
     used &= ~infinite
     rows = np.flatnonzero(np.repeat(used, sizes))

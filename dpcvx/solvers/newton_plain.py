@@ -45,6 +45,8 @@ class PlainKernel:
         self._Z = Z.toarray() if small else Z
         self._turned_Z = np.ascontiguousarray(Z.toarray().T) if small else Z.T.tocsr()
         p, sizes = layout.size, np.diff(layout.heads)
+        self._equal = layout.equal if layout.equal.any() else None
+        self._long = layout.long
         widths, rows = np.diff(layout.pairs), np.arange(layout.d.size)
         self._heads, self._first = layout.heads[:-1], layout.pairs[:-1]
         self._of_row, self._of_pair = _numbers(sizes), _numbers(widths)
@@ -61,7 +63,7 @@ class PlainKernel:
         top = np.isin(self._by_pair_row, self._heads)
         self._top = self._by_pair[top]
         self._squares = np.add.reduceat(self._by_pair**2, self._pair_begin)
-        self._a, self._b = _both(layout, widths)
+        self._a, self._b = _both(layout)
         self._gram = layout.gram
         self._of_product = _numbers(np.diff(layout.products))
         self._cones = sizes > 1
@@ -76,7 +78,7 @@ class PlainKernel:
         self._entry = (both.data - 1).astype(np.intp)
         self._row, self._column = _numbers(np.diff(both.indptr)), both.indices.astype(np.intp)
         self._diagonal = np.flatnonzero(~below)
-        self._matrix = _Full(layout) if layout.dense else _Sparse(layout)
+        self._matrix = _matrix(layout)
 
     def weigh(self, D: Array) -> bool:
         """Take new positive weights, shape (n,); whether they have a factor."""
@@ -102,14 +104,14 @@ class PlainKernel:
         if not size <= LARGEST:
             return None
         values = self._evaluated(start)
-        phi = values[3]
+        phi = self._broken(values[3])
         terms = layout.norms * size + layout.offsets
         if np.count_nonzero(phi > 0) > self._room or (phi > self._reach * terms).any():
             return None
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps, left = self._steps[not (phi > RULES.close * terms).any()]
-        multiplier = self._natural * np.maximum(phi, 0.0)
+        multiplier = self._natural * self._pushed(values[3])
         point = self._newton(call, start, values, multiplier, steps)
         point = self._penalized(call, left) if point is None and left else point
         return None if point is None else point._replace(x=layout.x0 + self._Z @ point.x)
@@ -136,13 +138,13 @@ class PlainKernel:
             value = 0.5 * float(away @ g)
             gap = float(_sum(np.abs(multiplier * phi)))
             gap += 0.5 * float(_sum(left * left / self._own))
-            violation = float(_most(_relative(phi, call.allowed)))
+            violation = float(_most(_relative(self._broken(phi), call.allowed)))
             if not math.isfinite(gap + violation + value):
                 return None
             if (
                 violation <= 1.0
                 and gap <= max(call.gap, RULES.relative * value)
-                and not (multiplier < 0).any()
+                and not self._negative(multiplier).any()
             ):
                 return Point(u, gap, value, violation)
             # The last two steps end only what falls by squares.
@@ -152,16 +154,18 @@ class PlainKernel:
                 u, violation = call.start, before
                 slack, length, divisor, phi = self._evaluated(u)
                 g, J = self._times(u) - call.q, self._gradients(slack, divisor)
-                phi[multiplier < 0] = 0.0
-                multiplier = natural * np.maximum(phi, 0.0)
+                phi[self._negative(multiplier)] = 0.0
+                multiplier = natural * self._pushed(phi)
             before = violation
             active = multiplier + natural * phi > 0
+            if self._equal is not None:
+                active |= self._equal
             idle = ~active
             multiplier[idle] = 0.0
             weights = np.where(active, sigma, 0.0)
             push = weights * phi
             curved = np.where(self._cones & (multiplier > 0) & (length > 0), multiplier, 0.0)
-            M = self._matrix.factor(self._hessian(J, weights, curved, divisor))
+            M = self._matrix.factor(self._hessian(J, weights, curved, divisor), weights[self._long])
             if M is None:
                 return None
             last = math.inf
@@ -193,7 +197,7 @@ class PlainKernel:
             tried = self._merit(call, u, y, sigma)
             while True:
                 g = tried.Hu - call.q + self._turned(tried.pull)
-                M = self._matrix.factor(self._bent(tried, sigma))
+                M = self._matrix.factor(*self._bent(tried, sigma))
                 budget -= 1
                 if M is None or budget < 0 or not math.isfinite(tried.merit):
                     return None
@@ -215,12 +219,12 @@ class PlainKernel:
             value = 0.5 * float((u - call.start) @ g)
             gap = float(np.abs(np.add.reduceat(y * tried.slack, self._heads)).sum())
             gap += 0.5 * float((left * left / self._own).sum())
-            violation = float(_most(_relative(tried.phi, call.allowed)))
+            violation = float(_most(_relative(self._broken(tried.phi), call.allowed)))
             if violation <= 1.0 and gap <= max(call.gap, RULES.relative * value):
                 return Point(u, gap, value, violation)
             # Of a set without points, or one that hardly has any, violations stay.
             if violation <= RULES.near:  # large penalties leave too few digits
-                heads = np.maximum(y[self._heads], 0.0)
+                heads = self._pushed(y[self._heads])
                 end = min(RULES.end, budget)
                 point = self._newton(call, u, self._evaluated(u), heads, end)
                 budget -= RULES.end
@@ -241,6 +245,8 @@ class PlainKernel:
         share = np.where(length <= head, 1.0, np.where(length <= -head, 0.0, half))
         pull = w * share[self._of_row]
         pull[self._heads] = np.where(length <= head, head, share * length)
+        if self._equal is not None:
+            pull[self._heads[self._equal]] = head[self._equal]
         Hu = self._times(u)
         squares = np.add.reduceat(pull * pull, self._heads)
         merit = float(u @ (0.5 * Hu - call.q)) + 0.5 * float((squares / sigma).sum())
@@ -257,10 +263,29 @@ class PlainKernel:
         by_pair = np.add.reduceat(products, self._pair_begin)
         return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
 
-    def _bent(self, tried: _Tried, sigma: Array) -> Array:
-        """Return the entries of the second derivative of an augmented Lagrangian."""
+    def _broken(self, phi: Array) -> Array:
+        """Return by how much functions are broken: equalities on both sides."""
+        return phi if self._equal is None else np.where(self._equal, np.abs(phi), phi)
+
+    def _pushed(self, values: Array) -> Array:
+        """Return values of functions, those of inequalities at least 0."""
+        pushed = np.maximum(values, 0.0)
+        return pushed if self._equal is None else np.where(self._equal, values, pushed)
+
+    def _negative(self, multiplier: Array) -> NDArray[np.bool_]:
+        """Return which multipliers have a sign that those of inequalities cannot have."""
+        negative = multiplier < 0
+        return negative if self._equal is None else negative & ~self._equal
+
+    def _bent(self, tried: _Tried, sigma: Array) -> tuple[Array, Array]:
+        """Return the entries of the second derivative of an augmented Lagrangian.
+
+        Those of long rows are told by weights.
+        """
         a, b, of_pair = self._a, self._b, self._of_pair
         inside = tried.length <= tried.head
+        if self._equal is not None:
+            inside = inside | self._equal
         middle = ~inside & (tried.length > -tried.head)
         turned = tried.w / np.where(tried.length > 0, tried.length, np.inf)[self._of_row]
         turned[self._heads] = 0.0
@@ -272,7 +297,8 @@ class PlainKernel:
         values += self._gram * curve[self._of_product]
         tilt = np.where(middle[of_pair], tilt, 0.0)
         values -= (tilt * curve[of_pair])[a] * tilt[b]
-        return self._values + np.bincount(self._layout.slots, values, self._values.size)
+        bent = self._values + np.bincount(self._layout.slots, values, self._values.size)
+        return bent, weight[self._long]
 
     def _evaluated(self, u: Array) -> _Evaluated:
         """Slacks of rows; lengths of their parts below the heads, and values of functions.
@@ -364,15 +390,70 @@ def _begin(sizes: Index) -> Index:
     return np.cumsum(sizes) - sizes
 
 
-def _both(layout: NewtonLayout, widths: Index) -> tuple[Index, Index]:
+def _both(layout: NewtonLayout) -> tuple[Index, Index]:
     """Return both pairs of every product."""
     a, b = np.empty((2, layout.slots.size), dtype=np.intp)
-    for width in np.unique(widths):
+    widths = np.where(np.diff(layout.products) > 0, np.diff(layout.pairs), 0)
+    for width in np.unique(widths[widths > 0]):
         these = np.flatnonzero(widths == width)
         i, j = np.tril_indices(width)
         index = layout.products[these][:, None] + np.arange(i.size)
         a[index], b[index] = layout.pairs[these][:, None] + i, layout.pairs[these][:, None] + j
     return a, b
+
+
+def _matrix(layout: NewtonLayout) -> Any:
+    """Return what factors matrices of a layout."""
+    if layout.long.size and not layout.li.size:
+        inner: Any = _Diagonal()
+    else:
+        inner = (_Full if layout.dense else _Sparse)(layout)
+    return _Bordered(layout.border, inner) if layout.long.size else inner
+
+
+class _Bordered:
+    """``M + sum_i w_i c_i c_i'`` with long rows c_i: M is factored without them.
+
+    By Woodbury's identity, with the Schur complement ``C M^-1 C' + diag(1/w)`` of the rows that
+    have a weight.
+    """
+
+    def __init__(self, border: Array, inner: Any) -> None:
+        self._border, self._inner = border, inner
+        # Large full products wake the threads of BLAS, which sparse rows are not worth.
+        self._rows = None if border.size <= _LITTLE else sp.csr_array(border)
+
+    def factor(self, values: Array, weights: Array | None = None, retain: bool = False) -> Any:
+        M = self._inner.factor(values, None, retain)
+        used = None if weights is None else np.flatnonzero(weights > 0)
+        if M is None or weights is None or used is None or not used.size:
+            return None if M is None else (M, None, None, None)
+        every = used.size == weights.size
+        C = self._border if every else self._border[used]
+        turned = self._inner.solve_rows(M, C)
+        rows = C if self._rows is None else self._rows if every else self._rows[used]
+        S = rows @ turned.T
+        S.ravel()[:: used.size + 1] += 1.0 / weights[used]
+        L, failed = dpotrf(S, lower=1)
+        return None if failed else (M, C, turned, L)
+
+    def solve(self, factor: Any, right: Array) -> Array:
+        M, C, turned, L = factor
+        x = self._inner.solve(M, right)
+        return x if C is None else x - dpotrs(L, C @ x, lower=1)[0] @ turned
+
+
+class _Diagonal:
+    """A matrix of a diagonal alone."""
+
+    def factor(self, values: Array, _: Array | None = None, retain: bool = False) -> Any:
+        return values if (values > 0).all() else None
+
+    def solve(self, factor: Any, right: Array) -> Array:
+        return right / factor
+
+    def solve_rows(self, factor: Any, rows: Array) -> Array:
+        return rows / factor
 
 
 class _Full:
@@ -384,7 +465,7 @@ class _Full:
         # The upper triangle row by row is the lower one as LAPACK reads it.
         self._slots = layout.hi * p + np.repeat(np.arange(p), np.diff(layout.hp))
 
-    def factor(self, values: Array, retain: bool = False) -> Any:
+    def factor(self, values: Array, _: Array | None = None, retain: bool = False) -> Any:
         M = np.zeros(self._shape)
         M.ravel()[self._slots] = values
         L, failed = dpotrf(M.T, lower=1, overwrite_a=1)
@@ -392,6 +473,9 @@ class _Full:
 
     def solve(self, factor: Any, right: Array) -> Array:
         return dpotrs(factor, right, lower=1)[0]
+
+    def solve_rows(self, factor: Any, rows: Array) -> Array:
+        return dpotrs(factor, rows.T, lower=1)[0].T
 
 
 class _Sparse:
@@ -404,7 +488,7 @@ class _Sparse:
         self._matrix.setdiag(1.0 + p)
         self._ready = [qdldl.Solver(self._matrix, upper=True) for _ in range(2)]
 
-    def factor(self, values: Array, retain: bool = False) -> Any:
+    def factor(self, values: Array, _: Array | None = None, retain: bool = False) -> Any:
         self._matrix.data[:] = values
         solver = self._ready[retain]
         solver.update(self._matrix, upper=True)
@@ -412,3 +496,6 @@ class _Sparse:
 
     def solve(self, factor: Any, right: Array) -> Array:
         return factor.solve(right)
+
+    def solve_rows(self, factor: Any, rows: Array) -> Array:
+        return np.array([factor.solve(row) for row in rows])

@@ -29,6 +29,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     steps.conic_step,
     steps.conic_step_cvxpy,
     newton.newton_step,
+    newton.newton_long,
     newton.newton_constant,
     newton.newton_unseen,
     newton.newton_run,

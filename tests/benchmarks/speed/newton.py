@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.model.canonical import ConeData
+from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers import conic
 from dpcvx.solvers.cones import ConeTest
 from dpcvx.solvers.conic import ConicProgram
@@ -258,6 +258,53 @@ def newton_step(effort: Effort) -> list[Row]:
                 zoned = "one agent" if zones == 1 else "three zones"
                 name = f"Newton, case {case}, {zoned}, E = {updates}, {label}"
                 rows += _rows(name, found, limits, effort)
+    return rows
+
+
+def hours(units: int, equal: bool, total: bool = False, count: int = 24) -> tuple[ConeData, Array]:
+    """Units with limits and ramps over hours, one long row an hour and one of all; a point of it.
+
+    Parameters
+    ----------
+    units, count : int
+        Units and hours.
+    equal : bool
+        Whether sums of hours are equalities.
+    total : bool
+        Whether the sum of everything is bounded.
+    """
+    rng, n = np.random.default_rng(0), units * count
+    inside = np.repeat(rng.uniform(5, 15, size=units), count) / 2
+    index, one = np.arange(n).reshape(units, count), sp.eye_array(n, format="csr")
+    ramps = sp.csr_array(one[index[:, 1:].ravel()] - one[index[:, :-1].ravel()])
+    sums = sp.csr_array(sp.hstack([sp.eye_array(count)] * units))
+    steady, room = sp.vstack([ramps, -ramps]), np.full(2 * ramps.shape[0], 3.0)
+    rows, b = [one, -one, steady], [2 * inside, np.zeros(n), room]
+    if equal:
+        rows, b = [sums, *rows], [sums @ inside, *b]
+    else:
+        rows, b = [*rows, -sums], [*b, -sums @ inside]
+    if total:
+        rows, b = [*rows, sp.csr_array(np.ones((1, n)))], [*b, np.array([inside.sum() + 1])]
+    A, zero = sp.csc_array(sp.vstack(rows)), count if equal else 0
+    cones = Cones(zero=zero, nonneg=A.shape[0] - zero)
+    return ConeData(sp.csc_array((n, n)), np.zeros(n), A, np.concatenate(b), cones, n), inside
+
+
+def newton_long(effort: Effort) -> list[Row]:
+    """Sets of 24 hours with one long row an hour, and with one of all hours."""
+    rows, rng = [], np.random.default_rng(1)
+    sizes = (10,) if effort.quick else (10, 20, 200)
+    kinds = ((False, False, "at least"), (True, False, "equal"), (True, True, "equal, and a total"))
+    for units in sizes:
+        for equal, total, label in kinds:
+            data, inside = hours(units, equal, total)
+            points = [inside + 0.3 * rng.normal(size=data.n) for _ in range(6)]
+            trace = Trace(data, points, [np.ones(data.n)] * len(points))
+            limits = {COMPILED: 1 / 5, PLAIN: 1.0} if units == 10 and not total else {}
+            limits = limits or {best_kernel(): 1.0}
+            name = f"Newton, 24 hours x {units} units, sums {label}"
+            rows += _rows(name, [trace], limits, effort)
     return rows
 
 
