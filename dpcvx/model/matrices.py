@@ -198,6 +198,39 @@ def product(A: Matrix, B: Matrix) -> sp.csr_array:
     return csr(A @ B)
 
 
+def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
+    """Return ``M @ x``, where large entries that cancel cost no digits.
+
+    Sums whose rounding errors might exceed `error` are computed without any and rounded once.
+
+    Parameters
+    ----------
+    M : csr_array, shape (s, n)
+    x : ndarray, shape (n,)
+    error : float
+    """
+    sums, sizes, counts = M @ x, abs(M) @ np.abs(x), np.diff(M.indptr)
+    coarse = (counts > 1) & (counts * np.finfo(float).eps * sizes > error) & np.isfinite(sizes)
+    for k in np.flatnonzero(coarse):
+        row = slice(M.indptr[k], M.indptr[k + 1])
+        with np.errstate(all="ignore"):  # a warning would tell something about the values
+            parts = np.concatenate(_products(M.data[row], x[M.indices[row]]))
+        if np.isfinite(parts).all():
+            sums[k] = math.fsum(parts)
+    return sums
+
+
+def _products(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return products rounded, and their rounding errors (Dekker, 1971)."""
+    product_, halves = a * b, []
+    for factor in (a, b):
+        high = factor * 134217729.0  # 2^27 + 1
+        high = high - (high - factor)
+        halves += [high, factor - high]
+    a1, a2, b1, b2 = halves
+    return product_, ((a1 * b1 - product_) + a1 * b2 + a2 * b1) + a2 * b2
+
+
 def zeros(size: int) -> Array:
     """Read-only zeros that take no memory."""
     return np.broadcast_to(0.0, size)

@@ -190,10 +190,10 @@ def composed(agents: Agents, count: int) -> dict[str, Composition]:
     """Return the privacy loss of one person over the first `count` releases, by agent."""
 
     @functools.cache
-    def exposed(noise: Calibrated | None, share: int, each: int) -> Composition:
+    def lost(noise: Calibrated | None, share: int, each: int) -> Composition:
         return Composition() if noise is None else noise.composed(count, each).repeated(share)
 
-    return {a.name: exposed(a.noise, a.share, a.needs.releases) for a in agents}
+    return {a.name: lost(a.noise, a.share, a.needs.releases) for a in agents}
 
 
 def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Estimates]) -> Agents:

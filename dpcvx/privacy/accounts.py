@@ -83,7 +83,7 @@ class Account:
         BudgetError
             If the release would exceed the budget. Nothing is recorded then.
         """
-        after = self._covered(calibrated)
+        after = self._covered_total(calibrated)
         self.entries.append(entry)
         self._total = after
 
@@ -94,9 +94,10 @@ class Account:
         ------
         BudgetError
         """
-        self._covered(calibrated)
+        self._covered_total(calibrated)
 
-    def _covered(self, calibrated: Calibrated) -> Composition:
+    def _covered_total(self, calibrated: Calibrated) -> Composition:
+        """Return the total with one more release, or refuse it."""
         assert self.budget is not None
         after = self._after(calibrated, 1)
         if not self._covers(after):

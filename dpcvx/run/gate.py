@@ -1,8 +1,9 @@
-"""The privacy gate: in a run, the only way to private values, and their only way out.
+"""The privacy gate: the only way by which private values reach what leaves an agent in a run.
 
 A release charges the accounts, computes exact values, and adds noise, in this order; nothing else
-comes back. Charges and values are in the ledger's file before the run uses the values. A gate
-stands between a run and one agent, or a batch of agents that release at the same times.
+comes back. Data may be read and checked before: data that cannot be used cost nothing. Charges and
+values are in the ledger's file before the run uses the values. A gate stands between a run and one
+agent, or a batch of agents that release at the same times.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ class PrivacyGate:
         for charge in charges:
             if charge.grid is not None and charge.rows.size:
                 noisy.append((charge.rows, charge.grid))
-        if self.noise is None or not noisy:
+        if self.noise is None or not noisy:  # no noise, which accounts record; or nothing moves it
             return values
         values = values if scale is None else scale * values
         streams = self._sources.at(*round_step)
@@ -243,7 +244,7 @@ class PrivacyGate:
         return noise.release_rows(values, charge.grid, streams)
 
     def _charge(self, round_step: Place, charges: Sequence[Charge]) -> None:
-        if self._prepaid:
+        if self._prepaid:  # the whole run was charged before this gate was made
             return
         due: list[tuple[Index, Entry]] = []
         for charge in charges:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .._words import at_least, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
-from ..model.matrices import product, without_zeros
+from ..model.matrices import product, sums_rounded_once, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
@@ -36,6 +36,8 @@ DENSE = 20_000_000
 # The range of slopes of more components is not looked for: it is taken to be everything.
 _SQUARE = 600
 _RANK = 1e-12
+# Rounding errors of sums, relative to their sensitivity, that noise hides anyway.
+_ROUNDING = 2.0**-24
 # Largest error of what recovers the data from a statistic of them, relative to their units.
 _INVERSE = 1e-6
 
@@ -120,7 +122,8 @@ class Publication:
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """Return the statistic of the data, before noise is added."""
-        return np.asarray(self.encode @ np.concatenate(list(data)))
+        x = np.concatenate(list(data))
+        return sums_rounded_once(self.encode, x, _ROUNDING * self.sensitivity)
 
     def restore(self, released: Array) -> list[Array]:
         """Return surrogate data: one flat array per private object, of the declared kind.
@@ -134,7 +137,7 @@ class Publication:
         for entries, estimate in self.estimates:
             released[entries] = estimate(released[entries])
         if self.kind == "sums":
-            return np.split(self._apart(released), ends)
+            return np.split(self._data_of_sums(released), ends)
         if not self.whole:
             return np.split(_least_norm(self.encode, released), ends)
         parts = np.split(self.unlimited(released), ends)
@@ -155,7 +158,7 @@ class Publication:
             estimated[entries] = estimate(released[entries])
         return replace(self, estimates=()).restore(estimated + left)
 
-    def _apart(self, sums: Array) -> Array:
+    def _data_of_sums(self, sums: Array) -> Array:
         """Data within their limits whose weighted sums are closest to these.
 
         Each entry is in one sum at most. All entries of a sum move along their weights from 0, as
@@ -395,7 +398,7 @@ def restated(
             statistic = weighted(sensitivity, p, J, how)
         elif kind == "shaped slope" and how.shape[1:] == J.shape[1:]:
             statistic = by_matrix(sensitivity, p, J, how)
-        elif kind == "sums" and how.shape[1:] == J.shape[1:] and _apart(how):
+        elif kind == "sums" and how.shape[1:] == J.shape[1:] and _disjoint_sums(how):
             statistic = by_matrix(sensitivity, p, J, how, "sums")
         elif kind == "data" and how.shape[1:] == J.shape[1:]:
             if _tells_all(how):
@@ -415,7 +418,7 @@ def restated(
     return statistic
 
 
-def _apart(matrix: Array) -> bool:
+def _disjoint_sums(matrix: Array) -> bool:
     """Return whether every row sums entries, and no entry is in two sums."""
     used = matrix != 0
     return bool(used.any(axis=1).all() and (used.sum(axis=0) <= 1).all())
@@ -478,6 +481,7 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
             "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
             "and the objective."
         )
+    # The sensitivity is in units in which one change of one object has length 1 at most.
     # Parts of one record change together, and so do records of one person, each by at most one unit
     # and no two in one component; other objects do not.
     moved: dict[str, int] = {}

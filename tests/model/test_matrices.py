@@ -1,6 +1,7 @@
 """Matrices do not change under the feet of those who share their arrays."""
 
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcvx.model import matrices
-from dpcvx.model.matrices import product, scaled_rows, without_zeros
+from dpcvx.model.matrices import product, scaled_rows, sums_rounded_once, without_zeros
 from dpcvx.model.normal_form import Combination, digest_of
 
 
@@ -95,3 +96,27 @@ def test_scaled_rows_take_no_memory_but_their_own(numbers):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * found.nbytes
+
+
+large = st.floats(-1e200, 1e200).filter(lambda x: x == 0 or abs(x) > 1e-100)
+
+
+@given(st.lists(st.tuples(large, st.floats(-1e9, 1e9).map(lambda w: round(w, 3))), max_size=6))
+def test_sums_of_large_entries_that_cancel_are_rounded_once(pairs):
+    x, weights = (
+        np.array(column, dtype=float) for column in ([p[0] for p in pairs], [p[1] for p in pairs])
+    )
+    x, weights = np.append(x, [*-x, 0.1]), np.append(weights, [*weights, 3.0])
+    M = sp.csr_array(np.vstack([weights, np.eye(x.size)[0]]))
+    exact = sum((Fraction(w) * Fraction(v) for w, v in zip(weights, x, strict=True)), Fraction())
+    sums = sums_rounded_once(M, x, 1e-9)
+    assert abs(sums[0] - float(exact)) <= 1e-9 * max(1.0, abs(float(exact)))
+    assert sums[1] == x[0]
+
+
+def test_sums_of_ordinary_entries_are_not_computed_twice_and_overflow_stays():
+    M, x = sp.csr_array(np.ones((1, 3))), np.array([0.1, 0.2, 0.3])
+    assert sums_rounded_once(M, x, 1e-9) == M @ x
+    assert sums_rounded_once(M, np.array([1e16, 0.9, -1e16]), 1e-9) == 0.9
+    assert np.isinf(sums_rounded_once(M, np.array([1.7e308, 1.7e308, 0.0]), 1e-9))
+    assert sums_rounded_once(M, np.array([1e305, 1.0, -1e305]), 1e-9) == 0.0  # as it was

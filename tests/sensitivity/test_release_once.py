@@ -798,3 +798,13 @@ def test_statistics_of_complex_data_other_than_the_data_are_refused():
             restated(known, 1, "a", named)
     with pytest.raises(dp.PrivacyError, match="moves several of those"):
         problem.plan(mechanism="staircase", epsilon=1.0, delta=1e-6)
+
+
+def test_entries_that_cancel_do_not_move_a_sum_farther_than_its_sensitivity():
+    x, d = cp.Variable(name="x"), private("d", 3, 0.1)
+    solo = dp.Agent(cp.Minimize(cp.square(x - cp.sum(d))), [cp.abs(x) <= 5], name="solo")
+    plan = dp.Problem([solo]).plan(epsilon=1.0, delta=1e-6, release="once")
+    (agent,) = plan.agents
+    once = agent.publication
+    first, second = (once.statistic([np.array([1e16, v, -1e16])]) for v in (0.9, 1.0))
+    assert 0 < np.abs(first - second).max() <= once.sensitivity
