@@ -806,5 +806,5 @@ def test_entries_that_cancel_do_not_move_a_sum_farther_than_its_sensitivity():
     plan = dp.Problem([solo]).plan(epsilon=1.0, delta=1e-6, release="once")
     (agent,) = plan.agents
     once = agent.publication
-    first, second = (once.statistic([np.array([1e16, v, -1e16])]) for v in (0.9, 1.0))
+    first, second = (once.statistic([np.array([1e16, v, -1e16])]) for v in (0.95, 1.05))
     assert 0 < np.abs(first - second).max() <= once.sensitivity
