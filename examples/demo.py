@@ -51,7 +51,7 @@ class Spent:
     estimates : ndarray, shape (runs, buses)
         The eavesdropper's estimates of the active loads, in MW.
     wrong : ndarray, shape (runs,)
-        Power that is missing at a bus, or too much there, summed over the buses, in MW.
+        Power imbalance, summed over the buses, in MW.
     """
 
     plan: dp.Plan
@@ -72,7 +72,7 @@ class Findings:
     well, badly : dict
         Epsilon to the runs with noise once, and with noise in every step.
     noiseless : float
-        What the plan with noise once would leave out of balance without any noise.
+        Power imbalance that the plan with noise once would have without any noise.
     """
 
     loads: Floats
@@ -83,7 +83,7 @@ class Findings:
 
     @property
     def total(self) -> float:
-        """Of all loads; as much is out of balance where nobody is served."""
+        """Sum of all loads: the power imbalance where nobody is served."""
         return float(self.loads.sum())
 
     def error(self, spent: Spent) -> float:
@@ -94,7 +94,7 @@ class Findings:
         def row(label: str, values: Iterable[float]) -> str:
             return f"{label:<45}" + "".join(f"{_digits(value):>7}" for value in values)
 
-        missed = f"  MW missing or too much, of {self.total:.0f}"
+        missed = f"  Power imbalance in MW, of {self.total:.0f}"
         worst = np.abs(self.known - self.loads).max()
         lines = [
             f"Three zones serve {self.total:.0f} MW. Whether a load is 1 MW higher stays hidden.",
@@ -160,7 +160,7 @@ def spend(study: PowerFlow, plan: dp.Plan, seeds: Sequence[int]) -> Spent:
 
 
 def without_noise(study: PowerFlow) -> float:
-    """Power out of balance, in MW, where the server is told the loads themselves."""
+    """Power imbalance, in MW, where the server is told the loads themselves."""
     result = study.problem.plan(dp.OneShot(), mechanism=None).run()
     return sum(zone.active for zone in assess(study, result).zones)
 
@@ -252,7 +252,7 @@ def _missed(axes: Axes, found: Findings) -> None:
     axes.set_xticks(budgets, [f"{epsilon:g}" for epsilon in budgets])
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set(xlabel="total epsilon", ylabel=f"MW missing or too much, of {found.total:.0f}")
+    axes.set(xlabel="total epsilon", ylabel=f"power imbalance in MW, of {found.total:.0f}")
     axes.set(title="What privacy costs")
 
 

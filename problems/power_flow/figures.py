@@ -1,4 +1,4 @@
-"""Figures of a run: convergence, the network with what does not balance, imbalance per zone."""
+"""Figures of a run: convergence, the network with its imbalance, imbalance per zone."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     )  # fmt: skip
     worst = int(np.argmax(share))
     axes.set_title(
-        f"{case.name}: at most {share[worst]:.2g} % of the load does not balance at a bus "
+        f"{case.name}: at most {share[worst]:.2g} % of the load is the imbalance at a bus "
         f"({size[worst]:.3g} MVA at bus {int(case.bus.id[worst])})\n"
         f"computed from the true loads: not private; {outcome.short}"
     )

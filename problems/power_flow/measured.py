@@ -151,7 +151,7 @@ def together(study: PowerFlow, *, explain: bool = True) -> tuple[float, PowerFlo
         raise dp.SolverError(
             f"{study.case.name}: the problem with all data in one place ended as {status}. {why}"
             "Correct limits, change load_scale= or profiles=, or use the objective 'shed', which "
-            "leaves power unbalanced instead."
+            "has a power imbalance instead."
         )
     return np.asarray(problem.value).item() / objective_unit(study)[1], public
 

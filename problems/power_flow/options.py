@@ -66,8 +66,8 @@ def _network(group: argparse._ArgumentGroup) -> None:
     add(
         "--objective",
         choices=get_args(Objective),
-        help="shed: squared power that does not balance; cost: generation cost with exact balance; "
-        "both: generation cost plus the price of what does not balance (default shed with --model "
+        help="shed: squared power imbalance; cost: generation cost with exact balance; "
+        "both: generation cost plus the price of power imbalance (default shed with --model "
         "soc, else cost)",
     )
     add(

@@ -163,7 +163,7 @@ def _worst(*excess: Floats) -> float:
 
 @dataclass(frozen=True)
 class ZoneImbalance:
-    """Power that does not balance in one zone. Not private: computed from its loads.
+    """Power imbalance of one zone. Not private: computed from its loads.
 
     Over several hours, all numbers are means over these.
 
@@ -349,7 +349,7 @@ def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -
         reactive = sum(zone.reactive for zone in zones)
         missing += f", {_shown(reactive)} of {load[1]:.4g} MVAr"
     mean = f" on average over {study.hours} hours" if study.hours > 1 else ""
-    lines.append(f"  missing or too much{mean}: {missing}")
+    lines.append(f"  power imbalance{mean}: {missing}")
     return "\n".join(lines)
 
 

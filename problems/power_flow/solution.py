@@ -150,7 +150,7 @@ def central(
         raise SolverError(
             f"{case.name}: the central problem '{objective}' at load scale {load_scale:g} ended "
             f"as {status}, so there is no optimum to compare with. {why}. Correct limits, lower "
-            "`load_scale`, or use the objective 'shed', which leaves power unbalanced instead."
+            "`load_scale`, or use the objective 'shed', which has a power imbalance instead."
         )
     scale = 1.0 if objective == "shed" else cost_scale(case)
     return Central(

@@ -81,9 +81,10 @@ class Setting:
 
     @property
     def is_plain_soc(self) -> bool:
-        """Whether the model is the relaxation of one hour alone, as in `solution.central`."""
-        more = self.stores or self.flexible or len(self.outages)
-        return self.kind == "soc" and self.factors.shape[1] == 1 and not more
+        """Whether the model is the relaxation of the file's loads alone, as `solution.central`."""
+        more = self.stores or self.flexible or len(self.outages) or self.availability is not None
+        plain = self.factors.shape[1] == 1 and bool(np.all(self.factors == 1.0))
+        return self.kind == "soc" and plain and not more
 
 
 @dataclass(frozen=True, eq=False)

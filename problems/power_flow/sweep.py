@@ -40,7 +40,7 @@ class Cell:
     rounds : int
     objectives, own, missing : tuple of float
         Per seed: the true objective, that once every zone has decided for itself (nan if no point
-        suits all), and MW that are missing or too much.
+        suits all), and the power imbalance in MW.
     optimum : float
         With all loads in one place; nan if there is none.
     start : float
@@ -155,7 +155,7 @@ def summary(cells: Sequence[Cell]) -> Table:
 
     "gap" is the true objective minus the optimum, "own gap" the same once every zone has decided
     for itself; "no data" and "no noise" are gaps of the public start and of the same method without
-    noise, and "off balance" is the median of power missing or too much.
+    noise, and "imbalance" is the median power imbalance.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def summary(cells: Sequence[Cell]) -> Table:
     ):
         columns.append(Column(name, unit, np.array(found), private=False))
     missing = np.array([np.median(cell.missing) for cell in cells])
-    columns.append(Column("off balance", "MW", missing, private=False))
+    columns.append(Column("imbalance", "MW", missing, private=False))
     caption = f"Gaps to the optimum over {len(cells[0].objectives)} seeds."
     return Table("sweep", tuple(columns), caption=caption)
 

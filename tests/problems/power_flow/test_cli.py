@@ -247,7 +247,7 @@ def test_a_run_of_one_round_has_no_figures_of_convergence(tmp_path):
 def test_what_only_the_solvers_accuracy_leaves_is_no_number(capsys):
     assert run("--objective", "cost") == 0
     out = capsys.readouterr().out
-    assert "missing or too much: 0 of 259 MW, 0 of 73.5 MVAr" in out
+    assert "power imbalance: 0 of 259 MW, 0 of 73.5 MVAr" in out
     assert "gap to it 0 (not private)" in out
     assert "e-" not in out.partition("measured against")[2]
 
@@ -269,7 +269,7 @@ def test_what_does_not_balance_is_summed_over_the_zones(capsys):
     assert run(*FAST, "--rounds", 5, "--seed", 0) == 0
     out = capsys.readouterr().out
     zones = re.findall(r"^  zone \d +\d+ +(\S+) +(\S+)", out, flags=re.M)
-    (total,) = re.findall(r"missing or too much: (\S+) of 259 MW, (\S+) of 73.5 MVAr", out)
+    (total,) = re.findall(r"power imbalance: (\S+) of 259 MW, (\S+) of 73.5 MVAr", out)
     for at in (0, 1):
         assert float(total[at]) == pytest.approx(sum(float(z[at]) for z in zones), rel=2e-3)
 

@@ -128,6 +128,15 @@ def test_relaxations_of_several_hours_are_those_of_each_hour():
     assert together(store)[0] < sum(single) * (1 - 1e-4)
 
 
+def test_optimum_of_one_hour_is_that_of_its_factors_and_availability():
+    options = dict(objective="cost", private=None)
+    lower = optimum(power_flow(5, load_scale=0.8, **options))
+    assert optimum(power_flow(5, profiles=np.array([0.8]), **options)) == pytest.approx(lower)
+    share = np.array([[1.0], [1.0], [1.0], [1.0], [0.5]])
+    less = power_flow(5, availability=share, **options)
+    assert optimum(less) > 1.01 * optimum(power_flow(5, **options))
+
+
 def test_relaxations_with_private_loads_over_hours_run():
     study = power_flow(5, horizon=2, profiles=np.array([0.8, 1.0]))
     result = study.problem.plan(epsilon=5.0, delta=1e-6).run(seed=1)
