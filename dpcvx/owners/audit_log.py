@@ -6,6 +6,10 @@ can write the file can write another one with valid hashes: hand a copy to the a
 
 The times in it are arrivals of requests, and scheduled times of replies: multiples of
 ``reply_after`` after an arrival. No line has the end of a computation.
+
+``spent.jsonl.audit.totals`` says where an intact log ends, and which versions its runs began with,
+so that a process starts as fast however long the log is. As beside a ledger, it counts for one
+state of the file, and all lines are read where it does not. `report` always reads all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -26,8 +31,10 @@ from .._words import number, plural
 from ..errors import LedgerError
 from ..privacy.ledger_chain import linked
 from ..privacy.ledger_file import past_of
+from ..privacy.ledger_totals import read_beside, write_beside
 
 _FORMAT = "dpcvx audit 1"
+_TOTALS = "dpcvx audit totals 1"
 _WIDTH = 160
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
 # Packages whose versions may change the last bits of what an owner computes.
@@ -51,6 +58,22 @@ def versions() -> Mapping[str, str]:
     return by_name
 
 
+@dataclass
+class _Tail:
+    """The end of an intact log, and the versions that its runs began with."""
+
+    count: int  # lines
+    link: str  # hash of the last line
+    end: int  # bytes
+    begun: dict[str, Mapping[str, str]]  # by run
+
+    def add(self, line: Mapping[str, Any], link: str, size: int) -> None:
+        """Note a further line."""
+        self.count, self.link, self.end = self.count + 1, link, self.end + size
+        if line["what"] == "begun":
+            self.begun.setdefault(line["run"], line["versions"])
+
+
 class AuditLog:
     """The audit log beside a ledger.
 
@@ -64,7 +87,8 @@ class AuditLog:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
-        self._tail: tuple[int, str, int] | None = None  # lines, hash, and where they end
+        self._known: _Tail | None = None
+        self._grown = False  # since its end was written beside it
 
     def now(self) -> float:
         """Return the time, in seconds since 1970."""
@@ -89,36 +113,67 @@ class AuditLog:
         OSError
             If it cannot be written.
         """
-        if self._tail is None:
-            self._tail = self._end()
-        count, link, end = self._tail
+        tail = self._tail()
         line = {"what": what, **({} if seconds is None else {"at": said_time(seconds)}), **facts}
-        link, text = linked(link, line)
+        link, text = linked(tail.link, line)
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if end == 0:
+            if tail.end == 0:
                 os.pwrite(file, _head(0, _START), 0)
-                end = _WIDTH
-            os.pwrite(file, text, end)
-            os.ftruncate(file, end + len(text))
-            os.pwrite(file, _head(count + 1, link), 0)
+                tail.end = _WIDTH
+            os.pwrite(file, text, tail.end)
+            os.ftruncate(file, tail.end + len(text))
+            os.pwrite(file, _head(tail.count + 1, link), 0)
         finally:
             os.close(file)
-        self._tail = count + 1, link, end + len(text)
-
-    def _end(self) -> tuple[int, str, int]:
-        if not self.path.exists():
-            return 0, _START, 0
-        log = read_log(self.path)
-        return len(log.lines), log.link, log.end
+        tail.add(line, link, len(text))
+        self._grown = True
 
     def begun_with(self, run: str) -> Mapping[str, str] | None:
         """Return the versions that a run began with; None if the log does not have it."""
-        if not self.path.exists():
-            return None
-        lines = read_log(self.path).lines
-        begun = [line for line in lines if line["what"] == "begun" and line.get("run") == run]
-        return begun[0]["versions"] if begun else None
+        return self._tail().begun.get(run)
+
+    def close(self) -> None:
+        """Write beside the log where it ends; the process has to be the only one that writes."""
+        if self._known is None or not self._grown:
+            return
+        self._grown, tail = False, self._known
+        distinct = [dict(pairs) for pairs in {tuple(v.items()) for v in tail.begun.values()}]
+        begun = {run: distinct.index(dict(v)) for run, v in tail.begun.items()}
+        facts = {"lines": tail.count, "link": tail.link, "versions": distinct, "begun": begun}
+        with suppress(OSError):
+            file = os.open(self.path, os.O_RDWR)
+            try:
+                write_beside(str(self.path), file, tail.end, {"format": _TOTALS, **facts})
+            finally:
+                os.close(file)
+
+    def _tail(self) -> _Tail:
+        if self._known is None:
+            self._known = self._read_tail()
+        return self._known
+
+    def _read_tail(self) -> _Tail:
+        try:
+            file = os.open(self.path, os.O_RDONLY)
+        except OSError:  # `read_log` says why
+            facts, end = None, 0
+        else:
+            try:
+                facts, end = read_beside(str(self.path), file, _TOTALS), os.fstat(file).st_size
+            finally:
+                os.close(file)
+        with suppress(KeyError, TypeError, IndexError, AttributeError):
+            if facts is not None:
+                begun = {run: facts["versions"][k] for run, k in facts["begun"].items()}
+                return _Tail(facts["lines"], facts["link"], end, begun)
+        tail = _Tail(0, _START, 0, {})
+        if self.path.exists():
+            log = read_log(self.path)
+            for line in log.lines:
+                tail.add(line, log.link, 0)
+            tail.link, tail.end = log.link, log.end
+        return tail
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,8 @@ class Session:
     def close(self) -> None:
         """Let the ledger go, and forget the data."""
         self._open.close()
+        if self._audit is not None:
+            self._audit.close()
         self._agreed = self._worker = self._journal = self._masker = None
         self._place, self._reply = (0, -1), b""
 

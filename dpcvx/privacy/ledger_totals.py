@@ -40,28 +40,43 @@ class Totals:
     ended: tuple[str, ...]  # fingerprints of the plans of runs that ended
 
 
-def write_totals(ledger_path: str, number: int, totals: Totals) -> None:
+def write_totals(file_path: str, number: int, totals: Totals) -> None:
     """Write the totals of a ledger file that is open and locked; without them all is read.
 
     Parameters
     ----------
-    ledger_path : str
+    file_path : str
         The ledger's path.
     number : int
         Its descriptor.
     totals : Totals
+    """
+    write_beside(file_path, number, totals.end, {"format": _FORMAT, **_document(totals)})
+
+
+def write_beside(file_path: str, number: int, size: int, document: dict[str, Any]) -> None:
+    """Write what is known of a file that is open and locked, for its present state alone.
+
+    Parameters
+    ----------
+    file_path : str
+        Path of the file; the document lies beside it, as ``.totals``.
+    number : int
+        Descriptor of the file.
+    size : int
+        Bytes that it should have; otherwise nothing is written.
+    document : dict
+        Facts as JSON.
     """
     with suppress(OSError):
         # Other programs write times of the kernel's clock, whose steps are far coarser.
         now = time.time_ns()
         os.utime(number, ns=(now, now))
         status = os.fstat(number)
-        if status.st_mtime_ns != now or status.st_size != totals.end:
+        if status.st_mtime_ns != now or status.st_size != size:
             return
-        body = json.dumps(
-            {"format": _FORMAT, "file": _identity(status), **_document(totals)}, default=float
-        ).encode()
-        folder, name = os.path.split(os.path.realpath(ledger_path))
+        body = json.dumps({"file": _identity(status), **document}, default=float).encode()
+        folder, name = os.path.split(os.path.realpath(file_path))
         draft, path = tempfile.mkstemp(prefix=".totals-", dir=folder)
         try:
             with os.fdopen(draft, "wb") as file:
@@ -72,25 +87,43 @@ def write_totals(ledger_path: str, number: int, totals: Totals) -> None:
             raise
 
 
-def read_totals(ledger_path: str, number: int) -> Totals | None:
+def read_totals(file_path: str, number: int) -> Totals | None:
     """Return the totals of a ledger file that is open; None if there are none of its present state.
 
     Parameters
     ----------
-    ledger_path : str
+    file_path : str
         The ledger's path.
     number : int
         Its descriptor.
     """
     try:
-        with open(f"{os.path.realpath(ledger_path)}.totals", "rb") as file:
+        document = read_beside(file_path, number, _FORMAT)
+        return None if document is None else _totals(document)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read_beside(file_path: str, number: int, kind: str) -> dict[str, Any] | None:
+    """Return what is known of a file that is open; None if that is of another state of it.
+
+    Parameters
+    ----------
+    file_path : str
+        Path of the file.
+    number : int
+        Descriptor of the file.
+    kind : str
+        Format that the document should name.
+    """
+    try:
+        with open(f"{os.path.realpath(file_path)}.totals", "rb") as file:
             digest, body = file.read().split(b"\n", 1)
         if digest.decode() != hashlib.sha256(body).hexdigest():
             return None
         document = json.loads(body)
-        if document["format"] != _FORMAT or document["file"] != _identity(os.fstat(number)):
-            return None
-        return _totals(document)
+        same = document["format"] == kind and document["file"] == _identity(os.fstat(number))
+        return document if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

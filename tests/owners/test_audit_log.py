@@ -152,6 +152,47 @@ def test_what_a_process_that_dies_leaves_is_intact(tmp_path):
     assert read_log(path).lines[-1]["run"] == "y"
 
 
+def test_a_process_reads_the_end_of_a_log_that_nobody_touched(tmp_path, monkeypatch):
+    offer, path = run(tmp_path)
+    beside = path.with_name(f"{path.name}.totals")
+    assert beside.stat().st_mode & 0o777 == 0o600
+    reads = []
+
+    def counted(place):
+        reads.append(place)
+        return read_log(place)
+
+    monkeypatch.setattr(audit_log, "read_log", counted)
+    log = AuditLog(path, Clock())
+    assert log.begun_with(offer.run) == versions() and log.begun_with("another") is None
+    log.add("request", 1.0, kind="Call", run="x")
+    assert reads == [] and len(read_log(path).lines) > 1
+    # This one did not write where the log ends: the next one reads all lines, and says so.
+    again = AuditLog(path, Clock())
+    part = next(line["part"] for line in read_log(path).lines if "part" in line)
+    again.add("begun", run="x", part=part, versions={"numpy": "1"})
+    assert reads == [path] and again.begun_with(offer.run) == versions()
+    again.close()
+    last = AuditLog(path)
+    assert last.begun_with("x") == {"numpy": "1"} and reads == [path]
+    for damaged in (b"", b"{}", beside.read_bytes()[:-1], beside.read_bytes().replace(b"1", b"2")):
+        beside.write_bytes(damaged)
+        assert AuditLog(path).begun_with("x") == {"numpy": "1"}
+    assert len(reads) == 5
+    assert report(path).startswith(f"audit log {path.name}: ") and len(reads) == 6
+
+
+def test_a_change_is_noticed_whatever_lies_beside_the_log(tmp_path):
+    _, path = run(tmp_path)
+    status = path.stat()
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b'"round": 1', b'"round": 3'))
+    audit_log.os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
+    with pytest.raises(dp.LedgerError, match="is not intact"):
+        AuditLog(path).add("request")
+
+
 def test_runs_that_the_log_lacks_are_named(tmp_path):
     _, path = run(tmp_path)
     kept = path.read_bytes()
