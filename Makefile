@@ -20,10 +20,15 @@ few-chan_xie_zhao_elastic_net := --repetitions 2
 MACHINES := bare newest next kernel ascii turkish homeless blanks readonly user sdist shuffled \
 	hashes optimized zone offline fresh
 CASES ?= 1
+# Of a night: the file that rows are appended to, and the first seed of campaigns and mutation.
+ROWS ?=
+SEED ?= 0
+HISTORY ?= out/nights.jsonl
+KEPT := $(if $(ROWS),--rows $(ROWS))
 # Modules that a night's mutation run plants faults in.
 MUTATED ?= sensitivity.norms privacy.accounts privacy.noise run.gate
 
-.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check machines mutation bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel dist gallery printed weight prose check machines mutation bench utility campaigns night nightly clean
 
 demo: $(INSTALLED)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -88,19 +93,26 @@ $(addprefix machine-,$(MACHINES)): machine-%: $(READY)
 	$(BIN)/python -m tests.machines $* --cases "$(CASES)"
 
 mutation: $(READY)  ## faults planted in modules, and the tests that notice them
-	$(BIN)/python -m tests.mutation --faults 40 $(MUTATED)
+	$(BIN)/python -m tests.mutation --faults 40 --seed $(SEED) $(KEPT) $(MUTATED)
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/benchmarks/speed.md for options
 	$(BIN)/python -m pytest -m timed tests/benchmarks
-	$(BIN)/python -m tests.benchmarks.speed $(BENCH)
+	$(BIN)/python -m tests.benchmarks.speed $(KEPT) $(BENCH)
 
 utility: $(READY)  ## what answers are worth: defaults and tuned settings next to the best by hand
 	$(BIN)/python -m pytest -m study
-	$(BIN)/python -m tests.benchmarks.utility $(UTILITY)
+	$(BIN)/python -m tests.benchmarks.utility $(KEPT) $(UTILITY)
 	$(BIN)/python -m tests.benchmarks.utility.beyond
 
 campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms
-	$(BIN)/python -m tests.campaigns
+	$(BIN)/python -m tests.campaigns --seed $(SEED) $(KEPT)
+
+night:  ## a target as a night runs it, with a seed of its own; its rows are in out/rows
+	$(PYTHON) -m tests.nightly run --rows out/rows/$(TARGET).jsonl $(TARGET) \
+		$(MAKE) $(TARGET) CASES="$(CASES)" ROWS=out/rows/$(TARGET).jsonl SEED=$$(date +%Y%m%d)
+
+nightly:  ## the page out/nightly.html of all nights in HISTORY, to which the rows of ROWS are appended
+	$(PYTHON) -m tests.nightly page $(or $(ROWS),out/rows) $(HISTORY) --out out/nightly.html
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out

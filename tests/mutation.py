@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
+from tests.nightly import keep
+
 ROOT = Path(__file__).parent.parent
 COPIED = ("dpcvx", "tests", "problems", "examples", "docs")
 # Each child imports the package anew, and finds these there already.
@@ -269,6 +271,8 @@ def planted_in(name, tree, asked):
         f"{name}: of {len(every)} faults {len(chosen)} planted; {noticed}, {else_noticed}",
         flush=True,
     )
+    share = 1 - counts["nobody"] / max(len(chosen), 1)
+    keep(asked.rows, "mutation", [(name, share, "of the faults noticed", True)])
 
 
 def main(arguments=None):
@@ -279,6 +283,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=40.0, help="for neighbors, per fault")
     parser.add_argument("--cases", type=int, default=8, help="that notice the same, to be listed")
     parser.add_argument("--seed", type=int, default=0, help="which faults are drawn")
+    parser.add_argument("--rows", type=Path, help="file to which shares are appended")
     asked = parser.parse_args(arguments)
     for name in SHARED:
         __import__(name)

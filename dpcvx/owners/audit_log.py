@@ -119,11 +119,17 @@ class AuditLog:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if tail.end == 0:
-                os.pwrite(file, _head(0, _START), 0)
+                try:
+                    _write(file, _head(0, _START), 0)
+                except OSError:  # a part of a head is no log
+                    self.path.unlink()
+                    raise
                 tail.end = _WIDTH
-            os.pwrite(file, text, tail.end)
+            _write(file, text, tail.end)
             os.ftruncate(file, tail.end + len(text))
-            os.pwrite(file, _head(tail.count + 1, link), 0)
+            _write(file, _head(tail.count + 1, link), 0)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         finally:
             os.close(file)
         tail.add(line, link, len(text))
@@ -362,6 +368,13 @@ def _compared(
             f"{number(spent.delta)} is spent; the log has every run"
             f"{f' but {len(before)} from before it' if before else ''}"
         )
+
+
+def _write(file: int, text: bytes, start: int) -> None:
+    """Write all of a text, or raise: a disk that is nearly full takes the first part of it."""
+    done = 0
+    while done < len(text):
+        done += os.pwrite(file, text[done:], start + done)
 
 
 def _head(count: int, link: str) -> bytes:

@@ -28,6 +28,8 @@ from websockets.exceptions import (
 
 from .messages import REASONS
 
+# Said of a connection that ended without a word, as that of a killed process.
+BROKE = "the connection broke"
 # With this code of the protocol a party is turned away; the reason beside it is a code of REASONS.
 TURNED_AWAY = 1008
 _TOO_LARGE, _NO_PONG = 1009, 1011
@@ -166,6 +168,8 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
             )
         return Fault("stranger" if kind == "foreign" else "certificate", f"{theirs} {what}", True)
     reason = getattr(error, "reason", None) or ""
+    if "BAD_RECORD_MAC" in reason:
+        return Fault("away", _DAMAGED)
     if "PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason:
         return Fault("certificate", f"{theirs} {_WHAT['missing']}", lasting=True)
     if "ALERT" in reason:
@@ -177,7 +181,7 @@ def _certificate(error: BaseException, server: bool) -> Fault | None:
         )
         return Fault("stranger" if kind == "foreign" else "certificate", f"{ours} {what}", True)
     if isinstance(error, ssl.SSLEOFError) or "EOF" in reason.upper():
-        return Fault("away", "the connection broke")
+        return Fault("away", BROKE)
     who = "something that is no owner dials in" if server else _OTHER
     return Fault("unreadable", f"{who} ({_plain(reason) or 'no TLS'})")
 
@@ -222,6 +226,11 @@ def _proxy(error: BaseException, server: bool) -> Fault | None:
 
 
 _OTHER = "something else than a coordinator answers there"
+_DAMAGED = "bytes are damaged on the way: look at the network between both sides"
+_SWALLOWED = (
+    "a machine answers there, and then nothing comes through. It is no coordinator, or a stopped "
+    "one, or the network between both sides loses large packets (compare the MTU of its parts)"
+)
 
 
 def _other_program(error: BaseException, server: bool) -> Fault | None:
@@ -244,10 +253,12 @@ def _unreachable(error: BaseException, server: bool) -> Fault | None:
         return Fault("away", "this machine knows no other of that name")
     if isinstance(error, ConnectionRefusedError):
         return Fault("away", "nobody listens there")
+    if isinstance(error, (TimeoutError, socket.timeout)) and "handshake" in str(error):
+        return Fault("away", _SWALLOWED)
     if isinstance(error, (TimeoutError, socket.timeout)):
         return Fault("away", "nothing answers there")
     if isinstance(error, (ConnectionError, EOFError)):
-        return Fault("away", "the connection broke")
+        return Fault("away", BROKE)
     if isinstance(error, OSError) and error.errno:
         words = os.strerror(error.errno)
         return Fault("away", f"{words[0].lower()}{words[1:]}")

@@ -22,7 +22,7 @@ import stat
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -157,7 +157,8 @@ class CoordinatorLog:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a disk did not take was refused before
+                self._file.close()
             self._file = None
 
     def begin(self, begun: RunBegun) -> None:
@@ -192,7 +193,8 @@ class CoordinatorLog:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:  # a part of a frame is removed when the log is opened again
-            raise refused("storage", file_words(error, self.path, "written")) from None
+            said = file_words(error, self.path, "written").removesuffix(".")
+            raise refused("storage", said) from None
         return offset, len(frame)
 
     def _read(self) -> None:
@@ -240,8 +242,7 @@ def _opened(path: Path) -> IO[bytes]:
         return os.fdopen(number, "r+b")
     except OSError as error:
         raise LedgerError(
-            f"The log '{path.name}' cannot be opened: {error.strerror}. Nothing was asked of any "
-            "owner."
+            f"The log {file_words(error, path, 'opened')} Nothing was asked of any owner."
         ) from None
 
 
@@ -333,9 +334,10 @@ class OwnerFiles:
             finally:
                 trial.unlink(missing_ok=True)
         except OSError as error:
+            said = file_words(error, error.filename or trial, "written")
             raise LedgerError(
-                f"The folder of the ledger cannot be used. {file_words(error, None, 'written')} "
-                "Every release is on disk before it is sent."
+                f"The folder of the ledger cannot be used. {said} Every release is on disk before "
+                "it is sent."
             ) from None
 
     @contextmanager

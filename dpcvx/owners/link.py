@@ -27,7 +27,7 @@ from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone, Late
-from .faults import TURNED_AWAY, Fault, fault_of, proxy_of
+from .faults import BROKE, TURNED_AWAY, Fault, fault_of, proxy_of
 from .keys import COORDINATOR, PartyIdentity, of_der, peer_name
 from .messages import REASONS, Hello, Refusal, refused
 
@@ -236,7 +236,7 @@ class SocketHub:
             # An answer that comes later must not be taken for that to another call. A process that
             # was stopped answers no farewell.
             socket.transport.abort()
-            self._dropped(name, socket)
+            self._dropped(name, socket, fault.said)
             return Gone(name)
         return said if isinstance(said, bytes) else b""
 
@@ -296,7 +296,7 @@ class SocketHub:
         if named != NAMED:
             self._tell(f"{name} uses {_short(named)}, and this side {NAMED}: install the same")
         await socket.wait_closed()
-        self._dropped(name, socket)
+        self._dropped(name, socket, fault_of(socket.protocol.close_exc).said)
 
     async def _turned_away(
         self, socket: ServerConnection, name: str, code: str, named: str
@@ -312,14 +312,14 @@ class SocketHub:
         self._tell_once(f"whoever has the certificate of {name!r} was turned away ({code}): {why}")
         await socket.close(TURNED_AWAY, code)
 
-    def _dropped(self, name: str, socket: ServerConnection) -> None:
+    def _dropped(self, name: str, socket: ServerConnection, why: str) -> None:
         with self._changed:
             lost = self._live.get(name) is socket
             if lost:
                 del self._live[name]
         if lost and not self._parting and not self._over.is_set():
             event("left", {"agent": name})
-            self._tell(f"{name} left")
+            self._tell(f"{name} left" if why in ("", BROKE) else f"{name} left: {why}")
 
 
 def dial(
@@ -438,8 +438,16 @@ def _compare(socket: ClientConnection, tell: Callable[[str], None]) -> str:
         apart = parsedate_to_datetime(date).timestamp() - time.time()
         if abs(apart) > _CLOCKS:
             side = "behind" if apart > 0 else "ahead of"
-            tell(f"this machine's clock is {abs(apart) / 60:.0f} minutes {side} the coordinator's")
+            tell(f"this machine's clock is {_span(abs(apart))} {side} the coordinator's")
     return _short(named)
+
+
+def _span(seconds: float) -> str:
+    """Return a time in the largest unit that it has twice."""
+    for unit, size in (("days", 86400), ("hours", 3600)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
 
 
 async def _alive(socket: ServerConnection) -> bool:

@@ -292,7 +292,7 @@ REASONS = {
     "budget": "The run costs more than the owner allows",
     "spent": "The owner's ledger leaves no room for the run",
     "ledger": "The owner's ledger cannot be used",
-    "storage": "The owner's machine cannot read or write a file that the run needs",
+    "storage": "A file that the run needs cannot be read or written",
     "order": "The message does not belong to this place of the run",
     "nonsense": "The message is not what the method sends",
     "away": "The other side cannot be reached",

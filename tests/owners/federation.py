@@ -64,11 +64,11 @@ def write(place, method="dp.LinearizedADMM(penalty=2.0)", rounds=6, accept=""):
     return place
 
 
-def command(*arguments, **settings):
-    """A process of the command ``dpcvx``."""
+def command(*arguments, before=(), program=("-m", "dpcvx"), **settings):
+    """A process of the command ``dpcvx``, or of another program, behind another command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "dpcvx", *map(str, arguments)],
+        [*before, sys.executable, *program, *map(str, arguments)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

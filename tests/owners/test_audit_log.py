@@ -246,6 +246,36 @@ def test_a_log_that_cannot_be_written_ends_the_run_before_a_release(tmp_path, mo
     assert '"values"' not in session.policy.ledger.read_text()
 
 
+def test_a_disk_that_takes_a_part_of_a_line_leaves_an_intact_log(tmp_path, monkeypatch):
+    _, path = run(tmp_path)
+    log, count, write = AuditLog(path, Clock()), len(read_log(path).lines), audit_log.os.pwrite
+    room = [100]
+
+    def filling(file, text, offset):
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        done = write(file, text[: room[0]], offset)
+        room[0] -= done
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log.os, "pwrite", filling)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                log.add("request", 1.0, kind="Call", run="x" * 64)
+    log.close()
+    assert len(read_log(path).lines) == count
+    log.add("request", 1.0, kind="Call", run="x")  # the same process goes on where it stood
+    assert len(read_log(path).lines) == count + 1
+    fresh, room[0] = AuditLog(tmp_path / "fresh.audit"), 100
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log.os, "pwrite", filling)
+        with pytest.raises(OSError, match="No space.*fresh"):
+            fresh.add("opened")
+    fresh.add("opened")
+    assert len(read_log(fresh.path).lines) == 1
+
+
 def test_nothing_private_is_in_it(tmp_path):
     _, path = run(tmp_path)
     known = {"what", "at", "agent", "certificate", "address", "coordinator", "uses", "run", "plan",

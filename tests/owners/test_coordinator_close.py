@@ -1,5 +1,7 @@
 """Runs that a coordinator closes early, because an owner left for good."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Gone, Remote
 from dpcvx.owners.files import CoordinatorLog
 from dpcvx.owners.loopback import policies_of
-from dpcvx.owners.messages import Call, refused
+from dpcvx.owners.messages import Call, Parted, refused
 from dpcvx.privacy.ledger_file import past_of
 from tests.owners.settings import METHODS, Mortal, charges, planned
 
@@ -118,6 +120,20 @@ def test_the_values_are_those_of_a_run_of_so_many_rounds(tmp_path):
             plan.program.agents, closed.last.vectors, log.ended.accounts, strict=True
         ):
             assert x[local.shared].tobytes() == account.answer.last.tobytes()
+
+
+def test_a_full_disk_at_the_coordinator_is_said_with_the_file(tmp_path):
+    path, limits = tmp_path / "run.dpx", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(dp.RefusedError, match="'run.dpx' cannot be written: file too") as full:
+            with CoordinatorLog(path) as log:
+                log.add(Parted(("north" * 100,)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert full.value.code == "storage" and "owner" not in str(full.value)
+    with CoordinatorLog(path) as log:  # a part of a frame is removed
+        assert path.stat().st_size == 0 and log.begun is None
 
 
 def test_a_log_without_a_round_is_not_closed(tmp_path):

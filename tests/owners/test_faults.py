@@ -179,6 +179,22 @@ def test_a_process_that_does_not_answer_is_replaced(study, monkeypatch):
                     assert said.result(timeout=30) == {"north": b"a word"}
 
 
+def test_the_coordinator_says_why_an_owner_left(study, monkeypatch):
+    monkeypatch.setattr(link, "_PLAIN", {**link._PLAIN, "ping_interval": 0.1, "ping_timeout": 0.1})
+    context = identity(study, "north").context(server=False)
+    with coordinator(study) as (_, address, lines):
+        with connect(address, ssl=context, user_agent_header=NAMED) as silent:
+            silent.protocol.receive_data = lambda data: None
+            silent.send(wire.encode(Hello("north")))
+            line = until(lines, "north left")
+            assert line.startswith("north left: no sign of life came for 20 s")
+        with connect(address, ssl=context, user_agent_header=NAMED) as killed:
+            killed.send(wire.encode(Hello("north")))
+            until(lines, "north is here")
+            killed.socket.shutdown(socket.SHUT_RDWR)
+            assert until(lines, "north left") == "north left"
+
+
 @pytest.mark.parametrize("side", ["owner", "coordinator"])
 def test_a_frame_too_large_ends_the_run_on_both_sides(study, monkeypatch, side):
     small = {**link._PLAIN, "max_size": 1000}
@@ -311,6 +327,16 @@ def test_errors_of_the_library_are_sentences():
     ):
         fault = fault_of(error)
         assert fault.said and "secret" not in fault.said and "Error" not in fault.said
+    damaged = ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] x")
+    damaged.reason = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
+    told = ssl.SSLError(1, "x")
+    told.reason = "SSLV3_ALERT_BAD_RECORD_MAC"
+    for error in (damaged, told):
+        assert fault_of(error).said.startswith("bytes are damaged on the way")
+        assert not fault_of(error).lasting
+    assert fault_of(TimeoutError("timed out")).said == "nothing answers there"
+    stuck = fault_of(TimeoutError("_ssl.c:999: The handshake operation timed out")).said
+    assert stuck.startswith("a machine answers there, and then nothing comes through")
     for error in (ConnectionResetError(), EOFError(), ssl.SSLEOFError(8, "EOF occurred")):
         assert fault_of(error).said == "the connection broke"
     full = OSError(errno.ENOSPC, "No space left on device", "/home/me/spent.jsonl.log")

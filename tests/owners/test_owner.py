@@ -26,9 +26,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def rounds(shown, place, count=4):
+def rounds(shown, place, count=4, plan=None):
     """An owner's first rounds."""
-    offer, policy = offered(planned(), place)
+    offer, policy = offered(planned() if plan is None else plan, place)
     session = Session(policy, seed=1, watch=shown.round)
     answer(session, offer)
     for t in range(1, count + 1):
@@ -54,10 +54,10 @@ def test_that_all_have_agreed_is_said_once_and_progress_on_a_terminal(
 
 
 def test_nothing_is_shown_where_nothing_is_wanted(tmp_path, monkeypatch, capsys):
-    stream = Terminal()
+    plan, stream = planned(), Terminal()  # a plan that takes long shows how far it is
     monkeypatch.setattr(sys, "stdout", stream)
     with Shown(False) as shown:
-        rounds(shown, tmp_path)
+        rounds(shown, tmp_path, plan=plan)
     assert capsys.readouterr().err == "" == stream.getvalue()
 
 

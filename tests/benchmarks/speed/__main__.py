@@ -6,6 +6,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+from tests.nightly import keep
 
 from . import (
     clusters,
@@ -72,6 +75,7 @@ def main() -> int:
                         help=", ".join(names))  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller sizes")
     parser.add_argument("--update", action="store_true", help="commit the ratios of this run")
+    parser.add_argument("--rows", type=Path, help="file to which ratios are appended")
     given = parser.parse_args()
     effort = Effort(repeats=3, quick=True) if given.quick else Effort()
     known = report.committed()
@@ -91,6 +95,11 @@ def main() -> int:
         print(report.table(rows, known), flush=True)
     missed = [row for row in rows if row.passed is False]
     losses = [row for row in rows if report.lost(row, known)]
+    kept = [
+        (row.name, row.measured, row.unit, row.passed is not False and row not in losses)
+        for row in rows
+    ]
+    keep(given.rows, "bench", kept)
     judged = sum(row.passed is not None for row in rows)
     print(f"{judged - len(missed)} of {judged} requirements met")
     for row in losses:
