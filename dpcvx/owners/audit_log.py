@@ -140,7 +140,7 @@ class AuditLog:
         return self._tail().begun.get(run)
 
     def close(self) -> None:
-        """Write beside the log where it ends; the process has to be the only one that writes."""
+        """Write beside the log where it ends. No other process may write at that time."""
         if self._known is None or not self._grown:
             return
         self._grown, tail = False, self._known

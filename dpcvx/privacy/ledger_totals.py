@@ -60,7 +60,7 @@ def write_beside(file_path: str, number: int, size: int, document: dict[str, Any
     Parameters
     ----------
     file_path : str
-        Path of the file; the document lies beside it, as ``.totals``.
+        Path of the file. The document lies beside it, under its name and ``.totals``.
     number : int
         Descriptor of the file.
     size : int
