@@ -221,8 +221,5 @@ def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
     """Return the part of a set around the start."""
     start = local.start
     reach = distance + float(np.linalg.norm(start))
-    return Extent(
-        np.maximum(extent.lower, start - distance),
-        np.minimum(extent.upper, start + distance),
-        (*extent.balls, (np.arange(start.size), reach)),
-    )
+    ball = (np.arange(start.size), reach)
+    return extent.meeting(Extent(start - distance, start + distance, (ball,)))

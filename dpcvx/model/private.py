@@ -128,7 +128,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     bounds : (float, float), optional
         Smallest and largest value of an entry, such as ``bounds=(0, 1)`` for shares, or ``(0.1,
         math.inf)`` for positive data. Checked when the data are read. Released data are projected
-        onto them.
+        onto them. Bounds of records keep the argument of ``cp.log(X @ w)`` above 0.
     boolean : bool
         Declare that all entries are 0 or 1, as in a mask; checked and projected in the same way.
     simplex : bool

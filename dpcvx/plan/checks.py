@@ -23,6 +23,7 @@ from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.prior import Expectations
 from ..model.quadratic import curved, is_quadratic_given_data
+from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
@@ -321,9 +322,31 @@ def check_start(agent: AgentPlan, once: bool) -> None:
         if level == math.inf:
             raise PrivacyError(
                 f"No sensitivity can be derived for agent '{agent.name}': {derived.obstacle}, and "
-                "one change can move the gradient arbitrarily far, even at the starting point. A "
-                "term may leave its domain for some admissible data (log or sqrt of a negative "
-                "number), or have an infinite slope. Bound the variables, declare signs "
-                "(nonneg=True), or write dp.Agent(..., clip_norm=1.0)."
+                "one change can move the gradient arbitrarily far, even at the starting point. "
+                f"{_why_unbounded(derived)} Or write dp.Agent(..., clip_norm=1.0)."
             )
     rehearse(local.form, public, derived, p, level, local.start, agent.name)
+
+
+def _why_unbounded(derived: Sensitivity) -> str:
+    """Return why nothing bounds the gradient's change, and the declaration that would."""
+    for task in derived.records:
+        names = ", ".join(f"'{derived.private[k].name}'" for k in task.members)
+        atom = task.beyond_edge(derived.extent)
+        if atom is not None and derived.adjacency_of(task).relation != "replace_one":
+            return (
+                f"An absent record counts as zeros, for which {atom} may have no finite slope. "
+                "Write dp.Rows(..., relation='replace_one'), and declare the least entry, as in "
+                "dp.Private(..., bounds=(0.5, 2))."
+            )
+        if atom is not None:
+            return (
+                f"For some admissible rows of {names} and points of the set, {atom} is evaluated "
+                "where its slope is infinite or its domain ends. Keep its argument above 0: "
+                "declare the least entry, as in dp.Private(..., bounds=(0.5, 2)), without "
+                "clip_rows=True, and constrain the variables, as in w >= 0 with cp.sum(w) == 1."
+            )
+    return (
+        "A term may leave its domain for some admissible data, or have an infinite slope. Bound "
+        "the variables, or declare signs (nonneg=True)."
+    )

@@ -269,12 +269,9 @@ class Sensitivity:
 
     def _over_new_ball(self, p: int, radius: float, inside: bool) -> Bound:
         n = self.extent.lower.size
-        lower, upper, balls = np.full(n, -radius), np.full(n, radius), ((np.arange(n), radius),)
-        if inside:
-            lower = np.maximum(lower, self.extent.lower)
-            upper = np.minimum(upper, self.extent.upper)
-            balls = (*self.extent.balls, *balls)
-        return self._over_changes(p, self.jacobians, None, Extent(lower, upper, balls))
+        ball = Extent(np.full(n, -radius), np.full(n, radius), ((np.arange(n), radius),))
+        within = self.extent.meeting(ball) if inside else ball
+        return self._over_changes(p, self.jacobians, None, within)
 
     @cached_property
     def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:

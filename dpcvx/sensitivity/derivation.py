@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,6 +84,8 @@ def derive(
             "clip_norm=."
         )
     where = extent() if records and clip is None else anywhere
+    if not any(task.has_edge for task in records):
+        where = replace(where, sums=())  # magnitudes follow from bounds and balls
     try:
         clips = () if clip is None else tuple(task.clipping(clip) for task in records)
         for task in records if clip is None else ():
@@ -184,7 +186,7 @@ def _sorted(form: NormalForm, owner: str, covered: Sequence[Atom] = ()) -> _Sort
                 constant.append((k, term.atom.written))
                 J = cross(form, parts, k)
                 jacobians[k] = sp.csr_array(jacobians[k] + J) if jacobians[k].nnz else J
-        elif weighs(form, term):
+        elif weighs(form, term) and not _many_records(form, term, on_d):
             weighing.append(term)
         else:
             records.setdefault(_record_label(form, term, on_d, owner), []).append(term)
@@ -222,6 +224,13 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
         "agent's set, and give parts that hold data alone a term of their own, such as "
         "cp.sum_squares(x) + cp.sum_squares(data). If the data do count, this is an error of dpcvx."
     )
+
+
+def _many_records(form: NormalForm, term: Term, on_d: frozenset[int]) -> bool:
+    """Return whether a term has so many weights that each is bounded as a part of its record."""
+    rows = all(isinstance(form.private[k].adjacency, Rows) for k in on_d)
+    many = sum(form.private[k].size for k in on_d) > LARGEST
+    return rows and many and not is_private_quadratic(form, term)
 
 
 def _require_few(form: NormalForm, weighing: Sequence[Term], owner: str) -> None:

@@ -320,8 +320,6 @@ class Pass:
         rule = atom.rule
         if any(a.lo.size != g.lo.size for a in args):
             return False
-        if rule.may_leave(args[0].lo, atom.data):
-            raise Unbounded(atom.written, "is evaluated where it may leave its domain")
         owner = functools.reduce(joined, [a.owner for a in args])
         slopes = None
         if rule.rows == "entry":

@@ -12,9 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows
+from ..model.atoms import interval_product
 from ..model.matrices import Identity, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
+from ..solvers.linear_bounds import bounds_of_products
 from ..solvers.projector import Extent
 from .intervals import (
     MIXED,
@@ -37,6 +39,8 @@ from .intervals import (
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+# Products with more coefficients than this are bounded by norms alone.
+_LARGEST = 5 * 10**7
 _DUAL = {1: math.inf, 2: 2, math.inf: 1}
 
 
@@ -75,6 +79,8 @@ class Ranges:
         self.form, self.members, self.extent, self.absent = form, members, extent, absent
         self.count = form.private[members[0]].shape[0]
         self.undefined = False
+        # Elsewhere the ends of intervals matter by their magnitudes, which norms bound as well.
+        self._narrow = any(atom.rule.has_edge(atom.data) for atom in form.atoms)
         self._values: dict[int, Range] = {}
         # By identity, next to the combination itself, so that no identity is used again.
         self._known: dict[int, tuple[Combination, Range]] = {}
@@ -103,6 +109,9 @@ class Ranges:
         owner = np.full(u.h.size, PUBLIC)
         if u.F is not None:
             a, b = product(u.F, self.extent.lower, self.extent.upper)
+            if self._narrow and self.extent.sums:
+                rows = csr(u.F).toarray()
+                a, b = self._narrowed(a, b, rows, rows)
             lo, hi = lo + a, hi + b
             low, high = np.minimum(low, a), np.maximum(high, b)
         for k, G in u.G:
@@ -117,6 +126,10 @@ class Ranges:
             zero = np.zeros_like(up)
             a = -(zero if spec.sign == "nonneg" else up) - (zero if spec.sign == "nonpos" else down)
             b = (zero if spec.sign == "nonpos" else up) + (zero if spec.sign == "nonneg" else down)
+            if spec.bounds is not None and not self.absent:
+                ends = (np.full(spec.size, end) for end in _entries(spec))
+                least, most = product(G, *ends)
+                a, b = np.maximum(a, least), np.minimum(b, most)
             lo, hi = lo + a, hi + b
             base, top = base + a, top + b
             low, high = np.minimum(low, a), np.maximum(high, b)
@@ -185,6 +198,19 @@ class Ranges:
         peak = float(np.abs(G.data).max(initial=0.0)) * self._radius(spec)
         used = np.where(entries > 0, peak, 0.0)
         return used * _rows(spec).stretch(1, entries), used * _rows(spec).stretch(2, entries)
+
+    def _narrowed(self, lo: Array, hi: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Return the intervals [lo, hi] of ``c'x``, narrowed by all that is known of x.
+
+        Parameters
+        ----------
+        lo, hi : ndarray, shape (m,)
+        low, high : ndarray, shape (m, n)
+            Ends of the coefficients.
+        """
+        extent = self.extent
+        least, most = bounds_of_products(extent.sums, low, high, extent.lower, extent.upper)
+        return np.maximum(lo, least), np.minimum(hi, most)
 
     def _spec(self, k: int) -> PrivateSpec:
         if k not in self.members:
@@ -274,7 +300,43 @@ class Ranges:
             np.repeat(R.owner[None, :], m, axis=0).ravel(order="F"),
         )
         flat = size.ravel(order="F")
+        if self._narrow and not self.moves(left) and right.F is not None:
+            return Range(*self._scores(-flat, flat, left, right), owner)
         return Range(-flat, flat, owner)
+
+    def _scores(
+        self, lo: Array, hi: Array, left: Combination, right: Combination
+    ) -> tuple[Array, Array]:
+        """Return the intervals [lo, hi] of a product, narrowed by signs and bounds of the data.
+
+        Entry (i, c) of ``L (F x + h)`` is ``(L_i F_c) x + L_i h_c``, for intervals of ``L_i``.
+        """
+        (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
+        assert right.F is not None
+        if right.terms or right.G or m * k * n > _LARGEST or right.F.shape[1] * m * n > _LARGEST:
+            return lo, hi
+        data = self.of(left)
+        least, most = (end.reshape((m, k), order="F") for end in (data.lo, data.hi))
+        F, h = csr(right.F), right.h
+        for c in range(n):
+            entries, some = slice(c * m, (c + 1) * m), slice(c * k, (c + 1) * k)
+            low, high = _interval_rows(least, most, F[some])
+            a, b = self._narrowed(np.full(m, -np.inf), np.full(m, np.inf), low, high)
+            below, above = interval_product(least, most, h[some], h[some])
+            lo[entries] = np.maximum(lo[entries], a + below.sum(axis=1))
+            hi[entries] = np.minimum(hi[entries], b + above.sum(axis=1))
+            if self._on_simplex(left):  # a product is a mean of entries of the other factor
+                others = self.of(right)
+                lo[entries] = np.maximum(lo[entries], others.lo[some].min())
+                hi[entries] = np.minimum(hi[entries], others.hi[some].max())
+        return lo, hi
+
+    def _on_simplex(self, u: Combination) -> bool:
+        """Return whether every row is one of nonnegative private entries that sum to 1."""
+        if self.absent or not self._is_data(u):
+            return False
+        spec = self._spec(u.G[0][0])
+        return spec.kind == "simplex" and _whole(spec)
 
     def moves(self, u: Combination) -> bool:
         """Return whether variables are part of a combination."""
@@ -342,6 +404,26 @@ class Ranges:
             reach = self.extent.norm2(columns)
             norms[c] = operator_norm(rows, 2) * reach if columns.size else 0.0
         return norms + row_lengths(h.T)
+
+
+def _interval_rows(low: Array, high: Array, F: sp.csr_array) -> tuple[Array, Array]:
+    """Return the ends of ``L F`` for rows L in intervals."""
+    up, down = F.maximum(0), F.minimum(0)
+    with np.errstate(invalid="ignore"):
+        return low @ up + high @ down, high @ up + low @ down
+
+
+def _entries(spec: PrivateSpec) -> tuple[float, float]:
+    """Return bounds of single entries of a record, also if it is scaled down or absent."""
+    low, high = spec.interval
+    return (low, high) if _whole(spec) else (min(low, 0.0), max(high, 0.0))
+
+
+def _whole(spec: PrivateSpec) -> bool:
+    """Return whether records are used as they are declared: none is scaled down or absent."""
+    rows = _rows(spec)
+    absent = rows.relation != "replace_one" or rows.row_limit is not None
+    return not rows.clip_rows and not absent
 
 
 def _rows(spec: PrivateSpec) -> Rows:

@@ -52,8 +52,9 @@ from ..model.normal_form import Clip, NormalForm
 from ..model.quadratic import Term, straight
 from ..model.record_rows import RecordRows, record_rows
 from ..solvers.projector import Extent
-from .intervals import Unbounded, product
+from .intervals import Unbounded, product, read_by
 from .record_pass import Pass, Site, beside_product
+from .record_ranges import Ranges
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -228,6 +229,36 @@ class Contributions:
         return all(atom.rule.smooth for atom in reached)
 
     @property
+    def has_edge(self) -> bool:
+        """Return whether derivatives grow without bound towards the end of an atom's domain."""
+        return any(self.form.atoms[j].rule.has_edge(self.form.atoms[j].data) for j in self._read)
+
+    @property
+    def _read(self) -> list[int]:
+        return sorted(read_by(self.form, self.terms))
+
+    def beyond_edge(self, extent: Extent) -> str | None:
+        """Return the name of an atom of which some admissible record meets the end of the domain.
+
+        Parameters
+        ----------
+        extent : Extent
+            Extent of x.
+        """
+        given = Ranges(self.form, self.members, extent, absent=False)
+        for j in self._read:
+            atom = self.form.atoms[j]
+            given.evaluate(j)
+            if not (atom.rule.has_edge(atom.data) and all(self.form.reach(atom))):
+                continue
+            ranges = given.arguments(atom)
+            ends = [r.lo for r in ranges], [r.hi for r in ranges]
+            slopes = atom.rule.slopes(*ends, atom.data)
+            if slopes is None or not np.isfinite(slopes).all():
+                return atom.written
+        return None
+
+    @property
     def count(self) -> int:
         """Number of records."""
         return self.form.private[self.members[0]].shape[0]
@@ -306,8 +337,8 @@ class Contributions:
 
     def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
         """Return contributions of records that cover all others; all if these are unknown."""
-        if scale is not None or self.lines is None or self.rows is None:
-            return self
+        if scale is not None or self.lines is None or self.rows is None or extent.sums:
+            return self  # a box alone tells which interval lies in another's
         return self._of(self.rows, self.lines.leading(extent))
 
     @cached_property

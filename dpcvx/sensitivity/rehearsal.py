@@ -45,7 +45,7 @@ def rehearse(
     form : NormalForm
     public : Evaluator
         The objective at data of zeros, one of the two neighbors; it is not asked if records are
-        clipped, as those of zeros may be too.
+        clipped, as those of zeros may be too, or if zeros are no admissible records.
     sensitivity : Sensitivity
         Derived from the form.
     p : {1, 2}
@@ -70,12 +70,15 @@ def rehearse(
         level == sensitivity.bound(p).value and sensitivity.extent.contains(generic)
     ):
         points.insert(0, generic)  # the level holds there as well
-    if sensitivity.clips:
-        none = [zeros(spec.size) for spec in form.private]
-        public = form.bind(none, sensitivity.clips, limited=True)
+    far = any(map(np.any, _origin(form, sensitivity)))
+    if sensitivity.clips or far:
+        public = form.bind(_origin(form, sensitivity), sensitivity.clips, limited=True)
     slopes: dict[tuple[NormalForm, int], Array] = {}  # by the form, and the number of the point
     for held, members, data, expected in _trials(form, sensitivity):
-        none = public if held is form else held.at_zero()
+        if held is form:
+            none = public
+        else:
+            none = held.bind(_origin(held, sensitivity)) if far else held.at_zero()
         other = held.bind(data, sensitivity.clips, limited=True)
         for k, x in enumerate(points):
             with np.errstate(all="ignore"):
@@ -123,13 +126,13 @@ def _escaped(
 def _trials(
     form: NormalForm, sensitivity: Sensitivity
 ) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
-    """Members, made-up data for them and zeros for the rest, and what these add to the gradient.
+    """Members, made-up data for them, the origin for the rest, and what these add to the gradient.
 
     The last is None for records, which have a bound only; one record, or one person's, differs from
-    zeros. The first is the form or, for many records, the part that reads the one, which makes
+    the origin. The first is the form or, for many records, the part that reads the one, which makes
     gradients cheap.
     """
-    zero = [zeros(spec.size) for spec in form.private]
+    zero = _origin(form, sensitivity)
     elsewhere = {k for task in sensitivity.records for k in task.members}
     if sensitivity.weights is not None:  # their Jacobian is made of gradients to begin with
         elsewhere |= sensitivity.weights.members
@@ -150,7 +153,7 @@ def _trials(
             held, position = form, record
             if record > 0 and not sensitivity.clips:
                 held, position = task.part_with(record)
-            data = [zeros(spec.size) for spec in held.private]
+            data = _origin(held, sensitivity)
             moved = sensitivity.adjacency_of(task).moved_rows(task.count) if record == 0 else 1
             for k in task.members:
                 data[k] = _only(held.private[k], range(position, position + moved))
@@ -165,6 +168,32 @@ def _only(spec: PrivateSpec, records: Sequence[int]) -> Array:
     row *= spec.adjacency.max_norm / float(np.linalg.norm(row, spec.adjacency.order))
     if spec.sign is not None:
         row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
-    data = np.zeros(spec.size)
+    data = np.array(_least(spec))
+    if spec.bounds is not None:
+        row = _within(spec, row, data[entries[:, 0]])
     data[entries] = row[:, np.newaxis]
     return data
+
+
+def _origin(form: NormalForm, sensitivity: Sensitivity) -> list[Array]:
+    """Return the admissible records closest to zeros, and zeros for other data."""
+    members = {k for task in sensitivity.records for k in task.members}
+    return [
+        _least(spec) if k in members else zeros(spec.size) for k, spec in enumerate(form.private)
+    ]
+
+
+def _least(spec: PrivateSpec) -> Array:
+    """Return the admissible records closest to zeros."""
+    least = 0.0 if spec.bounds is None else float(np.clip(0.0, *spec.interval))
+    return np.full(spec.size, least) if least else zeros(spec.size)
+
+
+def _within(spec: PrivateSpec, row: Array, least: Array) -> Array:
+    """Return a row within bounds and norm, on the way from the least one to one given."""
+    assert isinstance(spec.adjacency, Rows)
+    order, most = spec.adjacency.order, spec.adjacency.max_norm
+    row = np.clip(row, *spec.interval)
+    room = most - float(np.linalg.norm(least, order))
+    moved = float(np.linalg.norm(row - least, order))
+    return least + (row - least) * min(1.0, max(room, 0.0) / (moved or 1.0))

@@ -20,6 +20,7 @@ from ..model.canonical import ConeData
 from .active_set import LARGEST, ActiveSet, ActiveSetAnswer, attempt
 from .cones import ConeTest, largest, unmet
 from .interior_point import LIKELY, first_order, interior_point
+from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
 from .splitting import Orthogonal, orthogonal
@@ -95,6 +96,8 @@ class ConicAnswer(NamedTuple):
 _LARGEST_EXTENT = 300
 # Far above the accuracy of a solve, far below what it changes in a sensitivity.
 _WIDER = 1e-5
+# Of sets with more linear constraints than this, bounds of single components are all that is read.
+_MOST_BOUNDS = 100
 
 
 class _Instance(NamedTuple):
@@ -401,6 +404,28 @@ class ConicProgram:
                 if answer.outcome is Outcome.SOLVED and answer.x is not None:
                     out[j] = answer.x[j] - sign * _WIDER * (1.0 + abs(answer.x[j]))
         return lower, upper
+
+    def linear_bounds(self) -> list[LinearBound]:
+        """Return bounds of linear functions of x that the set states, widened as `extent` is.
+
+        Those with a single component are bounds, and of sets with very many others none is read.
+        """
+        data = self._data
+        simple = data.cones.zero + data.cones.nonneg
+        A = sp.csr_array(data.A[:simple])
+        own = np.array(
+            [int(np.count_nonzero(row < data.n)) for row in np.split(A.indices, A.indptr[1:-1])]
+        )
+        chosen = np.flatnonzero((own > 1) & (own == np.diff(A.indptr)))
+        if chosen.size > _MOST_BOUNDS:
+            return []
+        bounds = []
+        for r in chosen.tolist():
+            span = slice(A.indptr[r], A.indptr[r + 1])
+            b = float(data.b[r])
+            below = b if r < data.cones.zero else -np.inf
+            bounds.append(LinearBound.around(A.indices[span], A.data[span], below, b, _WIDER))
+        return bounds
 
     def violation(self, x: Array) -> float | None:
         """Return the largest violation of a cone at x, or None where auxiliary columns hide it.

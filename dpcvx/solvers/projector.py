@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from ..errors import package_fault
 from ..model.canonical import ConeData
 from .blocks import Blocks, blocks_of, separable
-from .closed_forms import Ball, Box, ClosedForm, Separable, Simplex
+from .closed_forms import ROUNDING, Ball, Box, ClosedForm, Separable, Simplex
 from .conic import ConicProgram, Outcome
+from .linear_bounds import LinearBound
 from .newton import PLAIN
 from .splitting import STRETCH, Splitting, obstacle
 
@@ -52,17 +53,20 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """Set that contains a point: bounds, and balls around 0 of some of its components.
+    """Set that contains a point: bounds, balls around 0 of some components, and linear functions.
 
     Attributes
     ----------
     lower, upper : ndarray, shape (n,)
     balls : tuple of (columns, radius)
+    sums : tuple of LinearBound
+        Bounds of linear functions, such as the sum of the entries on a simplex.
     """
 
     lower: Array
     upper: Array
     balls: tuple[tuple[Index, float], ...] = ()
+    sums: tuple[LinearBound, ...] = ()
 
     def norm2(self, columns: Index) -> float:
         """Return the largest l2 norm of these components."""
@@ -80,7 +84,18 @@ class Extent:
         for members, radius in self.balls:
             part = np.take(points, members, axis=1)
             inside &= np.sqrt(np.vecdot(part, part)) <= radius
+        for row in self.sums:
+            inside &= row.containing(points)
         return inside
+
+    def meeting(self, other: Extent) -> Extent:
+        """Return a set that contains what both have in common."""
+        return Extent(
+            np.maximum(self.lower, other.lower),
+            np.minimum(self.upper, other.upper),
+            (*self.balls, *other.balls),
+            (*self.sums, *other.sums),
+        )
 
     @staticmethod
     def at(x: Array) -> Extent:
@@ -282,20 +297,25 @@ class Projector:
     def extent(self) -> Extent:
         """Return a box, and balls, that contain W; of cones by two solves for each component."""
         extent = self.known_extent()
-        if self._conic is not None:
-            extent.lower[self._conic_own], extent.upper[self._conic_own] = self._conic.extent()
-        return extent
+        if self._conic is None:
+            return extent
+        extent.lower[self._conic_own], extent.upper[self._conic_own] = self._conic.extent()
+        sums = [row.among(self._conic_own) for row in self._conic.linear_bounds()]
+        return replace(extent, sums=(*extent.sums, *sums))
 
     def known_extent(self) -> Extent:
         """Return bounds and balls that contain W; infinite if no closed form tells them."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
+        sums: list[LinearBound] = []
         for columns, form in self._closed_forms():
             low, high = -np.inf, np.inf
             if isinstance(form, Box):
                 low, high = form.lower, form.upper
             elif isinstance(form, Simplex):
                 low, high = form.bounds()
+                below = form.b if form.equality else -math.inf
+                sums.append(LinearBound.around(columns, form.a, below, form.b, ROUNDING))
             elif isinstance(form, Ball):
                 center = -form.c / form.a
                 radius = form.r / np.abs(form.a)
@@ -303,7 +323,7 @@ class Projector:
                 balls.append((columns, float(np.linalg.norm(center) + radius.max())))
             lower[columns] = np.maximum(lower[columns], low)
             upper[columns] = np.minimum(upper[columns], high)
-        return Extent(lower, upper, tuple(balls))
+        return Extent(lower, upper, tuple(balls), tuple(sums))
 
     def violation(self, x: Array) -> float:
         """Return the violation of W: the largest of a row, or the distance if rows have no test."""

@@ -83,6 +83,10 @@ class Entrywise(Rule):
             ends.append(np.where((lo < bend) & (bend < hi), peak, first))
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
+    def has_edge(self, data: Static) -> bool:
+        """Return whether its domain ends."""
+        return self.domain > -math.inf
+
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
         """Return whether it is neither convex nor concave."""
         return self.bends_both_ways and any(moving)
@@ -138,10 +142,19 @@ class Power(Entrywise):
         low, high, lost = ends
         return low, high, lost | ((lo[0] <= 0) & (hi[0] >= 0))
 
-    def may_leave(self, lo: Array, data: Static) -> bool:
-        """Return whether powers that are no positive whole numbers meet negative arguments."""
-        p = data[0]
-        return p != 1 and not _is_whole(p) and bool((lo < 0).any())
+    def has_edge(self, data: Static) -> bool:
+        """Return whether it is a power below 1, such as a root or a reciprocal."""
+        return data[0] < 1
+
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
+        """Return intervals of derivatives, infinite where powers meet the end of their domain."""
+        p, (low, high) = data[0], (lo[0], hi[0])
+        with np.errstate(all="ignore"):
+            first, last = self._slopes(low, high, data)
+        lost = np.isnan(first) | np.isnan(last)
+        if p != 1 and not _is_whole(p):  # of negative numbers, and reciprocals next to a pole
+            lost |= low < 0 if p > 1 else low <= 0
+        return [(np.where(lost, -np.inf, first), np.where(lost, np.inf, last))]
 
     def _slopes(self, lo: Array, hi: Array, data: Static) -> tuple[Array, Array]:
         p = data[0]
@@ -297,6 +310,7 @@ class Entr(Entrywise):
 
     name = "entr"
     classes = ("entr",)
+    smooth = True
     convex, turn, domain = False, math.exp(-1), 0.0
 
     def value(self, u: Array, data: Static) -> Array:

@@ -156,40 +156,91 @@ class Minimum(ChoosingAtom):
         return np.min(values, axis=0)
 
 
-class KlDiv(Broadcasting):
+class Divergence(Broadcasting):
+    r"""An atom of x and y that is made of :math:`x \log(x / y)`, so that both are positive.
+
+    Its derivative by x grows in x and falls in y, and that by y falls in x and grows in y.
+    """
+
+    smooth = True
+    arguments = 2
+
+    @abstractmethod
+    def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return derivatives by both arguments."""
+
+    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
+        """Return the cotangent."""
+        return g * self.derivatives(*v)[k]
+
+    @abstractmethod
+    def least(self, lo: Arrays, hi: Arrays) -> Array:
+        """Return its least values."""
+
+    def has_edge(self, data: Static) -> bool:
+        """Return that its domain ends at 0."""
+        return True
+
+    def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
+        """Return intervals of values: it is convex, so the largest is one at a corner."""
+        with np.errstate(all="ignore"):
+            corners = [self.forward([x, y], data) for x in (lo[0], hi[0]) for y in (lo[1], hi[1])]
+            low, high = self.least(lo, hi), np.max(corners, axis=0)
+        lost = (lo[0] < 0) | (lo[1] <= 0)
+        return np.where(np.isnan(low), -np.inf, low), high, lost | np.isnan(high)
+
+    def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
+        """Return intervals of derivatives by each argument, infinite where y may be 0."""
+        with np.errstate(all="ignore"):
+            first = self.derivatives(lo[0], hi[1]), self.derivatives(hi[0], lo[1])
+        lost = (lo[0] < 0) | (lo[1] <= 0)
+        ends = (first[0][0], first[1][0]), (first[1][1], first[0][1])
+        return [
+            (
+                np.where(lost | np.isnan(low), -np.inf, low),
+                np.where(lost | np.isnan(high), np.inf, high),
+            )
+            for low, high in ends
+        ]
+
+
+class KlDiv(Divergence):
     """``cp.kl_div``."""
 
     name = "kl_div"
     classes = ("kl_div",)
-    arguments = 2
-    rows = None
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return values."""
         return np.asarray(kl_div(v[0], v[1]))
 
-    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
-        x, y = v
-        return g * np.log(x / y) if k == 0 else g * (1 - x / y)
+    def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return derivatives by both arguments."""
+        return np.log(x / y), 1 - x / y
+
+    def least(self, lo: Arrays, hi: Arrays) -> Array:
+        """Return 0, its value where x = y."""
+        return np.zeros_like(lo[0])
 
 
-class RelEntr(Broadcasting):
+class RelEntr(Divergence):
     """``cp.rel_entr``."""
 
     name = "rel_entr"
     classes = ("rel_entr",)
-    arguments = 2
-    rows = None
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return values."""
         return np.asarray(rel_entr(v[0], v[1]))
 
-    def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent."""
-        x, y = v
-        return g * (np.log(x / y) + 1) if k == 0 else -g * x / y
+    def derivatives(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return derivatives by both arguments."""
+        return np.log(x / y) + 1, -x / y
+
+    def least(self, lo: Arrays, hi: Arrays) -> Array:
+        """Return those at the largest y; along x, it turns at y / e."""
+        x = np.clip(hi[1] / math.e, lo[0], hi[0])
+        return np.asarray(rel_entr(x, hi[1]))
 
 
 MULTIPLY, DIVISION, MAXIMUM, MINIMUM = Multiply(), Division(), Maximum(), Minimum()

@@ -215,8 +215,8 @@ class Rule(ABC):
         """
         return None
 
-    def may_leave(self, lo: Array, data: Static) -> bool:
-        """Return whether arguments from `lo` on may leave the domain, so `slopes` are unknown."""
+    def has_edge(self, data: Static) -> bool:
+        """Return whether derivatives grow without bound towards the end of its domain."""
         return False
 
     def __reduce__(self) -> str:
