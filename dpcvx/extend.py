@@ -25,6 +25,7 @@ from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
 from .algorithms.steps import as_step
 from .model.curvature import smoothness, strong_convexity
+from .sensitivity.known import Known, Objective
 from .sensitivity.queries.data import DataCurvature
 from .sensitivity.queries.gradients import Gradient, GradientStep, Step
 from .sensitivity.queries.query import Query
@@ -55,6 +56,7 @@ __all__ = [
     "Instance",
     "Iterates",
     "Kind",
+    "Known",
     "LinearCombination",
     "Local",
     "LocalCopy",
@@ -63,6 +65,7 @@ __all__ = [
     "MethodCheck",
     "Minimizer",
     "NetworkMethod",
+    "Objective",
     "Oracle",
     "Outcome",
     "PenaltyRule",

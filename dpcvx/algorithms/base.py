@@ -349,9 +349,13 @@ class Algorithm(abc.ABC, Generic[S, A]):
         ------
         ModelError
         """
-        builtin = type(self).__module__.startswith("dpcvx.")
-        owner = f"dp.{type(self).__name__}" if builtin else type(self).__name__
-        check_fields(self, owner, returned=_OUTPUT, **kinds)
+        check_fields(self, self.called, returned=_OUTPUT, **kinds)
+
+    @property
+    def called(self) -> str:
+        """Name in errors: ``dp.ADMM``, or the class alone if it stands outside the package."""
+        name = type(self).__name__
+        return f"dp.{name}" if type(self).__module__.startswith("dpcvx.") else name
 
     @property
     @abc.abstractmethod

@@ -89,18 +89,18 @@ def document_of(offer: Offer) -> str:
 
 
 def _require_possible(plan: Terms) -> None:
-    name = type(plan.algorithm).__name__
+    name = plan.algorithm.called
     why = obstacle(plan.algorithm, plan.observer)
     if why:
         raise ModelError(
-            f"dp.{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
+            f"{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
             "dp.FederatedGradient() or dp.OneShot(), with observer='everyone'."
         )
     count = size_of(plan.program)
     if isinstance(plan.algorithm, (OneShot, FederatedGradient)) and count > MOST_SUMMED:
         raise RefusedError(
             "large",
-            f"dp.{name} sums {count} components over all agents, and owners take part in sums of "
+            f"{name} sums {count} components over all agents, and owners take part in sums of "
             f"at most {MOST_SUMMED}. Use dp.LinearizedADMM(), which exchanges shared variables "
             "alone, or run with agents in one place: plan.run().",
         )

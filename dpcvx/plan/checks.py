@@ -177,23 +177,23 @@ def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | No
 
 def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse a coupling that the method does not take, or a method that lacks one."""
-    name, coupled = type(algorithm).__name__, algorithm.requirements.coupled
+    name, coupled = algorithm.called, algorithm.requirements.coupled
     if problem.conic and not algorithm.requirements.as_written:
         position = problem.conic[0][0]
         raise ModelError(
-            f"Element {position} of coupling= is not affine, and dp.{name} keeps affine equalities "
+            f"Element {position} of coupling= is not affine, and {name} keeps affine equalities "
             "and inequalities. Write dp.OneShot(as_written=True), which solves the model as it is "
             "written, or give the constraint to one agent: dp.Agent(objective, [constraint])."
         )
     if problem.coupling and coupled is False:
         raise ModelError(
-            f"dp.{name} lets agents agree on variables that they share, and takes no coupling= "
+            f"{name} lets agents agree on variables that they share, and takes no coupling= "
             f"constraints. Algorithms that take this coupling: {_coupled_methods(problem)}. Or "
             "drop coupling= and write one variable in all agents that it concerns."
         )
     if coupled and not problem.coupling:
         raise ModelError(
-            f"dp.{name} needs the equalities that tie its agents. Write dp.Problem(agents, "
+            f"{name} needs the equalities that tie its agents. Write dp.Problem(agents, "
             "coupling=[A @ x + B @ y == c])."
         )
 
@@ -219,12 +219,12 @@ def _coupled_methods(problem: Declaration) -> str:
 
 def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse objectives with terms without a gradient where the method's steps would miss them."""
-    needs, name = algorithm.requirements, type(algorithm).__name__
+    needs, name = algorithm.requirements, algorithm.called
     held = next((local.name for local in program.agents if local.rest is not None), None)
     if held is not None and not (needs.exact or needs.proximal):
         raise ModelError(
             f"The objective of agent '{held}' has a term of which dpcvx knows no gradient, such as "
-            f"cp.log_det or cp.normNuc, and dp.{name}, with the options that it has here, follows "
+            f"cp.log_det or cp.normNuc, and {name}, with the options that it has here, follows "
             "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimize them."
         )
 
@@ -237,7 +237,7 @@ def check_affine(
     Methods that ask for that curvature take data, or second moments of records, which left once,
     and quadratics where nothing is hidden.
     """
-    method = type(algorithm).__name__
+    method = algorithm.called
     if MomentsTerm in algorithm.requirements.queries:
         return  # such sums are made for data in the curvature, and have checks of their own
     bends = DataCurvature in algorithm.requirements.queries
@@ -254,7 +254,7 @@ def check_affine(
         if once and squares:
             continue
         raise PrivacyError(
-            f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
+            f"The exact steps of {method} need a gradient J d + h(x) that is affine in the "
             f"private data d, with a constant J; that of agent '{agent.name}' is not: "
             f"{sensitivity.obstacle}. "
             f"{_for_other_losses(algorithm, agent, squares)}"
@@ -281,7 +281,7 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
     fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
-            f"dp.{type(algorithm).__name__} has one user per round, and with decay= early users "
+            f"{algorithm.called} has one user per round, and with decay= early users "
             "would lose less than late ones, which is not accounted for. Drop decay=."
         )
 

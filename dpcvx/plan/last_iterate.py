@@ -142,7 +142,7 @@ def constants(
         raise PrivacyError(
             "observer='last_iterate' promises less loss for methods whose steps bring neighboring "
             f"runs no further apart. That is proved for dp.GradientADMM and not for "
-            f"dp.{type(algorithm).__name__}. Write observer='everyone'."
+            f"{algorithm.called}. Write observer='everyone'."
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
     bounds = [agent.bound for agent in agents]

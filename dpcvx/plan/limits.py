@@ -154,7 +154,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         secret = algorithm.requirements.secret is not None
         drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"
         raise ModelError(
-            f"{what} contains private data, and dp.{type(algorithm).__name__}, with the options "
+            f"{what} contains private data, and {algorithm.called}, with the options "
             f"that it has here, keeps public constraints only. {drop} dp.OneShot(), which solves "
             "the problem for data as they left, or leave the method to the plan."
         )

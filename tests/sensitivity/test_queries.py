@@ -242,3 +242,8 @@ def test_a_component_leaves_once(only):
     with pytest.raises(dp.ModelError, match=r"Step\(only=\.\.\.\) must name components"):
         Step(np.zeros(2), np.zeros(2), 0.1, np.array(only))
     assert Step(np.zeros(2), np.zeros(2), 0.1, np.array([1, 0])).size(2) == 2
+
+
+def test_a_query_without_a_word_for_its_answer_is_refused():
+    with pytest.raises(TypeError, match="Query Mute needs released = '...'"):
+        type("Mute", (Query,), {"evaluate": lambda self, objective: objective.gradient(0)})

@@ -47,6 +47,7 @@ _FUNCTIONS = {
     "Prod": "prod",
     "SymbolicQuadForm": "quad_form",
     "Trace": "trace",
+    **{name: f"nlp.{name}" for name in ("asinh", "atanh", "cos", "sin", "sinh", "tan", "tanh")},
 }
 # Users write these, and cvxpy makes others of them.
 _MADE_OF_OTHERS = ("norm", "pos", "square", "sum_squares")

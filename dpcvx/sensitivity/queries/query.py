@@ -61,6 +61,11 @@ class Query(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "evaluate" in vars(cls) and not getattr(cls, "released", ""):
+            raise TypeError(
+                f"Query {cls.__name__} needs released = '...': the word for its answer in ledger "
+                "and guarantee."
+            )
         cls.batched = bool(vars(cls).get("batched", False))
 
     @classmethod
