@@ -129,7 +129,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
 
 
 def _plain(method: FederatedGradient) -> FederatedGradient:
-    """Return the method with declared steps, all of which are open, and the same sums."""
+    """Return the method with declared steps, all open, and the same sums."""
     return FederatedGradient(sharing=method.sharing, max_colluders=method.max_colluders)
 
 

@@ -1,4 +1,4 @@
-"""The privacy gate: the only way by which private values reach what leaves an agent in a run.
+"""The privacy gate: private values reach what leaves an agent through this file alone.
 
 A release charges the accounts, computes exact values, and adds noise, in this order; nothing else
 comes back. Data may be read and checked before: data that cannot be used cost nothing. Charges and
