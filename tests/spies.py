@@ -7,6 +7,7 @@ from functools import cache
 
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.randomness import together
+from dpcvx.privacy.secret_sharing import Partial, SecretSum, Share
 from dpcvx.run.gate import Charge, PrivacyGate
 from dpcvx.run.part import gate_of, worker_of
 
@@ -54,6 +55,20 @@ def change(patch, what, value):
 def price_once(patch):
     """Have the loss distribution of the same Laplace noise computed once in a process."""
     patch.setattr(Composition, "_loss_distribution", cache(Composition._loss_distribution))
+
+
+def add_up_without_shares(patch):
+    """Have agents broadcast what they would share: the same sums, in less time for many agents."""
+
+    def shares(sums, sender, values, source=None):
+        return (Share(sender, sender, sums.round, sums.encoding.encode(values)),)
+
+    def partial(sums, receiver, shares):
+        (whole,) = shares
+        return Partial(receiver, sums.round, whole.words)
+
+    patch.setattr(SecretSum, "shares", shares)
+    patch.setattr(SecretSum, "partial", partial)
 
 
 def gate_of_one(noise, account, source, *, agent=0, paid=(), kind=PrivacyGate, **settings):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.spies import add_up_without_shares
+
 from .federated_digits import accuracy, images
 
 pytest.importorskip("sklearn")
@@ -21,3 +23,12 @@ def test_each_row_protects_a_whole_client(who):
     unit = " ".join(str(plan.guarantee).split())
     assert "one person" in unit and ("all rows" in unit or "at most 2 rows" in unit)
     assert len(found) == 1 and 0 <= found[0] <= 1
+
+
+def test_sums_without_shares_have_the_same_bits(monkeypatch):
+    plan, _ = accuracy("secure sum", 3, 2, 8.0)
+    shared = plan.run(seed=1, verbose=False)
+    add_up_without_shares(monkeypatch)
+    whole = plan.run(seed=1, verbose=False)
+    x, y = (result.solution.vectors[0] for result in (shared, whole))
+    assert x.tobytes() == y.tobytes()
