@@ -204,6 +204,10 @@ def read_log(path: Path) -> AuditLines:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise LedgerError(f"The audit log '{path.name}' cannot be read: {why}.") from None
+    if raw.startswith(b'{"format": "dpcvx ledger'):
+        raise LedgerError(
+            f"'{path.name}' is a ledger. Name the audit log beside it, '{path.name}.audit'."
+        )
     links, lines, end = [_START], [], _WIDTH
     for text in raw[_WIDTH:].split(b"\n")[:-1]:
         try:

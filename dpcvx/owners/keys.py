@@ -519,9 +519,12 @@ def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = Fa
     try:
         number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
+        again = (
+            ", or write --renew for another one of the same key" if path.suffix == ".crt" else ""
+        )
         raise ModelError(
             f"There is a '{path.name}' already, and nothing replaces it. Remove it first, or name "
-            "another folder."
+            f"another folder{again}."
         ) from None
     with os.fdopen(number, "wb") as file:
         file.write(content)

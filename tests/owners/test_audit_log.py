@@ -202,6 +202,8 @@ def test_runs_that_the_log_lacks_are_named(tmp_path):
     with pytest.raises(dp.LedgerError, match="has a run that the audit log"):
         report(path)
     path.write_bytes(kept)
+    with pytest.raises(dp.LedgerError, match=r"is a ledger. Name .* '.*\.jsonl\.audit'"):
+        report(path.with_suffix(""))
     path.with_suffix("").rename(tmp_path / "gone")
     with pytest.raises(dp.LedgerError, match="there is no ledger"):
         report(path)
