@@ -5,6 +5,7 @@ import os
 from importlib.metadata import version as installed
 from pathlib import Path
 
+import dpcvx as dp
 import nbformat
 from jupyter_cache import get_cache
 
@@ -57,6 +58,19 @@ katex_css_path = "katex-math.css"
 katex_options = '{output: "mathml"}'
 
 autosummary_generate = True
+# Pages of methods have their parameters; `Algorithm` has the hooks, for authors of methods.
+autosummary_context = {
+    "methods": [
+        name
+        for name in dp.__all__
+        if isinstance(kind := getattr(dp, name), type)
+        and issubclass(kind, dp.Algorithm)
+        and kind is not dp.Algorithm
+    ],
+    "hooks": ", ".join(name for name in dir(dp.Algorithm) if not name.startswith("_")),
+}
+# The column at the side names members without their class, which is the page's title.
+toc_object_entries_show_parents = "hide"
 # Docstrings say what a value is, with shapes and units.
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
@@ -94,7 +108,11 @@ html_theme_options = {
     "header_links_before_dropdown": 6,
     # Pages with wide code have no second column.
     "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "tutorial": []}
-    | {f"lessons/{page.stem}": [] for page in Path(__file__).parent.glob("lessons/*.md")},
+    | {
+        f"{part}/{page.stem}": []
+        for part in ("benchmarks", "lessons", "papers")
+        for page in Path(__file__).parent.glob(f"{part}/*.md")
+    },
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }

@@ -94,8 +94,8 @@ class ADMM(ConsensusMethod[ADMMState]):
         geometric mean of a typical and the largest curvature of the objectives, as far as these are
         public. Unless steps are noisy, `dp.penalties.Spectral` adapts it from there.
     relaxation : float or None
-        Over-relaxation alpha, between 0 and 2; 1 is ADMM as printed above. None takes 1.6, or 1 if
-        steps are noisy.
+        Over-relaxation alpha, between 0 and 2; 1 is plain ADMM. None takes 1.6, or 1 if steps
+        are noisy.
     acceleration : int or None
         Largest number of earlier rounds that Anderson acceleration combines; 0 switches it off.
         None takes 5, or 0 if steps are noisy: extrapolation amplifies noise.

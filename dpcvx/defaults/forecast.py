@@ -182,7 +182,7 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
         deviations = np.sqrt(covariance.diagonal())
         names = together([f"'{spec.name}'" for spec in released.private])
         yield (
-            f"what the objective's linear term has of {names}",
+            f"the objective's linear coefficient in {names}",
             f"standard deviation {_range(deviations[deviations > 0])} on each component of {{}}",
         )
         return

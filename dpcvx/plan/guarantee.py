@@ -33,8 +33,8 @@ COUNTED = (
     "knows of no others on the same data."
 )
 SEEDED = (
-    "Reproducible: not for release. Whoever knows the seed can subtract the noise, and all runs of "
-    "this plan with this seed have the same noise."
+    "Reproducible: not for release. Anyone who knows the seed can subtract the noise, and all runs "
+    "of this plan with this seed have the same noise."
 )
 
 

@@ -239,7 +239,8 @@ class Publication:
     def noise(self, scale: float, measure: str = "scale") -> str:
         """Return a text on noise of this scale, or other measure, on the statistic."""
         if self.kind == "slope":
-            return f"{measure} {_range(scale / self.weights)} per component of the slope J d"
+            sizes = _range(scale / self.weights)
+            return f"{measure} {sizes} per component of the linear coefficient J d"
         if self.kind == "sums":
             names = together([f"'{spec.name}'" for spec in self.private])
             sizes = _range(scale * self.sum_units)
@@ -249,8 +250,8 @@ class Publication:
             assert covariance is not None
             spread = np.sqrt(covariance.diagonal())
             return (
-                f"{measure} {_range(spread[spread > 0])} per component of the slope J d, "
-                "correlated as the optimum gives way to it"
+                f"{measure} {_range(spread[spread > 0])} per component of the linear coefficient "
+                "J d, correlated so that the optimum moves little"
             )
         if self.kind == "shaped data":
             spread = scale * np.linalg.norm(self.decode.toarray(), axis=1)

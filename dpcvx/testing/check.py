@@ -227,7 +227,7 @@ class AgentCheck:
         compared = f"{self.agent}: {plural(self.releases, 'release')} compared"
         if not self.moved:
             return f"{compared}, VACUOUS: none differs between the neighbors"
-        return f"{compared}, largest distance {at_most(self.ratio)} of the sensitivity"
+        return f"{compared}, largest distance {at_most(self.ratio)} times the sensitivity"
 
 
 @dataclass(frozen=True)

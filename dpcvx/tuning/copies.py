@@ -250,13 +250,11 @@ class Crossing:
         end = _MULTIPLES[-1]
         if self.better == "plan":
             if self.times is None:
-                return f"the plan stays better down to {1 / end:g} times this error"
-            return (
-                f"the optimum for the proxy is better up to about {self.times:.2g} times this error"
-            )
+                return f"the plan remains better even at 1/{end:g} of this error"
+            return f"the optimum for the proxy is better below {self.times:.2g} times this error"
         if self.times is None:
-            return f"the optimum for the proxy stays better up to {end:g} times this error"
-        return f"the plan is better from about {self.times:.2g} times this error on"
+            return f"the optimum for the proxy remains better even at {end:g} times this error"
+        return f"the plan is better above {self.times:.2g} times this error"
 
 
 def crossing(

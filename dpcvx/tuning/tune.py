@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
 from .._figure import TWO_COLUMNS, axes_on, canvas, figure_of, styled
-from .._words import number, plural
+from .._words import number, plural, together
 from ..algorithms.base import Algorithm
 from ..errors import ModelError
 from ..model.declaration import Declaration
@@ -239,17 +239,20 @@ class Tradeoff:
         axes.legend()
 
     def __str__(self) -> str:
+        budgets = plural(len(self.epsilons), "budget")
+        plans = f"{budgets} at delta {number(self.delta)}, {self.method or 'default plan'}"
+        paragraphs = [f"dpcvx tradeoff: {plans}", *self._verdict()]
         head = (
-            f"Gap of {self.method or 'the default plan'} at delta = {number(self.delta)}: the "
-            f"objective on copies of the proxy data, {where(self.recourse)}, minus the optimum "
-            f"(of the proxy: {gap_text(self.optimum)}); median and quartiles. No private data were "
-            "read."
+            f"Gap: the objective on copies of the proxy data, {where(self.recourse)}, minus the "
+            f"optimum (of the proxy: {gap_text(self.optimum)}); median and quartiles. No private "
+            "data were read."
         )
         if self.violation is not None:
             promised = f"at most {number(self.violation)} of all" if self.violation else "none"
             head += f" Broken: runs that break a private constraint; promised: {promised}."
         title = f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"
-        lines = [textwrap.fill(head, WIDTH), title + (f"  {'broken':>12}" if self.broken else "")]
+        lines = [textwrap.fill(text, WIDTH) for text in (*paragraphs, head)]
+        lines.append(title + (f"  {'broken':>12}" if self.broken else ""))
         for k, (epsilon, gaps) in enumerate(zip(self.epsilons, self.gaps, strict=True)):
             figures = "  no run ended in time"
             if gaps:
@@ -263,9 +266,25 @@ class Tradeoff:
             lines += [f"{'optimum for the proxy':>24} {self.proxy:>8.3g}"]
         start = f"{'no data at all':>24} {self.start:>8.3g}"
         lines += [start if math.isfinite(self.start) else f"No data at all: {BREAKING}"]
-        budget = f" (epsilon {number(self.epsilons[-1])})" if self.crossing is not None else ""
+        return "\n".join(lines)
+
+    def _verdict(self) -> list[str]:
+        """Return the budgets that beat a solution without privacy loss, and the error of the proxy."""
+        free = min(self.proxy, self.start)
+        medians = [quantile(gaps, 0.5) if gaps else math.nan for gaps in self.gaps]
+        better = [e for e, gap in zip(self.epsilons, medians, strict=True) if gap < free]
+        rival = "the optimum for the proxy" if self.proxy <= self.start else "the initial point"
+        texts = []
+        if better:
+            budgets = together([number(epsilon) for epsilon in better])
+            texts = [
+                f"The plan is better than {rival}, which costs no privacy, at epsilon {budgets}."
+            ]
+        elif math.isfinite(free) and any(map(math.isfinite, medians)):
+            texts = [f"No plan is better than {rival}, which costs no privacy."]
+        budget = "" if self.crossing is None else f" (epsilon {number(self.epsilons[-1])})"
         (assumed,) = assumed_error(self.error, self.crossing)
-        return "\n".join([*lines, textwrap.fill(f"{assumed[:-1]}{budget}.", WIDTH)])
+        return [*texts, f"{assumed[:-1]}{budget}."]
 
     def __repr__(self) -> str:
         budgets = f"epsilon from {number(self.epsilons[0])} to {number(self.epsilons[-1])}"

@@ -259,7 +259,7 @@ def test_a_seed_makes_a_run_not_for_release():
         "(1, 1e-6)-DP for one change in one agent's data, worst case, if the seed stays secret: "
         "not for release"
     )
-    assert "Whoever knows the seed can subtract the noise" in flat(seeded)
+    assert "Anyone who knows the seed can subtract the noise" in flat(seeded)
     assert earnest == plan.guarantee
     assert "seed" not in str(earnest) and "not for release" not in str(earnest)
     assert (seeded.epsilon, seeded.kind) == (earnest.epsilon, earnest.kind)

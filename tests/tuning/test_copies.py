@@ -69,4 +69,4 @@ def test_crossing_is_the_error_at_which_the_gaps_are_equal(gap, times):
     found = crossing(copies, lambda copy, k: gap * unit, [gap * unit] * 12)
     assert found.better == ("proxy" if gap > 1 else "plan")
     assert found.times == (None if times is None else pytest.approx(times, rel=0.5))
-    assert ("times this error" in str(found)) and isinstance(found, Crossing)
+    assert "this error" in str(found) and isinstance(found, Crossing)

@@ -45,7 +45,7 @@ def test_the_optimum_for_the_proxy_is_said_to_be_better_first():
     assert found.prefers_proxy and found.proxy < found.gap < found.start
     first = " ".join(str(plan).split("\n", 1)[1].split())
     assert first.startswith("Accuracy The optimum for the public proxy data is predicted to be")
-    assert "Assumed error of the proxy: 20 % of each entry; the plan is better from about" in first
+    assert "Assumed error of the proxy: 20 % of each entry; the plan is better above" in first
 
 
 def target(like, **declared):
