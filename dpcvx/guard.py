@@ -273,6 +273,10 @@ def _unknown(
     what = thing.__qualname__.removesuffix(".__init__")
     names = ", ".join(f"{argument}=" for argument in takes if argument != "self")
     fix = f" {_FIXED[what, name]}" if (what, name) in _FIXED else ""
+    from difflib import get_close_matches  # rarely needed
+
+    if not fix and (near := get_close_matches(name, takes, n=1)):
+        fix = f" Write {near[0]}=."
     return TypeError(f"{what}(...) takes no argument {name}=.{fix} It takes {names or 'none'}.")
 
 

@@ -364,8 +364,8 @@ def require_open(program: Program, owner: str) -> None:
             )
         if local.projector().kinds.keys() - {"free"}:
             raise ModelError(
-                f"Agent '{local.name}' has constraints, and {owner} takes none: its points go "
-                "where gradients lead. Use dp.DecentralizedGradient, or put a smooth penalty in "
+                f"Agent '{local.name}' has constraints, and {owner} takes none: it projects "
+                "no iterate. Use dp.DecentralizedGradient, or put a smooth penalty in "
                 "their place."
             )
 

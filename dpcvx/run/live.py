@@ -202,8 +202,8 @@ def _given_ledger(ledger: Ledger | str | Path | None) -> Ledger | None:
     if ledger is None or isinstance(ledger, Ledger):
         return ledger
     raise ModelError(
-        f"ledger= is a {type(ledger).__name__}; pass the ledger of an earlier result, or the path "
-        "of a ledger file."
+        f"ledger= is of type {type(ledger).__name__}; pass the ledger of an earlier result, or the "
+        "path of a ledger file."
     )
 
 

@@ -269,7 +269,7 @@ class Tradeoff:
         return "\n".join(lines)
 
     def _verdict(self) -> list[str]:
-        """Return the budgets that beat a solution without privacy loss, and the error of the proxy."""
+        """Return the budgets that beat what costs no privacy, and the error of the proxy."""
         free = min(self.proxy, self.start)
         medians = [quantile(gaps, 0.5) if gaps else math.nan for gaps in self.gaps]
         better = [e for e, gap in zip(self.epsilons, medians, strict=True) if gap < free]

@@ -24,7 +24,7 @@ from ..provenance import commit, versions
 from .ac import checked
 from .errors import CaseWarning
 from .measured import Run, as_json, breaks, gaps, measure, optimum, together
-from .options import parser
+from .options import in_options, parser
 from .planning import objective_of, plan_of, private_of, study_of
 from .provenance import provenance
 from .ptdf import Form
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _central(options)
             return _distributed(options)
     except (dp.DpcvxError, OSError) as error:
-        print(f"{command.prog}: {sentence(error)}", file=sys.stderr)
+        text = in_options(sentence(error), vars(options))
+        print(f"{command.prog}: {text}", file=sys.stderr)
         return 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 from ..commands import add_plot, count, positive, some_of
@@ -29,6 +30,42 @@ PERTURB: dict[str, Literal["objective", "output", "projected_output"]] = {
     "projected": "projected_output",
 }
 """Where noise goes in every step, by its name on the command line and its name in Python."""
+
+
+# What errors call by its name in Python -> its name on the command line.
+_NAMES = {"hidden": "hide", "private_data": "private"}
+_VALUES = {
+    "dp.Laplace()": "laplace",
+    "dp.Gaussian()": "gaussian",
+    "dp.LinearizedADMM()": "linearized",
+    "dp.ADMM()": "admm",
+    "dp.OneShot()": "central",
+    "projected_output": "projected",
+}
+_WITHIN = re.compile(r"dp\.Within\((?:radius=)?([^()]+)\)")
+_PLAN = re.compile(r"problem\.plan\((?:\.\.\., )?((?:[^()]|\(\))*)\)")
+
+
+def in_options(text: str, names: Iterable[str]) -> str:
+    """Say an error's Python in the command's own terms.
+
+    Parameters
+    ----------
+    text : str
+        Message for users of the package, such as ``write delta=1e-6``.
+    names : iterable of str
+        Names of the options, with underscores.
+    """
+    text = _PLAN.sub(r"\1", _WITHIN.sub(r"radius=\1", text))
+    options = "|".join(sorted({*names, *_NAMES}, key=len, reverse=True))
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1], match[2].strip("'\"")
+        named = f"--{_NAMES.get(name, name).replace('_', '-')}"
+        return f"{named} {_VALUES.get(value, value)}".rstrip()
+
+    pattern = rf"(?<![\w.])({options})=((?:[^\s,;:()]|\(\))*?)(?=[.,;:)]*(?:\s|$))"
+    return re.sub(pattern, option, text)
 
 
 def parser() -> argparse.ArgumentParser:

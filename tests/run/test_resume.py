@@ -984,7 +984,7 @@ def test_a_flipped_bit_starts_no_run(path):
 
 @pytest.mark.parametrize("thing", [3, b"ledger.jsonl", {"a": 1}, ["ledger.jsonl"]])
 def test_a_ledger_is_a_ledger_or_a_path(thing):
-    with pytest.raises(dp.ModelError, match="ledger= is a"):
+    with pytest.raises(dp.ModelError, match="ledger= is of type"):
         planned().run(ledger=thing)
 
 

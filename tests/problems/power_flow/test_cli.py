@@ -567,3 +567,22 @@ def test_options_of_models_that_make_no_sense_are_refused(options, message, caps
     with pytest.raises(SystemExit) if "understood" in message else contextlib.nullcontext():
         assert run(*SMALL, *options) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--epsilon", -1), "--epsilon -1.0 is not a privacy budget"),
+        (
+            ("--delta", 0, "--mechanism", "gaussian"),
+            "Write --delta 1e-6, or use --mechanism laplace",
+        ),
+        (("--radius", 0), "--radius 0.0 must be a positive finite number"),
+        (("--rounds", 0), "--rounds 0 must be an int"),
+    ],
+)
+def test_errors_of_plans_name_options(options, message, capsys):
+    assert run(*SMALL, *options) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert message in text
+    assert "dp." not in text and "problem.plan" not in text
