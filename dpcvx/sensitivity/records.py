@@ -238,7 +238,7 @@ class Contributions:
         return sorted(read_by(self.form, self.terms))
 
     def beyond_edge(self, extent: Extent) -> str | None:
-        """Return the name of an atom of which some admissible record meets the end of the domain.
+        """Return the name of an atom, if some admissible record meets the end of its domain.
 
         Parameters
         ----------
