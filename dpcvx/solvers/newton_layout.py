@@ -138,8 +138,8 @@ def layout_of(data: ConeData) -> NewtonLayout | None:
     """Return the layout of a constraint set, or None if an interior point is predicted faster.
 
     None too for other cones, for auxiliary columns, and where rows alone show that no point, or
-    only one, keeps the constraints. Where long rows fill the matrix, they become its border if that
-    is predicted to take less time.
+    only one, keeps the constraints. Long rows that fill the matrix become its border if that is
+    predicted to take less time.
 
     Parameters
     ----------
