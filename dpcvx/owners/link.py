@@ -481,7 +481,7 @@ def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[
     def watch() -> None:
         while not done.wait(GLANCE):
             if busy.is_set() and socket.protocol.state is State.CLOSED:
-                tell("the coordinator left; once this is answered, it is looked for")
+                tell("the coordinator left; it is looked for once this request is answered")
                 return
 
     watching = threading.Thread(target=watch, name="watch", daemon=True)

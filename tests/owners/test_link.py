@@ -492,7 +492,7 @@ def test_who_is_asked_hears_that_the_coordinator_left(folders):
         lines = [told.get(timeout=20)]
         while not lines[-1].startswith("the coordinator left"):
             lines.append(told.get(timeout=20))
-        assert lines[-1] == "the coordinator left; once this is answered, it is looked for"
+        assert lines[-1] == "the coordinator left; it is looked for once this request is answered"
         done.set()
         joined.result(timeout=60)
 
