@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..model.canonical import ConeData
 from .active_set import LARGEST, ActiveSet, ActiveSetAnswer, attempt
 from .cones import ConeTest, largest, unmet
-from .interior_point import LIKELY, first_order, interior_point
+from .interior_point import LIKELY, REGULARIZATION, STEADY, first_order, interior_point
 from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
@@ -243,6 +243,11 @@ class ConicProgram:
             if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight)
             usable += [(instance, tight)] if _usable(tight, instance) else []
+        if not usable and str(first.status) not in _VERDICTS:
+            steady = self._attempt(near, _TIGHT, True, STEADY)
+            if _reached(steady, _SOLVED, near.far):
+                return near.answer(steady)
+            usable += [(near, steady)] if _usable(steady, near) else []
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
             usable += [(near, loose)] if _usable(loose, near) else []
@@ -378,9 +383,17 @@ class ConicProgram:
             self._weights, self._kept = weights, (values, curvature)
         return self._kept
 
-    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> ActiveSetAnswer:
+    def _attempt(
+        self,
+        instance: _Instance,
+        tolerance: float,
+        equilibrate: bool,
+        regularization: float = REGULARIZATION,
+    ) -> ActiveSetAnswer:
         def solved() -> ActiveSetAnswer:
-            solver = self._build(tolerance, instance.values, equilibrate)
+            solver = self._build(
+                tolerance, instance.values, equilibrate, regularization=regularization
+            )
             solver.update(q=instance.q, b=instance.b)
             return self._found(solver, instance)
 
@@ -477,9 +490,12 @@ class ConicProgram:
         equilibrate: bool = True,
         certain: float = LIKELY,
         refined: bool = True,
+        regularization: float = REGULARIZATION,
     ) -> Any:
         P = self._with(values)
-        return interior_point(P, self._data, tolerance, equilibrate, certain, refined)
+        return interior_point(
+            P, self._data, tolerance, equilibrate, certain, refined, regularization
+        )
 
 
 _EMPTY = np.zeros(0, dtype=np.intp)

@@ -32,6 +32,7 @@ from .sweep import Cell
 Floats = NDArray[np.float64]
 
 _NETWORK = (TWO_COLUMNS, 5.6)  # inches
+_TITLE = 36  # characters above a figure for one column
 _EXACT_LAYOUT = 400
 _CROWDED = 50
 # Zones differ in form as well as in color, so that they do on grey paper.
@@ -286,9 +287,10 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
         labelspacing=3.4, handletextpad=1.8, borderpad=1.6,
     )  # fmt: skip
     worst = int(np.argmax(share))
+    unit = "MVA" if study.model.quantities > 1 else "MW"
     axes.set_title(
         f"{case.name}: at most {share[worst]:.2g} % of the load is the imbalance at a bus "
-        f"({size[worst]:.3g} MVA at bus {int(case.bus.id[worst])})\n"
+        f"({size[worst]:.3g} {unit} at bus {int(case.bus.id[worst])})\n"
         f"computed from the true loads: not private; {outcome.short}"
     )
     axes.axis("off")
@@ -346,27 +348,26 @@ def _fitting(
 
 @styled
 def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
-    """Absolute imbalance per zone, in % of the network's active and reactive load."""
+    """Absolute imbalance per zone in % of the network's load, of all power that the model has."""
     figure = Figure(figsize=(ONE_COLUMN, 3.2))
     axes = figure.subplots()
     at = np.arange(len(outcome.zones))
-    active = np.array([zone.active for zone in outcome.zones])
-    reactive = np.array([zone.reactive for zone in outcome.zones])
-    for shift, values, name, hatch in (
-        (-0.2, active, "active", ""),
-        (0.2, reactive, "reactive", "///"),
-    ):
-        unit = "MW" if name == "active" else "MVAr"
+    both = study.model.quantities > 1
+    parts = [("active", "MW", [zone.active for zone in outcome.zones], "")]
+    if both:
+        parts.append(("reactive", "MVAr", [zone.reactive for zone in outcome.zones], "///"))
+    for side, (name, unit, values, hatch) in enumerate(parts):
         bars = axes.bar(
-            at + shift, 100 * values / outcome.load, 0.4, hatch=hatch, edgecolor="white",
-            label=f"{name}, {_few(float(values.sum()))} {unit} in all",
+            at + (0.4 * side - 0.2 if both else 0.0), 100 * np.array(values) / outcome.load, 0.4,
+            hatch=hatch, edgecolor="white", label=f"{name}, {_few(sum(values))} {unit} in all",
         )  # fmt: skip
         axes.bar_label(bars, [_few(value) for value in values], fontsize=6, padding=1)
     axes.set_xticks(at, [zone.name for zone in outcome.zones])
+    share = "% of the load, active and reactive" if both else "% of the load"
     axes.set(
-        ylabel="sum of absolute imbalance,\n% of the load, active and reactive",
-        title="above bars: MW and MVAr\ncomputed from the true loads: not private\n"
-        f"{outcome.short}",
+        ylabel=f"sum of absolute imbalance,\n{share}",
+        title=f"above bars: {' and '.join(unit for _, unit, *_ in parts)}\n"
+        f"computed from the true loads: not private\n{textwrap.fill(outcome.short, _TITLE)}",
     )
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)

@@ -334,14 +334,17 @@ def ac_line(checks: Sequence[AcCheck]) -> str:
 def _table(study: PowerFlow, objective: float, zones: Sequence[ZoneImbalance]) -> str:
     """Objective and imbalance as text, labeled as what it is."""
     unit, _ = objective_unit(study)
+    both = study.model.quantities > 1
+    heads = f"{'sum |dP| MW':>14}" + (f"{'sum |dQ| MVAr':>15}" if both else "")
     lines = [
         "measured against the true loads (not private, for study only):",
         f"  objective {_shown(objective, 6)} {unit}",
-        f"  {'zone':<12}{'buses':>6}{'sum |dP| MW':>14}{'sum |dQ| MVAr':>15}{'worst bus':>22}",
+        f"  {'zone':<12}{'buses':>6}{heads}{'worst bus':>22}",
     ]
     for zone in zones:
-        worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} MVA)"
-        power = f"{_shown(zone.active):>14}{_shown(zone.reactive):>15}"
+        worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} {'MVA' if both else 'MW'})"
+        power = f"{_shown(zone.active):>14}"
+        power += f"{_shown(zone.reactive):>15}" if both else ""
         lines.append(f"  {zone.name:<12}{zone.buses:>6}{power}{worst:>22}")
     load = study.case.base_mva * study.load.sum(axis=0).mean(axis=1)
     missing = f"{_shown(sum(zone.active for zone in zones))} of {load[0]:.4g} MW"

@@ -120,6 +120,15 @@ def test_bars_are_shares_of_the_load():
     assert [bar.get_height() for bar in axes.containers[0]] == pytest.approx([25.0] * len(zones))
 
 
+def test_models_without_reactive_power_show_none():
+    study = power_flow(5, model="dc", private=None)
+    plan = study.problem.plan(dp.OneShot(as_written=True), mechanism=None)
+    outcome = assess(study, plan.run())
+    (axes,) = zone_bars(study, outcome).axes
+    assert len(axes.containers) == 1 and "MVA" not in axes.get_title() + str(outcome.text)[:400]
+    assert max(map(len, axes.get_title().splitlines())) <= 43
+
+
 @pytest.mark.parametrize("model", ["dc", "soc"])
 def test_flows_have_directions_loading_and_voltages(model, tmp_path):
     study = power_flow(14, model=model, objective="cost", private=None, zones=1)
