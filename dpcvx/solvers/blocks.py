@@ -139,7 +139,7 @@ def separable(data: ConeData) -> Separable | None:
     if balls is None:
         return None
     data, around = balls
-    n, A, b = data.n, sp.csr_array(data.A), data.b
+    n, A, b = data.n, without_zeros(data.A), data.b
     P = sp.coo_array(data.P)
     diagonal = P.row == P.col
     if data.cones.zero or (P.data[~diagonal] != 0).any():
@@ -148,27 +148,34 @@ def separable(data: ConeData) -> Separable | None:
     if (p[n:] != 0).any():
         return None
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    m = A.shape[0]
+    row, auxiliary = np.repeat(np.arange(m), np.diff(A.indptr)), A.indices >= n
+    inside, above = (np.bincount(row[part], minlength=m) for part in (~auxiliary, auxiliary))
+    if (inside > 1).any() or (above > 1).any() or (inside + above == 0).any():
+        return None
+    weight, above_of = np.zeros(m), np.zeros(m, dtype=np.intp)
+    weight[row[auxiliary]], above_of[row[auxiliary]] = A.data[auxiliary], A.indices[auxiliary]
+    if (weight > 0).any():  # a bound from above on an auxiliary column
+        return None
+    bounds = above[row] == 0
+    roots, ends = b[row[bounds]] / A.data[bounds], A.data[bounds] > 0
+    columns = A.indices[bounds]
+    np.minimum.at(upper, columns[ends], roots[ends])
+    np.maximum.at(lower, columns[~ends], roots[~ends])
+    slope, column = np.zeros(m), np.full(m, -1)
+    tilted = ~auxiliary & ~bounds
+    slope[row[tilted]] = A.data[tilted] / -weight[row[tilted]]
+    column[row[tilted]] = A.indices[tilted]
+    rows = np.flatnonzero(above)
     pieces: dict[int, list[tuple[int, float, float]]] = {}
-    for i in range(A.shape[0]):
-        span = slice(A.indptr[i], A.indptr[i + 1])
-        nonzero = A.data[span] != 0
-        columns, values = A.indices[span][nonzero], A.data[span][nonzero]
-        inside, auxiliary = columns < n, columns >= n
-        if inside.sum() > 1 or auxiliary.sum() > 1 or not columns.size:
-            return None
-        if not auxiliary.any():
-            j, root = int(columns[0]), b[i] / values[0]
-            if values[0] > 0:
-                upper[j] = min(upper[j], root)
-            else:
-                lower[j] = max(lower[j], root)
-            continue
-        t, weight = int(columns[auxiliary][0]), float(values[auxiliary][0])
-        if weight >= 0:  # a bound from above on an auxiliary column
-            return None
-        j = int(columns[inside][0]) if inside.any() else -1
-        slope = float(values[inside][0]) / -weight if inside.any() else 0.0
-        pieces.setdefault(t, []).append((j, slope, b[i] / weight))
+    for t, *piece in zip(
+        above_of[rows].tolist(),
+        column[rows].tolist(),
+        slope[rows].tolist(),
+        (b[rows] / weight[rows]).tolist(),
+        strict=True,
+    ):
+        pieces.setdefault(t, []).append((piece[0], piece[1], piece[2]))
     low, high, kink = np.zeros(n), np.zeros(n), np.zeros(n)
     taken: set[int] = set()
     for t in range(n, A.shape[1]):

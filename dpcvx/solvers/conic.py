@@ -23,6 +23,7 @@ from .interior_point import LIKELY, REGULARIZATION, STEADY, first_order, interio
 from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
+from .quadratic_sums import QuadraticSum, quadratic_sum
 from .splitting import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
@@ -184,6 +185,11 @@ class ConicProgram:
         return None if self._layout is None else newton_for(self._layout, self._kernel)
 
     @cached_property
+    def _sum(self) -> QuadraticSum | None:
+        alone = self._flat or self._active_set is not None
+        return None if alone else quadratic_sum(self._data)
+
+    @cached_property
     def _orthogonal(self) -> Orthogonal | None:
         return orthogonal(self._data) if self._flat else None
 
@@ -218,6 +224,11 @@ class ConicProgram:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return ConicAnswer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * largest(D)))
+        if c is not None and self._sum is not None:
+            direct_sum = self._sum
+            x = attempt(lambda: direct_sum(D, c, center))
+            if x is not None:
+                return ConicAnswer(x, Outcome.SOLVED)
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):

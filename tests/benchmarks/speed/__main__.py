@@ -12,6 +12,7 @@ from tests.nightly import keep
 
 from . import (
     clusters,
+    exact_steps,
     executors,
     fleets,
     growth,
@@ -40,6 +41,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     newton.newton_elsewhere,
     steps.polyhedral_step,
     steps.closed_form_step,
+    exact_steps.exact_step,
     steps.gradient,
     records.records,
     records.public_features,

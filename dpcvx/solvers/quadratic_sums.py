@@ -1,0 +1,248 @@
+r"""Exact minimization of a quadratic plus a sum over entries: kinks and bounds, or one ball.
+
+.. math:: \min_x \tfrac12 x' (G + \operatorname{diag} D) x + (q + c)' x + \sum_j h_j(x_j)
+
+What squares of affine arguments, l1 norms, boxes and balls become. Entries are at a kink, at a
+bound, or free on one side of the kink; with these fixed, the minimizer solves a linear system,
+whose factor stays for as long as they do (primal-dual active sets: Hintermueller, Ito and Kunisch,
+2002). In a ball, the multiplier solves one equation in the eigenvalues.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from ..model.canonical import ConeData
+from .active_set import LARGEST
+from .blocks import separable
+from .closed_forms import Separable
+
+Array = NDArray[np.float64]
+
+# Full matrices of more columns take longer than sparse ones that an interior point takes apart.
+_MOST = 300
+_STEPS = 60
+# Where active sets return: how often so many gradient steps are taken, and the steps after them.
+_ATTEMPTS, _GRADIENTS, _FEW = 12, 25, 4
+# What is left of the conditions of optimality, relative to the terms of which they are sums.
+_EXACT = 1e-10
+# Of the smallest curvature next to the largest: below it, digits of a solution are lost.
+_FLAT = 1e-9
+
+
+class QuadraticSum:
+    """The minimizer for weights D and a linear term c.
+
+    It depends on the arguments alone. Factors are stored for the last weights.
+
+    Parameters
+    ----------
+    G : ndarray, shape (n, n)
+        Positive semidefinite.
+    terms : Separable
+        q and the h_j; its p is 0.
+    """
+
+    def __init__(self, G: Array, terms: Separable) -> None:
+        self._G, self._terms = G, terms
+        self._weights, self._H = b"", G
+        self._free, self._factor = b"", np.zeros((0, 0))
+        self._sizes = np.abs(G)
+        self._bent = terms.high > terms.low
+        self._axes: tuple[Array, Array] | None = None
+        self._steepest: Array | None = None
+
+    def __call__(self, D: Array, c: Array, start: Array) -> Array | None:
+        """Return the minimizer, shape (n,); None if none is certified.
+
+        Parameters
+        ----------
+        D, c : ndarray, shape (n,)
+        start : ndarray, shape (n,)
+            The search begins there.
+        """
+        weights = D.tobytes()
+        if weights != self._weights:
+            self._H = self._G + np.diag(D)
+            self._sizes = np.abs(self._H)
+            self._weights, self._free = weights, b""
+            self._axes = self._steepest = None
+        linear = self._terms.q + c
+        if not np.abs(linear).max() + np.abs(start).max() + self._sizes.max() <= LARGEST:
+            return None
+        return self._in_ball(linear) if self._terms.balls else self._by_sides(linear, start)
+
+    def _by_sides(self, linear: Array, x: Array) -> Array | None:
+        """Return the end of active sets, with accelerated gradient steps where these return."""
+        steep = self._H.diagonal()
+        if not (steep > 0).all():
+            return None
+        terms = self._terms
+        x = np.minimum(np.maximum(x, terms.lower), terms.upper)
+        end = self._active(linear, x, steep, _STEPS)
+        if end is not None:
+            return end
+        if self._steepest is None:
+            self._steepest = np.full(steep.size, float(np.linalg.eigvalsh(self._H)[-1]))
+        largest, y, momentum = self._steepest, x, 1.0
+        for _ in range(_ATTEMPTS):
+            for _ in range(_GRADIENTS):
+                step = self._sides(linear, y, largest)[2]
+                if (y - step) @ (step - x) > 0:  # begun anew where it points back
+                    y, momentum = x, 1.0
+                    step = self._sides(linear, y, largest)[2]
+                following = (1 + math.sqrt(1 + 4 * momentum * momentum)) / 2
+                y, x = step + (momentum - 1) / following * (step - x), step
+                momentum = following
+            end = self._active(linear, x, largest, _FEW)
+            if end is not None:
+                return end
+        return None
+
+    def _sides(
+        self, linear: Array, x: Array, steep: Array
+    ) -> tuple[NDArray[np.bool_], Array, Array, Array]:
+        """Return which entries a gradient step fixes, slopes of free ones, its end, and ``H x``."""
+        terms, products = self._terms, self._H @ x
+        away = x - (products + linear) / steep
+        below, above = away - terms.low / steep, away - terms.high / steep
+        left = below < terms.kink
+        slope = np.where(left, terms.low, terms.high)
+        still = self._bent & (below >= terms.kink) & (above <= terms.kink)
+        end = np.where(still, terms.kink, np.where(left, below, above))
+        fixed = still | (end <= terms.lower) | (end >= terms.upper)
+        return fixed, slope, np.minimum(np.maximum(end, terms.lower), terms.upper), products
+
+    def _active(self, linear: Array, x: Array, steep: Array, steps: int) -> Array | None:
+        """Return the minimizer if sets of fixed entries settle within so many steps."""
+        seen: set[bytes] = set()
+        before = b""
+        for _ in range(steps):
+            fixed, slope, held, products = self._sides(linear, x, steep)
+            state = fixed.tobytes() + slope[~fixed].tobytes() + held[fixed].tobytes()
+            if state == before:
+                left = np.where(fixed, 0.0, products + linear + slope)
+                size = self._sizes @ np.abs(x) + np.abs(linear) + np.abs(slope)
+                return x if (np.abs(left) <= _EXACT * size).all() else None
+            if state in seen:
+                return None
+            seen.add(state)
+            before = state
+            free = np.flatnonzero(~fixed)
+            x = np.where(fixed, held, 0.0)
+            if not free.size:
+                continue
+            factor = self._of(free, fixed)
+            if factor is None:
+                return None
+            right = -(linear + slope + self._H @ x)[free]
+            x[free] = dpotrs(factor, right, lower=1)[0]
+        return None
+
+    def _of(self, free: NDArray[np.intp], fixed: NDArray[np.bool_]) -> Array | None:
+        """Return the factor of the free columns; None if they have none."""
+        key = fixed.tobytes()
+        if key != self._free:
+            L, failed = dpotrf(self._H[np.ix_(free, free)], lower=1)
+            pivots = np.abs(L.diagonal())
+            if failed or pivots.min() ** 2 <= _FLAT * pivots.max() ** 2:
+                self._free = b""
+                return None
+            self._free, self._factor = key, L
+        return self._factor
+
+    def _in_ball(self, linear: Array) -> Array | None:
+        """``x(tau) = -(H + tau a^2)^-1 linear`` at the root of ``|a x| = r``."""
+        ball = self._terms.balls[0][1]
+        if self._axes is None:
+            self._axes = np.linalg.eigh(self._H)
+        values, vectors = self._axes
+        if not values[0] > _FLAT * values[-1]:
+            return None
+        turned, radius = vectors.T @ linear, ball.r / abs(float(ball.a[0]))
+        y, tau = turned / values, 0.0
+        if np.linalg.norm(y) > radius:
+            for _ in range(_STEPS):  # Newton on 1/|y| - 1/r: monotone and quadratic
+                size = float(np.linalg.norm(y))
+                if radius == 0 or abs(size - radius) <= 1e-15 * radius:
+                    break
+                drop = float(np.sum(y * y / (values + tau))) / size
+                following = tau + (size / radius - 1.0) * size / drop
+                if following == tau or not math.isfinite(following):
+                    break
+                tau = following
+                y = turned / (values + tau)
+            y = y * min(1.0, radius / float(np.linalg.norm(y)))
+        return -(vectors @ y)
+
+
+def quadratic_sum(data: ConeData) -> QuadraticSum | None:
+    """Read a cone program as a quadratic plus a sum over entries; None if it is none.
+
+    Arguments of squares are auxiliary columns that equalities define.
+
+    Parameters
+    ----------
+    data : ConeData
+    """
+    n, N = data.n, data.A.shape[1]
+    cones = data.cones
+    if n > _MOST or cones.psd or cones.exp or cones.power or cones.power_nd:
+        return None
+    if not (data.P.nnz and np.isfinite(data.A.data).all() and np.isfinite(data.P.data).all()):
+        return None
+    if not (np.isfinite(data.b).all() and np.isfinite(data.q).all()):
+        return None
+    # Every equality defines an argument, an auxiliary column that stands nowhere else.
+    rows = sp.csr_array(data.A)
+    E, rest_rows = rows[: cones.zero], rows[cones.zero :]
+    arguments = sp.csr_array(E[:, n:])
+    if (np.diff(arguments.indptr) != 1).any() or not arguments.data.all():
+        return None
+    columns = arguments.indices + n
+    count = np.bincount(rows.indices, minlength=N)
+    if (count[columns] != 1).any():
+        return None
+    others = np.setdiff1d(np.arange(N), columns)
+    P = sp.csc_array(data.P)
+    diagonal = P.diagonal()[columns]
+    if P[columns].nnz != np.count_nonzero(diagonal) or P[:, columns].nnz != P[columns].nnz:
+        return None
+    F, f = -E[:, :n].toarray() / arguments.data[:, None], data.b[: cones.zero] / arguments.data
+    within = sp.csc_array(P[others][:, others])
+    if within[n:].nnz or within[:, n:].nnz:  # auxiliary columns with curvature of their own
+        return None
+    own = within[:, :n][:n].toarray() + (F.T * diagonal) @ F
+    q = data.q[others]
+    q[:n] += F.T @ (diagonal * f + data.q[columns])
+    p = others.size
+    left = sp.csc_array(sp.csc_array(rest_rows)[:, others])
+    flat = sp.csc_array((p, p))
+    rest = ConeData(flat, q, left, data.b[cones.zero :], replace(cones, zero=0), n)
+    terms = separable(rest)
+    if terms is None or (terms.balls and not _one_ball(terms)):
+        return None
+    if not np.isfinite(own).all() or not (terms.lower <= terms.upper).all():
+        return None
+    # Of kinks at a bound or beyond, one side is in reach.
+    low = np.where(terms.kink <= terms.lower, terms.high, terms.low)
+    high = np.where(terms.kink >= terms.upper, terms.low, terms.high)
+    terms = replace(terms, low=low, high=high)
+    return QuadraticSum((own + own.T) / 2, terms)
+
+
+def _one_ball(terms: Separable) -> bool:
+    """Return whether a ball around 0 of all columns is all there is."""
+    columns, ball = terms.balls[0]
+    return (
+        len(terms.balls) == 1
+        and columns.size == terms.q.size
+        and float(np.ptp(np.abs(ball.a))) == 0.0
+        and not (terms.low.any() or terms.high.any())
+    )
