@@ -96,7 +96,7 @@ def marked(text: str, names: Sequence[Named]) -> str:
 
 
 def named(text: str, names: Sequence[Sequence[Named]]) -> str:
-    """Return the text with the names of all its agents at the marks; see `marked`.
+    """Return the text with agents' names in place of the marks; see `marked`.
 
     Parameters
     ----------

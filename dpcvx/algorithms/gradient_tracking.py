@@ -4,8 +4,8 @@ r"""Gradient tracking with noise on points and directions.
     x_i \leftarrow \textstyle\sum_j W_{ij} \tilde x_j - \alpha s_i, \qquad
     s_i \leftarrow \textstyle\sum_j W_{ij} \tilde s_j + \nabla f_i(x_i) - \nabla f_i(x_i^{old})
 
-with :math:`s_i = \nabla f_i(x_i)` at first; :math:`\tilde x` and :math:`\tilde s` are what leaves,
-with noise. The form of Ding, Zhu, He, Chen and Guan, "Differentially private distributed
+with :math:`s_i = \nabla f_i(x_i)` at first; :math:`\tilde x` and :math:`\tilde s` are
+released, with noise. The form of Ding, Zhu, He, Chen and Guan, "Differentially private distributed
 optimization via state and direction perturbation in multiagent systems" (DiaDSP), for objectives
 that need not be convex. Every direction holds two gradients, so that one change moves it twice as
 far as a gradient.

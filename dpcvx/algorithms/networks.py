@@ -152,7 +152,7 @@ class Network:
 
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:
-        """Neighbors and their weights, by their place among those of an agent."""
+        """Neighbors and their weights, by their rank among the neighbors of an agent."""
         degrees = np.array(self.degrees)
         ends = np.cumsum(degrees)
         around = np.concatenate([np.array(ranks, dtype=np.intp) for ranks in self.neighbors])

@@ -461,7 +461,7 @@ class WrittenModel:
     ) -> tuple[Outcome, Mapping[int, Any]]:
         """Solve, and return the outcome and the values by the ids of variables.
 
-        Not by the variables' own values, which runs in other threads set as well.
+        The variables' own values are not used: runs in other threads set them as well.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells

@@ -228,7 +228,7 @@ def _tails(
 def _filled_value(local: LocalProgram) -> float:
     """Return the initial value for labels that fill their bounds, beyond that for zero records.
 
-    It is 0 for squares, whose slopes grow.
+    It is 0 for squares, since their gradients grow without bound.
     """
     form, largest = local.form, 0.0
     if is_quadratic_given_data(form):

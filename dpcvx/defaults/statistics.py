@@ -132,9 +132,9 @@ def publication(
         raise _in_margins(owner)
     if whole and not sensitivity.linear:
         raise PrivacyError(
-            f"Constraints of agent '{owner}' contain private data, which have to leave by "
-            "themselves for that, and its objective is not known to be the same function of such "
-            f"data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
+            f"Constraints of agent '{owner}' contain private data, so the data are "
+            "released by themselves, and its objective is not known to be the same function of "
+            f"such data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
             "the data, or give the terms to different agents."
         )
     if whole:

@@ -40,7 +40,7 @@ SLACK = "slack of coupling"
 @frameless
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """Statement of a `Problem`, without its verbs; its docstring has arguments and errors.
+    """Agents and couplings of a `Problem`, without its methods; see `Problem` for arguments.
 
     Attributes
     ----------

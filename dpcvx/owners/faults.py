@@ -71,7 +71,7 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Fault:
-    """The meaning of an error.
+    """Code and text of an error, and whether it lasts.
 
     Attributes
     ----------

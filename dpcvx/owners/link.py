@@ -500,8 +500,8 @@ def _check_address(address: str) -> None:
         secure = False
     if not secure:
         raise ModelError(
-            f"The address {show(address)} is none of a coordinator. Write wss://, its machine and "
-            'its port, such as "wss://coordinator.example:8443".'
+            f"The address {show(address)} is no coordinator's address. Write wss://, its machine "
+            'and its port, such as "wss://coordinator.example:8443".'
         )
 
 

@@ -31,7 +31,7 @@ from .session import Session
 
 
 class _Direct:
-    """A hub whose owners are in this process, with what is given back when they go."""
+    """Hub of owners in this process, with the resources that it closes at the end."""
 
     def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
         self._sessions, self._held = sessions, held

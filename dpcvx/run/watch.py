@@ -273,5 +273,5 @@ def check_replayable(plan: Terms) -> None:
         )
     if plan.hidden:
         raise PrivacyError(
-            "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."
+            "A run that releases only the last iterate keeps nothing to replay. Keep its result."
         )

@@ -28,8 +28,8 @@ T = TypeVar("T")
 def attempt(ask: Callable[[], T]) -> T | None:
     """Return the answer of a solver; None if it raises, which is no reason to end a run.
 
-    Panics of compiled code derive from BaseException. Interrupts, and memory that is used up, are
-    not the solver's.
+    Panics of compiled code derive from BaseException. Interrupts and exhausted memory are raised
+    again.
     """
     try:
         return ask()

@@ -137,7 +137,7 @@ class Maximum(ChoosingAtom):
         return "cp.maximum" if last is None or last.any() else "cp.pos"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the largest."""
+        """Return the largest value of each entry."""
         return np.max(values, axis=0)
 
 
