@@ -96,7 +96,7 @@ class DecentralizedGradient(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Unless entries are drawn, or the two agents that are farthest apart are looked for."""
+        """True unless rounds draw entries, or aggregation uses the pair of farthest agents."""
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient
 

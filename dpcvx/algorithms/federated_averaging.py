@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 @frameless
 @dataclass(frozen=True)
 class FederatedAveraging(SummedMethod):
-    """Gradient descent of agents that hear the mean of all points, and no single one.
+    """Gradient descent of agents that receive the mean of all points, and no single point.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def secret_draws(self) -> bool:
-        """Return whether whose turn it is stays secret."""
+        """Return whether the order of users' turns is secret."""
         return self.draws == "secret"
 
     def coupling(self, program: Program) -> str:

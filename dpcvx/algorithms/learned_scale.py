@@ -125,7 +125,7 @@ class LearnScale:
 
     @property
     def cut(self) -> float:
-        """u, the part of the records that are cut."""
+        """Share u of the records whose gradients are cut."""
         assert self.noise is not None
         return min(14 * self.noise, 0.4)
 

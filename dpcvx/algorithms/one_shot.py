@@ -300,7 +300,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
-        """Fill in the range and the grid of the sum; what is summed has to be alike."""
+        """Fill in the range and the grid of the sum; summands must have one form."""
         if self.sums == "moments":
             moment_sum(facts.program)
         if facts.program.model is not None:
@@ -384,7 +384,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def receive(
         self, server: OneShotServer, t: int, k: int, replies: Sequence[Any]
     ) -> OneShotServer:
-        """Add up, or pass shares on; then solve."""
+        """Add up the replies, or pass shares on; then solve."""
         if k == self.exchanges - 1:
             return server
         pool, program = server.pool, server.program

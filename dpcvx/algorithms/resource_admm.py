@@ -201,7 +201,7 @@ class ResourceADMM(SummedMethod):
         return f"{condition} promises a linear rate without noise"
 
     def target(self, program: Program) -> Array:
-        """Return c."""
+        """Return c, the right side of the coupling."""
         assert program.coupling is not None
         return program.coupling.right
 

@@ -134,8 +134,8 @@ def publication(
         raise PrivacyError(
             f"Constraints of agent '{owner}' contain private data, so the data are "
             "released by themselves, and its objective is not known to be the same function of "
-            f"such data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
-            "the data, or give the terms to different agents."
+            f"such data: {sensitivity.obstacle}. Write an objective with a gradient that is affine "
+            "in the data, or give the terms to different agents."
         )
     if whole:
         plain = whole_data(sensitivity, p, owner)

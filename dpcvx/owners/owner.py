@@ -126,7 +126,7 @@ class Owner:
 
     @frameless
     def check(self) -> str:
-        """Look for all that could stop a run here, and say what was found; nothing is sent.
+        """Check this owner's data, ledger and keys before a run, as text; nothing is sent.
 
         The data are read once, and compared with their declaration. Keys and certificates are
         opened, compared with each other, and used in a connection within this process. The folder

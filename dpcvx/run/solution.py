@@ -338,7 +338,7 @@ class Solution:
 
     @property
     def coupling_residual(self) -> float:
-        """Largest violation of what ``coupling=`` says; 0 without a coupling."""
+        """Largest violation of the constraints in ``coupling=``; 0 without a coupling."""
         coupling = self.program.coupling
         if coupling is None:
             return 0.0

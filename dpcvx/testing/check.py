@@ -232,7 +232,7 @@ class AgentCheck:
 
 @dataclass(frozen=True)
 class SensitivityCheck:
-    """Outcome of `check`. Not private: computed on both data. True if it passed.
+    """Outcome of `check_sensitivity`; true if it passed. Not private: it uses both data sets.
 
     Attributes
     ----------
