@@ -60,7 +60,7 @@ katex_options = '{output: "mathml"}'
 autosummary_generate = True
 # Pages of methods have their parameters; `Algorithm` has the hooks, for authors of methods.
 autosummary_context = {
-    "methods": [
+    "method_pages": [
         name
         for name in dp.__all__
         if isinstance(kind := getattr(dp, name), type)
