@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from .._words import at_most, number, together
 from ..algorithms.facts import Conditions
 from ..algorithms.program import Program, once_per_kind
-from ..model.adjacency import Rows
+from ..model.adjacency import ComplexWithin, Rows
 from ..model.declaration import Declaration
+from ..model.spec import PrivateSpec
 from ..plan.agent_plan import AgentPlan, Agents
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments
@@ -118,6 +119,54 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
         said += f". The solution {DOUBT}"
     given = all(_given(stand_ins.get(agent.name, ())) for agent in agents)
     return Remark(said, "" if given else ASKS)
+
+
+def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
+    r"""Return a warning on released data that differ by no more than one change; else empty.
+
+    Laplace noise for the l1 sensitivity D has standard deviation :math:`\sqrt{2} D / \epsilon`, so
+    it is a tenth of a range r at :math:`\epsilon = 10 \sqrt{2} D / r`.
+
+    Parameters
+    ----------
+    agents : tuple of AgentPlan
+        Agents of a complete plan.
+    stand_ins : mapping of str to sequence of (ndarray or None)
+        Public proxy values, as for `of_releases`.
+    """
+    texts: dict[str, list[str]] = {}
+    for agent in agents:
+        released = agent.publication
+        if not isinstance(released, Publication) or not released.whole or agent.noise is None:
+            continue
+        values = stand_ins.get(agent.name, ()) or [None] * len(released.private)
+        for spec, proxy in zip(released.private, values, strict=True):
+            span, kind = _range_of_entries(spec, proxy), spec.adjacency
+            if span is None or isinstance(kind, Rows | ComplexWithin) or not span <= kind.radius:
+                continue
+            moved = {2: math.sqrt(spec.size), math.inf: float(spec.size)}.get(kind.norm, 1.0)  # type: ignore[call-overload]
+            enough = 10 * math.sqrt(2) * kind.radius * moved / span
+            quiet = agent.price is not None and agent.price.epsilon >= enough
+            if not quiet:
+                what = (
+                    f"the entries of {{}} differ by {number(span)}, and one change is as large as "
+                    f"{number(kind.radius)}, so noise that hides a change hides them as well: only "
+                    f"from epsilon {at_most(enough)} on is the standard deviation of Laplace noise "
+                    "at most a tenth of their range"
+                )
+                texts.setdefault(what, []).append(f"'{spec.name}'")
+    return "; ".join(text.format(together(names)) for text, names in texts.items())
+
+
+def _range_of_entries(spec: PrivateSpec, proxy: Array | None) -> float | None:
+    """Return how far entries lie from each other by the proxy, or by bounds; None if unknown."""
+    if proxy is not None:
+        values = spec.shaped(np.asarray(proxy, dtype=float).ravel())
+        span = float(np.ptp(values)) if values.size > 1 else float(np.abs(values).max())
+    else:
+        low, high = spec.interval
+        span = high - low
+    return span if 0 < span < math.inf else None
 
 
 def of_one_value(agents: Agents, stand_ins: StandIns) -> Remark:

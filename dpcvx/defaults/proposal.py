@@ -31,7 +31,7 @@ from ..sensitivity.release_once import Once, Publication
 from .certificates import certificate_for
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
-from .forecast import Remark, bent, in_secret, of_one_value, of_releases, of_steps
+from .forecast import Remark, bent, hidden_by_unit, in_secret, of_one_value, of_releases, of_steps
 from .noisy_rounds import calibrated, calibrated_with_limit, multipliers_of_turns
 from .predicted import step_reasons
 from .responses import Selection, Study, published, slope_noise, toward_proxy
@@ -105,13 +105,13 @@ def _planned(kind: type[P], problem: Declaration, request: Request, earlier: Com
     plan = make_terms(kind, problem, proposal.request, proposal.known)
     check_solvable(plan)
     diverges = plan.algorithm.diverges(plan.program)
-    remark = proposal.forecast
+    remark, small = proposal.forecast, hidden_by_unit(plan.agents, stand_ins_of(problem))
     if not remark and not plan.published and _once(plan.algorithm.requirements):
         remark = of_one_value(plan.agents, stand_ins_of(problem))
     return replace(
         plan,
         choices=(*proposal.choices, *_averaged(plan)),
-        warnings=diverges or bent(problem, plan.program),
+        warnings=diverges or "; ".join(filter(None, (bent(problem, plan.program), small))),
         beside=remark.said if not diverges else "",
         advice=remark.advice if not diverges else "",
     )

@@ -37,6 +37,41 @@ def test_of_releases_without_a_proxy_tells_noise_per_entry_and_no_percentage():
     assert plan.remarks.split()[0] in str(plan)
 
 
+def uses(radius, **declared):
+    """Four amounts that a utility weighs; the server solves the model as written."""
+    d = dp.Private([0.4, 1.2, 0.9, 0.2], name="d", adjacency=dp.Within(radius), **declared)
+    x = cp.Variable(4, nonneg=True, name="x")
+    utility = cp.sum(cp.multiply(d, cp.sqrt(x)))
+    return dp.Problem([dp.Agent(cp.Maximize(utility), [cp.sum(x) <= 1], name="a")])
+
+
+@pytest.mark.parametrize(
+    ("declared", "span", "epsilon"),
+    # 10 sqrt(2) 2 / span, rounded up to three digits.
+    [
+        ({"bounds": (0, 1.5)}, "1.5", "18.9"),
+        ({"nonneg": True, "proxy": np.arange(4) / 4}, "0.75", "37.8"),
+    ],
+)
+def test_data_as_small_as_their_privacy_unit_are_said_to_be(declared, span, epsilon):
+    radius = 2.0
+    plan = uses(radius, **declared).plan(epsilon=1.0, delta=1e-6)
+    said = f"the entries of 'd' differ by {span}, and one change is as large as 2"
+    assert said in plan.notes and f"from epsilon {epsilon} on" in plan.notes
+    assert any(said in note for note in plan.run(seed=0).notes)
+
+
+def test_data_larger_than_their_privacy_unit_and_quiet_releases_are_not():
+    assert (
+        "one change is as large"
+        not in uses(0.1, bounds=(0, 1.5)).plan(epsilon=1.0, delta=1e-6).notes
+    )
+    assert (
+        "one change is as large"
+        not in uses(2.0, bounds=(0, 1.5)).plan(epsilon=25.0, delta=1e-6).notes
+    )
+
+
 def pair(*likes):
     """Two agents with a number each that may lie between -1 and 1, with a stand-in or without."""
     agents, xs = [], []
