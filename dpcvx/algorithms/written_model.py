@@ -28,7 +28,7 @@ from ..model.adjacency import Within
 from ..model.agent import Agent, private_in
 from ..model.canonical import ConeData, public_copy, require_solver
 from ..model.declaration import Declaration, affine
-from ..model.layout import Layout, picked
+from ..model.layout import Layout, picked, projected
 from ..model.matrices import as_array, real_entries
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
@@ -367,7 +367,7 @@ class WrittenModel:
             return real_entries(np.asarray(variable.project(given), dtype=complex))
         if value is None:
             return np.zeros(variable.size)
-        inside = variable.project(np.reshape(as_array(value), variable.shape, order="F"))
+        inside = projected(variable, np.reshape(as_array(value), variable.shape, order="F"))
         flat = real_entries(inside)
         return np.clip(flat, *self.domain.get(variable.id, (-np.inf, np.inf)))
 
@@ -802,7 +802,7 @@ def _written(
 def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
     """Return whether a cost is not known to be affine in the data, for fixed variables."""
     places: dict[int, Any] = {id(p): free(p) for p in data}
-    places |= {id(v): cp.Constant(v.project(np.ones(v.shape))) for v in cost.variables()}
+    places |= {id(v): cp.Constant(projected(v, np.ones(v.shape))) for v in cost.variables()}
     with np.errstate(all="ignore"):
         copy = put(cost, places)
     return bool(data) and (copy is None or not copy.is_affine())

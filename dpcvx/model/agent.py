@@ -38,9 +38,6 @@ _LENGTH = Kind(
 )
 _NAME = optional(TEXT.because("such as name='north'"))
 _CLIP = optional(_LENGTH.because("the l2 norm that no record's contribution may exceed"))
-_REFUSED = {
-    "sparsity": "use a vector variable for the non-zeros",
-}
 
 
 @frameless
@@ -373,13 +370,7 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
 
 
 def _check_variable(variable: cp.Variable, label: str) -> None:
-    """Refuse attributes that the package does not support, and bounds that are private."""
-    for attribute, remedy in _REFUSED.items():
-        if _is_set(variable.attributes.get(attribute)):
-            raise ModelError(
-                f"Variable '{variable.name()}' of agent '{label}' has the attribute "
-                f"{attribute}, which the package does not support: {remedy}."
-            )
+    """Refuse bounds that are private."""
     for bound in variable.attributes.get("bounds") or ():
         if isinstance(bound, cp.Expression):
             require_public(

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .layout import Layout, picked
+from .layout import Layout, picked, whole_matrices
 from .private import Private
 
 # Attributes whose canonical variable has fewer entries than the user's.
@@ -232,7 +232,8 @@ def parameter_columns(
     for parameter in parameters:
         parameter.value = np.full(parameter.shape, -1.0 if parameter.is_nonpos() else 1.0)
     try:
-        data, _, _ = problem.get_problem_data(cp.CLARABEL)
+        with whole_matrices():
+            data, _, _ = problem.get_problem_data(cp.CLARABEL)
         compiled = data["param_prob"]
     except (cp.SolverError, ArithmeticError, ValueError):
         return None
@@ -358,7 +359,7 @@ def _posed(
             copy = cp.Variable(_entries(variable))
             extra.append(copy == cp.hstack([cp.real(flat), cp.imag(flat)]))
             plain.append(copy)
-        elif any(variable.attributes[a] for a in _REDUCING):
+        elif _reduced(variable):
             copy = cp.Variable(variable.shape)
             extra.append(copy == variable)
             plain.append(copy)
@@ -372,10 +373,18 @@ def _posed(
     return _Posed(problem, tuple(plain), backend)
 
 
+def _reduced(variable: cp.Variable) -> bool:
+    """Return whether attributes say that some entries are zero, or equal to others."""
+    places = variable.attributes["sparsity"]  # a list, or arrays without a truth value
+    sparse = places is not None and places is not False
+    return sparse or any(variable.attributes[a] for a in _REDUCING)
+
+
 def _read_off(posed: _Posed) -> tuple[dict[str, Any], NDArray[np.intp]]:
-    data, chain, _ = posed.problem.get_problem_data(
-        cp.CLARABEL, solver_opts={}, canon_backend=posed.backend
-    )
+    with whole_matrices():
+        data, chain, _ = posed.problem.get_problem_data(
+            cp.CLARABEL, solver_opts={}, canon_backend=posed.backend
+        )
     first = cast(Any, data["param_prob"]).var_id_to_col
     columns: list[NDArray[np.intp]] = []
     for variable in posed.plain:

@@ -7,7 +7,9 @@ identity of the cvxpy variable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,7 @@ from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.transpose import transpose
 from numpy.typing import NDArray
 
-from .matrices import real_entries
+from .matrices import as_array, real_entries
 
 _PICKS = (index, special_index, transpose, reshape)
 # Attributes that tie entries together: a holder of one entry needs them all.
@@ -123,6 +125,27 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
         return
     for arg in node.args:
         _mark(arg, held, variables)
+
+
+@contextmanager
+def whole_matrices() -> Iterator[None]:
+    """Silence cvxpy where it warns that variables with sparsity= are read as whole matrices."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* sparse CVXPY expression", RuntimeWarning)
+        yield
+
+
+def projected(variable: cp.Variable, value: NDArray[Any]) -> NDArray[Any]:
+    """Return the closest point that the attributes of a variable allow, as a dense array.
+
+    Parameters
+    ----------
+    variable : cvxpy.Variable
+    value : ndarray
+        Values of the variable's shape.
+    """
+    with whole_matrices():
+        return as_array(variable.project(value))
 
 
 def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:

@@ -19,7 +19,7 @@ from ..algorithms.base import Algorithm, Answer, Batch
 from ..algorithms.program import Program
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
-from ..model.matrices import as_array
+from ..model.layout import projected
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
@@ -57,7 +57,7 @@ def _no_start(variable: cp.Variable) -> NDArray[Any]:
     """Return the point of a variable's attributes that is closest to zero."""
     if variable.is_complex():
         return np.zeros(variable.shape, dtype=complex)
-    return as_array(variable.project(np.zeros(variable.shape)))
+    return projected(variable, np.zeros(variable.shape))
 
 
 def drive(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.common_point import agents_apart, common_point
+from ..model.layout import whole_matrices
 from ..model.matrices import from_real_entries, real_entries
 from ..solvers.conic import Outcome
 from .result import Result, Status
@@ -54,14 +55,15 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
     problem = result.problem
     assert problem is not None
     variables = problem.variables()
-    before = [variable.value for variable in variables]
-    try:
-        for variable, value in zip(variables, _values(solution, variables), strict=True):
-            variable.save_value(value)
-        violations = [_violation(c) for a in problem.agents for c in a.public_constraints]
-    finally:
-        for variable, value in zip(variables, before, strict=True):
-            variable.save_value(value)
+    with whole_matrices():
+        before = [variable.value for variable in variables]
+        try:
+            for variable, value in zip(variables, _values(solution, variables), strict=True):
+                variable.save_value(value)
+            violations = [_violation(c) for a in problem.agents for c in a.public_constraints]
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                variable.save_value(value)
     worst = max((violation for violation, _ in violations), default=0.0)
     return worst, all(violation <= HOLDS * size for violation, size in violations)
 

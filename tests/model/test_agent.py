@@ -99,31 +99,35 @@ def test_an_agent_has_variables():
         agent("north", cp.sum_squares(load()))
 
 
-@pytest.mark.parametrize(
-    ("attributes", "remedy"),
-    [
-        ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
-    ],
-    ids=lambda a: next(iter(a)) if isinstance(a, dict) else "",
-)
-def test_attributes_that_do_not_fit_are_refused(attributes, remedy):
-    Z = cp.Variable((2, 2), name="Z", **attributes)
-    name = next(iter(attributes))
-    message = rf"Variable 'Z' of agent 'north' has the attribute {name}.*{remedy}"
-    with pytest.raises(dp.ModelError, match=message):
-        agent("north", cp.sum_squares(cp.abs(Z)))
-
-
 @pytest.mark.parametrize("method", [dp.OneShot(), dp.ADMM(), dp.OneShot(as_written=True)])
-def test_diagonal_matrices_stay_diagonal(method):
-    Z = cp.Variable((3, 3), name="Z", diag=True)
+@pytest.mark.parametrize(
+    ("attributes", "columns"),
+    [({"diag": True}, [0, 1, 2]), ({"sparsity": [(0, 1, 2), (1, 2, 0)]}, [1, 2, 0])],
+    ids=["diag", "sparsity"],
+)
+@pytest.mark.filterwarnings("error")
+def test_entries_that_attributes_exclude_stay_zero(method, attributes, columns):
+    Z = cp.Variable((3, 3), name="Z", **attributes)
     d = dp.Private(np.arange(1.0, 4), adjacency=dp.Within(1e-6), name="d")
     cost = cp.Minimize(cp.sum_squares(Z @ np.ones(3) - d))
     problem = dp.Problem([dp.Agent(cost, [cp.abs(Z) <= 9], name="a")])
     rounds = {} if method.fixed_rounds else {"rounds": 50}
     result = problem.solve(method, release="once", epsilon=1.0, delta=1e-6, seed=0, **rounds)
-    assert result[Z] == pytest.approx(np.diag([1.0, 2, 3]), abs=1e-3)
-    assert np.abs(result[Z] - np.diag(np.diag(result[Z]))).max() < 1e-9
+    best = np.zeros((3, 3))
+    best[range(3), columns] = [1.0, 2.0, 3.0]
+    assert result[Z] == pytest.approx(best, abs=1e-3)
+    assert np.abs(result[Z][best == 0]).max() < 1e-9
+
+
+def test_sparse_matrices_may_be_shared_and_meet_private_constraints():
+    Z = cp.Variable((2, 2), name="Z", sparsity=[(0, 1), (1, 0)])
+    d = dp.Private(np.ones(2), adjacency=dp.Within(1e-3), name="d")
+    north = dp.Agent(cp.Minimize(cp.sum(Z)), [Z @ np.ones(2) >= d, Z <= 9], name="north")
+    south = dp.Agent(cp.Minimize(cp.sum_squares(Z)), name="south")
+    plan = dp.Problem([north, south]).plan(epsilon=1.0, delta=1e-6, violation_probability=0.01)
+    value = plan.run(seed=0)[Z]
+    assert (value.sum(axis=1) >= 1).all() and value.sum() < 2.1
+    assert np.abs(np.diag(value)).max() < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["boolean", "integer"])
