@@ -60,7 +60,7 @@ class LinearBound:
         Parameters
         ----------
         columns, slope, lower, upper
-            See `LinearBound`.
+            Attributes of the bound.
         tolerance : float
         """
         ends = [abs(end) for end in (lower, upper) if math.isfinite(end)]
@@ -73,7 +73,7 @@ class LinearBound:
         Parameters
         ----------
         columns : ndarray of int
-            Components of x that the part has.
+            Positions in x of the components of the part.
         """
         return replace(self, columns=columns[self.columns])
 
@@ -122,7 +122,7 @@ def bounds_of_products(
     Parameters
     ----------
     sums : sequence of LinearBound
-        Constraints of x, each of which is looked at with the box alone.
+        Bounds of linear functions of x, each combined with the box alone.
     low, high : ndarray, shape (m, n)
         Ends of the coefficients.
     lower, upper : ndarray, shape (n,)
