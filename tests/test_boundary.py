@@ -40,6 +40,7 @@ IMPORTERS = {
     "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds their data
     "dpcvx.run.public_oracle": {"run.part", "run.replay"},
     "dpcvx.sensitivity.known.Objective": {
+        "extend",  # the type, for queries of others
         "run.private_oracle",
         "run.public_oracle",
         "sensitivity.queries",  # computes exact answers, behind the door

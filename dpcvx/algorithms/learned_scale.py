@@ -242,7 +242,7 @@ def _moved(local: LocalProgram) -> tuple[float, int]:
     if not records_of(local) or local.clip is None:
         return 0.0, 0
     sensitivity = local.sensitivity()
-    return sensitivity.clipped_change, sensitivity.moved_records
+    return sensitivity.change_by_clips, sensitivity.moved_records
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,14 +37,14 @@ from ..sensitivity.queries.solutions import obstacle_to_perturbation, perturbati
 from ..sensitivity.release_once import moves_one
 from .clipping import with_clips
 from .conditions import conditions
-from .forecast import SQUARED, noise_over_signal
 from .landscape import landscape
 from .learning import asked_scale, may_learn, refused, with_learning
 from .noisy_rounds import NoisyRounds, best_rounds, calibrated, calibrated_with_limit
 from .perturbation import regularization
+from .remarks import SQUARED, noise_over_signal
 from .response import Response
-from .responses import Selection, Study, predicted_gap, published, study
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of
+from .study import Selection, Study, predicted_gap, published, study
 
 # Rounds of a method that has no number of its own.
 ROUNDS = 100

@@ -14,7 +14,7 @@ from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent
-from .responses import Study
+from .study import Study
 
 # Of the largest contribution near the start. Few records come near it: those at their bound that
 # fit as badly as any can. Half of it would bias fits of noisy labels.

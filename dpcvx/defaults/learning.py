@@ -25,7 +25,7 @@ from .clipping import beside_penalties, grows, with_clips
 from .conditions import conditions
 from .landscape import landscape
 from .noisy_rounds import best_rounds, calibrated
-from .responses import Selection, Study
+from .study import Selection, Study
 
 # Second derivatives of records are looked at in so many numbers at most, of so many variables.
 _LARGEST, _WIDEST = 20_000_000, 1000

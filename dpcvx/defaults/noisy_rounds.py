@@ -27,11 +27,11 @@ from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Laplace
 from .clipping import grows
 from .conditions import conditions
-from .forecast import Remark, of_steps
 from .landscape import Landscape, landscape
 from .predicted import Prediction, longest, predicted
-from .responses import Selection, Study
+from .remarks import Remark, of_steps
 from .solvable import bounded_for_slopes
+from .study import Selection, Study
 
 # Laplace noise is the smaller one for few releases of few numbers only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}

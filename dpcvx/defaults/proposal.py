@@ -31,12 +31,12 @@ from ..sensitivity.release_once import Once, Publication
 from .certificates import certificate_for
 from .choice import AS_WRITTEN, TOWARD_PROXY, choose, substitutes
 from .conditions import RunFacts, conditions
-from .forecast import Remark, bent, hidden_by_unit, in_secret, of_one_value, of_releases, of_steps
 from .noisy_rounds import calibrated, calibrated_with_limit, multipliers_of_turns
 from .predicted import step_reasons
-from .responses import Selection, Study, published, slope_noise, toward_proxy
+from .remarks import Remark, bent, hidden_by_unit, in_secret, of_one_value, of_releases, of_steps
 from .solvable import check_sets, check_solvable
 from .stakes import by_agent, by_price, margin_shares, stand_ins_of
+from .study import Selection, Study, published, slope_noise, toward_proxy
 
 P = TypeVar("P", bound=Terms)
 

@@ -185,7 +185,7 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     require_well_formed(local)
     noise = offer.noise
     if noise is not None:
-        _check_noise(offer, noise, policy)
+        _check_noise_form(offer, noise, policy)
     elif local.form.private:
         raise refused("budget", "no noise is offered")
     try:
@@ -344,7 +344,7 @@ def _signs(spec: PrivateSpec) -> set[str]:
     return {word for word, holds in signs.items() if holds}
 
 
-def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
+def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     needs = offer.algorithm.requirements
     if not 0 < noise.multiplier < math.inf:
         raise refused("malformed", "noise")
@@ -437,8 +437,8 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> AgentPart:
             checks.check_queries((agent,))
         if needs.perturbed is not None:
             (agent,) = perturbed((agent,), needs.perturbed)
-        agent = _priced(agent, noise, offer, policy)
-        _check_held(agent, noise, offer)
+        agent = _affordable(agent, noise, offer, policy)
+        _require_enough_noise_in_sums(agent, noise, offer)
     checks.check_start(agent, once)
     return AgentPart(
         agent=agent,
@@ -462,7 +462,7 @@ def _run(offer: Offer) -> str:
     return offer.run if sums_in_secret(offer.algorithm) else ""
 
 
-def _check_held(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
+def _require_enough_noise_in_sums(agent: AgentPlan, noise: Calibrated, offer: Offer) -> None:
     """Refuse a price that the noise in the document does not pay for.
 
     A price follows from the multiplier of the offer. The noise of all participants less the
@@ -527,7 +527,7 @@ def _statistic(
     return moved
 
 
-def _priced(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Policy) -> AgentPlan:
+def _affordable(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Policy) -> AgentPlan:
     if not noise.steady:
         checks.check_long(offer.rounds, max(1, len(noise.weights)))
     (agent,) = priced((agent,), _schedule(offer, agent.program)[-1], policy.delta)

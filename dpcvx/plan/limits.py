@@ -245,12 +245,12 @@ def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
 
 def margin_rows(program: Program) -> list[str]:
     """Return the margins of every constraint, in words."""
-    rows = [_margins(limit) for limit in program.kept[:_LISTED]]
+    rows = [_margins_in_words(limit) for limit in program.kept[:_LISTED]]
     more = len(program.kept) - len(rows)
     return [*rows, f"... and {more} more"] if more else rows
 
 
-def _margins(limit: Kept) -> str:
+def _margins_in_words(limit: Kept) -> str:
     constraint, parts = limit.tightened.constraint, []
     fixed = sorted(limit.tightened.margins.values())
     if fixed:

@@ -122,7 +122,7 @@ class Sensitivity:
         return bool(self.clips) and self.asserted is None and not others
 
     @property
-    def clipped_change(self) -> float:
+    def change_by_clips(self) -> float:
         """The l2 norm of one change by the clips alone, however steep the losses are.
 
         A contribution is at most its clip long, and so is that of the record that takes its place.
@@ -449,7 +449,7 @@ class Sensitivity:
         """
         removed = self.adjacency_of(task).relation != "replace_one"
         if self.clips:
-            return self._clipped_change(task, p, scale, where, removed)
+            return self._change_of_clipped_records(task, p, scale, where, removed)
         try:
             return task.changed(p, where or self.extent, scale, removed=removed)
         except Unbounded:  # outside the set; over the set it was tried before
@@ -478,7 +478,7 @@ class Sensitivity:
         except Unbounded:
             return math.inf
 
-    def _clipped_change(
+    def _change_of_clipped_records(
         self,
         task: Contributions,
         p: int,

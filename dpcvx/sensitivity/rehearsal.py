@@ -115,7 +115,7 @@ def _escaped(
     sensitivity: Sensitivity, neighbors: tuple[Evaluator, Evaluator], x: Array, p: int
 ) -> tuple[float, bool]:
     """Return the change of a multiple of the gradient, and whether it exceeds the clips."""
-    level = sensitivity.clipped_change * (1.0 if p == 2 else math.sqrt(x.size))
+    level = sensitivity.change_by_clips * (1.0 if p == 2 else math.sqrt(x.size))
     with np.errstate(all="ignore"):
         near, far = (objective.clipped(x, _STEEP)[0] for objective in neighbors)
         distance = float(np.linalg.norm(far - near, p))

@@ -39,7 +39,7 @@ def attempt(ask: Callable[[], T]) -> T | None:
         return None
 
 
-class ActiveSetAnswer(NamedTuple):
+class SolverAnswer(NamedTuple):
     """Answer of a solver, with its distance from the conditions of optimality.
 
     Attributes
@@ -94,7 +94,7 @@ class ActiveSet:
         self._weights: _Weighted | None = None
         self._size = float(np.abs(np.concatenate([bounds, data.b[general]])).max(initial=0.0))
 
-    def __call__(self, D: Array, c: Array) -> ActiveSetAnswer | None:
+    def __call__(self, D: Array, c: Array) -> SolverAnswer | None:
         """Solve; None where the solver gives up, or not all weights are positive.
 
         Objective and gap are relative to the largest weight, the residual to the size of the
@@ -134,7 +134,7 @@ class ActiveSet:
         tall = max(float(slopes @ slopes), largest * self._size**2) or 1.0
         residual = max(violation / size, math.sqrt(square / tall))
         value = float(way @ way) / 2
-        return ActiveSetAnswer(unit * z, value / largest, gap / largest, residual, "active set")
+        return SolverAnswer(unit * z, value / largest, gap / largest, residual, "active set")
 
     def _asked(
         self, weights: _Weighted, slopes: Array, tolerance: float

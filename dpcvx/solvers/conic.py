@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
-from .active_set import LARGEST, ActiveSet, ActiveSetAnswer, attempt
+from .active_set import LARGEST, ActiveSet, SolverAnswer, attempt
 from .cones import ConeTest, largest, unmet
 from .interior_point import LIKELY, REGULARIZATION, STEADY, first_order, interior_point
 from .linear_bounds import LinearBound
@@ -63,7 +63,7 @@ _LARGEST_DENSE = 200
 
 
 class Outcome(enum.Enum):
-    """Outcome of a solve; the value is the message."""
+    """Outcome of a solve; values are words for it."""
 
     SOLVED = "solved"
     INACCURATE = "solved to reduced accuracy"
@@ -111,14 +111,14 @@ class _Instance(NamedTuple):
     far: float
     curvature: float
 
-    def answer(self, solution: ActiveSetAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
+    def answer(self, solution: SolverAnswer, outcome: Outcome = Outcome.SOLVED) -> ConicAnswer:
         """Return the answer in x that a solution of the scaled program stands for."""
         n, y = self.center.size, solution.y if self.far == 1.0 else self.far * solution.y
         error = math.sqrt(2 * solution.gap * self.curvature) * self.far
         return ConicAnswer(self.center + y[:n], outcome, error, y[n:])
 
 
-_NOTHING = ActiveSetAnswer(np.zeros(0), math.nan, math.inf, math.inf, "raised")
+_NOTHING = SolverAnswer(np.zeros(0), math.nan, math.inf, math.inf, "raised")
 
 
 class ConicProgram:
@@ -243,7 +243,7 @@ class ConicProgram:
             vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
-        usable: list[tuple[_Instance, ActiveSetAnswer]] = (
+        usable: list[tuple[_Instance, SolverAnswer]] = (
             [(near, first)] if _usable(first, near) else []
         )
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
@@ -278,7 +278,7 @@ class ConicProgram:
         if y is None:
             return ConicAnswer(None, Outcome.FAILED)
         return near.answer(
-            ActiveSetAnswer(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK
+            SolverAnswer(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK
         )
 
     def prices(self, center: Array) -> Array | None:
@@ -306,7 +306,7 @@ class ConicProgram:
 
         return attempt(solved)
 
-    def _updated(self, near: _Instance) -> ActiveSetAnswer:
+    def _updated(self, near: _Instance) -> SolverAnswer:
         """Return the standing solver's answer, told what has changed."""
         changed = {"b": near.b}
         if near.q is not self._sent[1]:
@@ -322,20 +322,18 @@ class ConicProgram:
         rows = self._distant
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
-    def _found(self, solver: Any, instance: _Instance) -> ActiveSetAnswer:
+    def _found(self, solver: Any, instance: _Instance) -> SolverAnswer:
         """Solve, and read the answer once: its vectors are lists that are made on every access."""
         return self._read(solver.solve(), instance)
 
-    def _read(self, solution: Any, instance: _Instance) -> ActiveSetAnswer:
+    def _read(self, solution: Any, instance: _Instance) -> SolverAnswer:
         x, value = np.array(solution.x), solution.obj_val
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf
         else:
             unmet_rows = unmet(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
             residual = float(np.max([solution.r_prim, solution.r_dual, unmet_rows / _ROWS]))
-        return ActiveSetAnswer(
-            x, value, abs(value - solution.obj_val_dual), residual, solution.status
-        )
+        return SolverAnswer(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
     def _proved_empty(self, instance: _Instance) -> bool:
         """Return whether a certificate excludes all points of ordinary size.
@@ -400,8 +398,8 @@ class ConicProgram:
         tolerance: float,
         equilibrate: bool,
         regularization: float = REGULARIZATION,
-    ) -> ActiveSetAnswer:
-        def solved() -> ActiveSetAnswer:
+    ) -> SolverAnswer:
+        def solved() -> SolverAnswer:
             solver = self._build(
                 tolerance, instance.values, equilibrate, regularization=regularization
             )
@@ -532,7 +530,7 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     return near, np.flatnonzero(distant)
 
 
-def _reached(solution: ActiveSetAnswer, required: tuple[float, float], far: float) -> bool:
+def _reached(solution: SolverAnswer, required: tuple[float, float], far: float) -> bool:
     """Return whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
@@ -550,6 +548,6 @@ _VERDICTS = {
 }
 
 
-def _usable(solution: ActiveSetAnswer, instance: _Instance) -> bool:
+def _usable(solution: SolverAnswer, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
     return _reached(solution, _INACCURATE, 1.0) or _reached(solution, _INACCURATE, instance.far)

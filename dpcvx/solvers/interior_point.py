@@ -56,7 +56,7 @@ def interior_point(
     refined : bool
         Whether every solve of a linear system is refined.
     regularization : float
-        What is added to the diagonal of every linear system.
+        Number added to the diagonal of every linear system.
     """
     settings: Any = clarabel.DefaultSettings()
     settings.verbose = False

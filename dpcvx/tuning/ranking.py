@@ -13,7 +13,7 @@ import numpy as np
 
 from .._card import card
 from .._words import number, plural
-from ..defaults.forecast import DOUBT
+from ..defaults.remarks import DOUBT
 from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration

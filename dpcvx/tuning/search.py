@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 from ..algorithms.base import OUTPUTS, Algorithm
 from ..algorithms.program import LocalProgram
 from ..algorithms.steps import Sqrt
-from ..defaults.responses import Study, study
+from ..defaults.study import Study, study
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration

@@ -1,7 +1,7 @@
 """The text of a MATPOWER case file (version 2), turned into plain matrices.
 
 A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
-and the arithmetic of `conversions`, which converts units. It refuses every other statement with its
+and the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement with its
 line, since whatever is left out could change the numbers. What these mean is not judged here;
 `case.read_case` does that.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .conversions import Workspace, evaluate, execute
 from .errors import CaseError
+from .matlab_arithmetic import Workspace, evaluate, execute
 
 # Least number of columns of every matrix in version 2 of the format. Storage, switches and limits
 # on currents are those of PowerModels.
@@ -140,7 +140,7 @@ def parse(text: str, name: str) -> Tables:
         Content of the ``.m`` file: ``function mpc = name``, then assignments
         ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
         (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
-        columns separated by blanks, tabs or commas are understood, and what `conversions` lists.
+        columns separated by blanks, tabs or commas are understood, and what `matlab_arithmetic` lists.
         Fields that only describe are
         skipped, those that add what the model does not have are refused where they give the
         network anything, and all others are named in a note.

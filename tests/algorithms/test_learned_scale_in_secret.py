@@ -42,7 +42,7 @@ def test_all_kinds_of_queries_move_as_far_by_one_change(plan):
     moves = [
         units.counted * known.moved_records,
         math.sqrt(2) * units.curved * known.moved_records,
-        math.hypot(known.clipped_change, units.beside * known.moved_records),
+        math.hypot(known.change_by_clips, units.beside * known.moved_records),
     ]
     assert moves == pytest.approx([moves[0]] * 3, rel=1e-12)
     assert [units.moves(local) for local in program.agents] == pytest.approx([moves[0]] * 3)

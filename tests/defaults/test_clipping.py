@@ -9,7 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.defaults.clipping import SCORES, SHARE, grows_with_labels, with_clips
-from dpcvx.defaults.responses import study as compiled
+from dpcvx.defaults.study import study as compiled
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6, "scale": "declared"}
 RECORDS = 200

@@ -8,8 +8,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.defaults.data_shape import best_shape
-from dpcvx.defaults.responses import predicted_gap, responses
-from dpcvx.defaults.responses import study as compiled
+from dpcvx.defaults.study import predicted_gap, responses
+from dpcvx.defaults.study import study as compiled
 from dpcvx.privacy.randomness import Seeded
 
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)

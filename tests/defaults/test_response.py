@@ -10,8 +10,8 @@ from threadpoolctl import ThreadpoolController
 
 import dpcvx as dp
 from dpcvx.defaults.response import Response
-from dpcvx.defaults.responses import predicted_gap, responses
 from dpcvx.defaults.statistics import publication
+from dpcvx.defaults.study import predicted_gap, responses
 
 FREE = np.inf
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
@@ -315,7 +315,7 @@ def test_searches_for_statistics_use_one_thread_of_blas(monkeypatch):
         threads.extend(pool["num_threads"] for pool in blas.info())
         return publication(*args, **kwargs)
 
-    monkeypatch.setattr("dpcvx.defaults.responses.publication", noted)
+    monkeypatch.setattr("dpcvx.defaults.study.publication", noted)
     x = cp.Variable(2, name="x")
     d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
     cost = cp.Minimize(cp.sum_squares(np.array([[1.0, 2.0], [0.0, 1.0]]) @ x - d))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.defaults.responses import study as compiled
 from dpcvx.defaults.stakes import at_stand_ins
+from dpcvx.defaults.study import study as compiled
 
 BUDGET = dict(epsilon=1.0, delta=1e-6, violation_probability=0.1)
 LIKE = np.array([1.0, 2.0, 0.5, *[0.1] * 5])

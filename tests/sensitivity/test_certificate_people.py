@@ -145,7 +145,7 @@ def test_what_several_rows_do_together_is_called_an_upper_bound():
 def test_clipped_contributions_add_up():
     for relation, times in zip(RELATIONS, (2, 1), strict=True):
         known = facts("clipped", relation, 3).sensitivity
-        assert known.clipped_change == pytest.approx(3 * times * 0.3)
+        assert known.change_by_clips == pytest.approx(3 * times * 0.3)
         assert known.bound(2).value == pytest.approx(3 * times * 0.3)
         for k in (99, "all"):
             assert facts("clipped", relation, k).sensitivity.moved_records == M

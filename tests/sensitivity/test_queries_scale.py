@@ -151,8 +151,8 @@ def test_clips_far_below_what_there_is_keep_their_digits():
 
 def test_one_change_is_what_its_relation_says():
     replaced, removed = (agent("squares", relation).sensitivity for relation in RELATIONS)
-    assert replaced.clipped_change == pytest.approx(2 * CLIP)
-    assert removed.clipped_change == pytest.approx(CLIP)
+    assert replaced.change_by_clips == pytest.approx(2 * CLIP)
+    assert removed.change_by_clips == pytest.approx(CLIP)
     assert replaced.clips_alone and removed.clips_alone
 
 

@@ -146,7 +146,7 @@ class LearnedGradient(OfRecords):
         if not public_state.sensitivity.records:
             return 0.0
         count = self.weight * public_state.sensitivity.moved_records
-        return math.hypot(public_state.sensitivity.clipped_change, count)
+        return math.hypot(public_state.sensitivity.change_by_clips, count)
 
     def floor(self, public_state: Known) -> float:
         """Return the rounding floor of the public terms, which are divided by the multiple."""

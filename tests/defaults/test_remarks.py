@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import dpcvx as dp
-from dpcvx.defaults.forecast import UNTOLD
+from dpcvx.defaults.remarks import UNTOLD
 from tests.instances import power_line
 
 

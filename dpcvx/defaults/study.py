@@ -28,7 +28,7 @@ from ..privacy.mechanism import Calibrated
 from ..sensitivity.release_once import Publication, Statistic
 from ..solvers.projector import Projector
 from .data_shape import Stake
-from .forecast import Remark
+from .remarks import Remark
 from .response import LARGEST, Response
 from .stakes import NOTHING, AtStandIns, at_stand_ins
 from .statistics import for_model, informed, publication
