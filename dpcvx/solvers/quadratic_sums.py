@@ -2,7 +2,7 @@ r"""Exact minimization of a quadratic plus a sum over entries: kinks and bounds,
 
 .. math:: \min_x \tfrac12 x' (G + \operatorname{diag} D) x + (q + c)' x + \sum_j h_j(x_j)
 
-What squares of affine arguments, l1 norms, boxes and balls become. Entries are at a kink, at a
+Squares of affine arguments, l1 norms, boxes and balls have this form. Entries are at a kink, at a
 bound, or free on one side of the kink; with these fixed, the minimizer solves a linear system,
 whose factor stays for as long as they do (primal-dual active sets: Hintermueller, Ito and Kunisch,
 2002). In a ball, the multiplier solves one equation in the eigenvalues.

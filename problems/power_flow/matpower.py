@@ -1,9 +1,9 @@
 """The text of a MATPOWER case file (version 2), turned into plain matrices.
 
 A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
-and the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement with its
-line, since whatever is left out could change the numbers. What these mean is not judged here;
-`case.read_case` does that.
+and the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement
+with its line, since whatever is left out could change the numbers. What these mean is not judged
+here; `case.read_case` does that.
 """
 
 from __future__ import annotations
@@ -140,10 +140,9 @@ def parse(text: str, name: str) -> Tables:
         Content of the ``.m`` file: ``function mpc = name``, then assignments
         ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
         (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
-        columns separated by blanks, tabs or commas are understood, and what `matlab_arithmetic` lists.
-        Fields that only describe are
-        skipped, those that add what the model does not have are refused where they give the
-        network anything, and all others are named in a note.
+        columns separated by blanks, tabs or commas are understood, and what `matlab_arithmetic`
+        lists. Fields that only describe are skipped, those that add what the model does not have
+        are refused where they give the network anything, and all others are named in a note.
     name : str
         File name for messages.
 
