@@ -537,19 +537,21 @@ def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
         with subprocess.Popen(
             [sys.executable, "-c", SILENT, *map(str, arguments)], stdout=subprocess.PIPE, text=True
         ) as silent:
-            assert silent.stdout.readline() == "said\n"
-            hub = making.result()
-            assert "waiting up to 20 s for north" in lines.get(timeout=20)
-            assert lines.get(timeout=20) == "north is here"
-            hub._patience = 0.5
-            silent.send_signal(how)
-            if how == signal.SIGKILL:  # it is missed before anybody asks for it
-                assert lines.get(timeout=20) == "north left"
-            assert isinstance(hub.exchange({"north": b"a frame"})["north"], Gone)
-            if how == signal.SIGSTOP:
-                assert lines.get(timeout=20) == "north is here, and gave no answer for 0.5 s"
-                assert lines.get(timeout=20) == "north left"
-            with pytest.raises(dp.RefusedError, match="did not come back within 0.5 s"):
-                hub.again("north")
-            hub.close()
-            silent.kill()
+            try:
+                assert silent.stdout.readline() == "said\n"
+                hub = making.result()
+                assert "waiting up to 20 s for north" in lines.get(timeout=20)
+                assert lines.get(timeout=20) == "north is here"
+                hub._patience = 0.5
+                silent.send_signal(how)
+                if how == signal.SIGKILL:  # it is missed before anybody asks for it
+                    assert lines.get(timeout=20) == "north left"
+                assert isinstance(hub.exchange({"north": b"a frame"})["north"], Gone)
+                if how == signal.SIGSTOP:
+                    assert lines.get(timeout=20) == "north is here, and gave no answer for 0.5 s"
+                    assert lines.get(timeout=20) == "north left"
+                with pytest.raises(dp.RefusedError, match="did not come back within 0.5 s"):
+                    hub.again("north")
+                hub.close()
+            finally:  # a stopped process is not waited for
+                silent.kill()
