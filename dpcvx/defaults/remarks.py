@@ -141,8 +141,11 @@ def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
             continue
         values = stand_ins.get(agent.name, ()) or [None] * len(released.private)
         for spec, proxy in zip(released.private, values, strict=True):
-            span, kind = _range_of_entries(spec, proxy), spec.adjacency
-            if span is None or isinstance(kind, Rows | ComplexWithin) or not span <= kind.radius:
+            kind = spec.adjacency
+            if isinstance(kind, Rows | ComplexWithin):
+                continue
+            span = _range_of_entries(spec, proxy)
+            if span is None or not span <= kind.radius:
                 continue
             moved = {2: math.sqrt(spec.size), math.inf: float(spec.size)}.get(kind.norm, 1.0)  # type: ignore[call-overload]
             enough = 10 * math.sqrt(2) * kind.radius * moved / span

@@ -209,7 +209,9 @@ def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:
     x : ndarray, shape (n,)
     error : float
     """
-    sums, sizes, counts = M @ x, abs(M) @ np.abs(x), np.diff(M.indptr)
+    # `abs` would leave a mark on M that it is in order, which pickles show.
+    magnitudes = sp.csr_array((np.abs(M.data), M.indices, M.indptr), shape=M.shape)
+    sums, sizes, counts = M @ x, magnitudes @ np.abs(x), np.diff(M.indptr)
     coarse = (counts > 1) & (counts * np.finfo(float).eps * sizes > error) & np.isfinite(sizes)
     for k in np.flatnonzero(coarse):
         row = slice(M.indptr[k], M.indptr[k + 1])

@@ -138,7 +138,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         Public names of the columns, in their order. Owners on other machines compare them with
         ``owner.toml``, so that swapped columns are refused.
     proxy : array_like or sparse matrix, optional
-        Public proxy data of the same shape, such as nominal loads or last year's published figures.
+        Public proxy data of the same shape.
         ``problem.tune`` and similar methods try settings on them. They must not be computed from
         the private data, since choices made with them are not charged.
 

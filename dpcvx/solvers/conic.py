@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..model.canonical import ConeData
 from .active_set import LARGEST, ActiveSet, SolverAnswer, attempt
 from .cones import ConeTest, largest, unmet
-from .interior_point import LIKELY, REGULARIZATION, STEADY, first_order, interior_point
+from .interior_point import LIKELY, first_order, interior_point
 from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
@@ -254,11 +254,6 @@ class ConicProgram:
             if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight)
             usable += [(instance, tight)] if _usable(tight, instance) else []
-        if not usable and str(first.status) not in _VERDICTS:
-            steady = self._attempt(near, _TIGHT, True, STEADY)
-            if _reached(steady, _SOLVED, near.far):
-                return near.answer(steady)
-            usable += [(near, steady)] if _usable(steady, near) else []
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
             usable += [(near, loose)] if _usable(loose, near) else []
@@ -392,17 +387,9 @@ class ConicProgram:
             self._weights, self._kept = weights, (values, curvature)
         return self._kept
 
-    def _attempt(
-        self,
-        instance: _Instance,
-        tolerance: float,
-        equilibrate: bool,
-        regularization: float = REGULARIZATION,
-    ) -> SolverAnswer:
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> SolverAnswer:
         def solved() -> SolverAnswer:
-            solver = self._build(
-                tolerance, instance.values, equilibrate, regularization=regularization
-            )
+            solver = self._build(tolerance, instance.values, equilibrate)
             solver.update(q=instance.q, b=instance.b)
             return self._found(solver, instance)
 
@@ -499,12 +486,9 @@ class ConicProgram:
         equilibrate: bool = True,
         certain: float = LIKELY,
         refined: bool = True,
-        regularization: float = REGULARIZATION,
     ) -> Any:
         P = self._with(values)
-        return interior_point(
-            P, self._data, tolerance, equilibrate, certain, refined, regularization
-        )
+        return interior_point(P, self._data, tolerance, equilibrate, certain, refined)
 
 
 _EMPTY = np.zeros(0, dtype=np.intp)

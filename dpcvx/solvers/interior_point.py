@@ -19,9 +19,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-# The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps. With less, it gives
-# up on steps of zones with hundreds of buses, whose admittances differ by a factor of 1e7.
-REGULARIZATION, STEADY = 1e-10, 1e-8
+# The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps.
+_REGULARIZATION = 1e-10
 # Its default accuracy of certificates that no point keeps the constraints.
 LIKELY = 1e-8
 # Feasibility that programs with semidefinite cones are asked for: a hundredth of what is required.
@@ -37,7 +36,6 @@ def interior_point(
     equilibrate: bool = True,
     certain: float = LIKELY,
     refined: bool = True,
-    regularization: float = REGULARIZATION,
 ) -> Any:
     """Return a solver of ``minimize 1/2 y'P y`` over the constraints of `data`, open to updates.
 
@@ -55,8 +53,6 @@ def interior_point(
         Tolerance of certificates that no point satisfies the constraints.
     refined : bool
         Whether every solve of a linear system is refined.
-    regularization : float
-        Number added to the diagonal of every linear system.
     """
     settings: Any = clarabel.DefaultSettings()
     settings.verbose = False
@@ -68,7 +64,7 @@ def interior_point(
     settings.tol_infeas_abs = settings.tol_infeas_rel = certain
     settings.equilibrate_enable = equilibrate
     settings.iterative_refinement_enable = refined
-    settings.static_regularization_constant = regularization
+    settings.static_regularization_constant = _REGULARIZATION
     cones = cones_of(data.cones)
     zero = np.zeros(data.A.shape[1])
     return clarabel.DefaultSolver(P, zero, data.A, data.b, cones, settings)

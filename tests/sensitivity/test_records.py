@@ -925,7 +925,6 @@ def refused_cases():
         "division by variables": (cp.quad_over_lin(scores - y, b), "cp.quad_over_lin"),
         "products of variables": (cp.sum(cp.abs(X @ v @ w)), "@"),
         "squared weights": (cp.sum(cp.abs(X @ cp.square(w))), "@"),
-        "atom without a rule": (cp.sum(cp.kl_div(scores, 1 + y)), "cp.kl_div"),
     }
 
 
@@ -1011,7 +1010,7 @@ def clipped_columns(part):
     return cp.sum(cp.log_sum_exp(W.T @ part(2).T, axis=0))
 
 
-def clipped_kl_div(part):  # an atom without a rule of its own
+def clipped_kl_div(part):
     return cp.sum(cp.kl_div(part(2) @ w + 5, np.ones(part.count)))
 
 

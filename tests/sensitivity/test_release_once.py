@@ -25,6 +25,7 @@ from tests.instances import INSTANCES, power_line
 from tests.spies import gate_of_one
 
 GAUSS, LAPLACE = dp.Gaussian(noise_multiplier=2.0), dp.Laplace(noise_multiplier=2.0)
+SLOPE_NOISE = r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the linear coefficient J d"
 both = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 
 
@@ -317,7 +318,7 @@ def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
     plan = plan_for(name, mechanism)
     publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
     assert publication.kind == "slope"
-    stated = re.findall(r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the slope", agent.noise)
+    stated = re.findall(SLOPE_NOISE, agent.noise)
     found = 2.0 * publication.sensitivity / publication.weights
     assert [float(s) for s in stated[0]] == rounded([found.min(), found.max()])
     noise = plan.agents[0].noise.variance(publication.sensitivity)
@@ -331,7 +332,7 @@ def test_the_stated_noise_of_a_shaped_slope_is_per_component(mechanism):
     plan = plan_for("more data than components", mechanism)
     publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
     assert publication.kind == "shaped slope"
-    stated = re.findall(r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the slope", agent.noise)
+    stated = re.findall(SLOPE_NOISE, agent.noise)
     scale = 2.0 * publication.sensitivity
     spread = np.sqrt(publication.slope_covariance(scale**2).diagonal())
     assert [float(s) for s in stated[0]] == rounded([spread.min(), spread.max()])

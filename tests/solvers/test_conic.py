@@ -11,7 +11,6 @@ import dpcvx as dp
 from dpcvx.model.canonical import cone_data
 from dpcvx.solvers import conic, interior_point
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from dpcvx.solvers.interior_point import REGULARIZATION, STEADY
 from tests import sets, spies
 from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
 from tests.sets import CONIC, MATRIX, data_of
@@ -188,15 +187,13 @@ BUILD = ConicProgram._build
 SOLVER = interior_point.clarabel.DefaultSolver
 
 
-def ladder(monkeypatch, program, first, later, steady=None):
+def ladder(monkeypatch, program, first, later):
     """Doctor the standing solver and those built after it; count the latter."""
-    built, steady = [], later if steady is None else steady
+    built = []
 
-    def build(self, tolerance, values, equilibrate=True, regularization=REGULARIZATION):
-        built.append((tolerance, equilibrate, regularization))
-        flaws = steady if regularization == STEADY else later
-        solver = BUILD(self, tolerance, values, equilibrate, regularization=regularization)
-        return Doctored(solver, **flaws)
+    def build(self, tolerance, values, equilibrate=True):
+        built.append((tolerance, equilibrate))
+        return Doctored(BUILD(self, tolerance, values, equilibrate), **later)
 
     program._solver = Doctored(program._solver, **first)
     spies.change(monkeypatch, "a conic solver is built", build)
@@ -226,25 +223,14 @@ def test_a_bad_answer_is_tried_again_with_a_fresh_solver(monkeypatch, program, f
     assert len(built) == 1
 
 
-def test_more_regularization_helps_where_three_answers_are_bad(monkeypatch, program):
-    """As in steps of zones of case1354pegase, which Clarabel gives up with less of it."""
-    exact = program.solve(D, C, np.zeros(4)).x
-    built = ladder(monkeypatch, program, BAD, BAD, steady={})
-    answer = program.solve(D, C, np.zeros(4))
-    assert answer.outcome is Outcome.SOLVED
-    assert answer.x == pytest.approx(exact, abs=1e-6)
-    assert [regularization for *_, regularization in built] == [REGULARIZATION] * 2 + [STEADY]
-
-
-def test_the_second_solver_takes_over_after_six_bad_answers(monkeypatch, program):
+def test_the_second_solver_takes_over_after_five_bad_answers(monkeypatch, program):
     exact = program.solve(D, C, np.zeros(4)).x
     built = ladder(monkeypatch, program, BAD, BAD)
     answer = program.solve(D, C, np.zeros(4))
     assert answer.outcome is Outcome.FALLBACK
     assert answer.x == pytest.approx(exact, abs=1e-4)
-    assert [equilibrate for _, equilibrate, _ in built] == [True, True, True, True, False]
-    tolerances = [tolerance for tolerance, *_ in built]
-    assert tolerances[0] == tolerances[1] == tolerances[2] < tolerances[3] == tolerances[4]
+    assert [equilibrate for _, equilibrate in built] == [True, True, True, False]
+    assert built[0][0] == built[1][0] < built[2][0] == built[3][0]
     assert answer.error == np.inf
 
 
