@@ -5,7 +5,6 @@ No sentence quotes a folder or a content. An error that no rule below knows is n
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
@@ -267,9 +266,8 @@ def _unreachable(error: BaseException, server: bool) -> Fault | None:
 
 
 def _gone(error: BaseException, server: bool) -> Fault | None:
-    """Return the fault of a connection that was closed or given up: it has no words."""
-    ended = isinstance(error, (ConnectionClosed, asyncio.CancelledError))
-    return Fault("away", "") if ended else None
+    """Return the fault of a connection that was closed as it should be: none that has words."""
+    return Fault("away", "") if isinstance(error, ConnectionClosed) else None
 
 
 def _plain(reason: str) -> str:

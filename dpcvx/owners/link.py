@@ -236,7 +236,8 @@ class SocketHub:
             # An answer that comes later must not be taken for that to another call. A process that
             # was stopped answers no farewell.
             socket.transport.abort()
-            self._dropped(name, socket, fault.said)
+            given_up = isinstance(error, asyncio.CancelledError)  # this side waited long enough
+            self._dropped(name, socket, "" if given_up else fault.said)
             return Gone(name)
         return said if isinstance(said, bytes) else b""
 
