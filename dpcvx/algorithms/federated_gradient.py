@@ -350,8 +350,9 @@ def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
             return oracle.release(CurvatureSums(point, limit, unit))
         return oracle.release(RecordsAbove(point, limit, message.what == "bends", unit))
     if message.sums is not None:
-        parts = {"place": message.place, "whole": message.size}
-        return oracle.release(LearnedSummand(point, limit, unit, **parts))
+        return oracle.release(
+            LearnedSummand(point, limit, unit, place=message.place, whole=message.size)
+        )
     gradient = oracle.release(LearnedGradient(point, limit, unit))
     whole = np.zeros(message.size + 1)
     whole[message.place], whole[-1] = gradient[:-1], gradient[-1]

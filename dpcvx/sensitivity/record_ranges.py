@@ -16,7 +16,7 @@ from ..model.atoms import interval_product
 from ..model.matrices import Identity, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
 from ..model.spec import PrivateSpec
-from ..solvers.linear_bounds import bounds_of_products
+from ..solvers.linear_bounds import MOST, bounds_of_products
 from ..solvers.projector import Extent
 from .intervals import (
     MIXED,
@@ -39,8 +39,6 @@ from .intervals import (
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Products with more coefficients than this are bounded by norms alone.
-_LARGEST = 5 * 10**7
 _DUAL = {1: math.inf, 2: 2, math.inf: 1}
 
 
@@ -313,7 +311,7 @@ class Ranges:
         """
         (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
         assert right.F is not None
-        if right.terms or right.G or m * k * n > _LARGEST or right.F.shape[1] * m * n > _LARGEST:
+        if right.terms or right.G or n * m * max(k, right.F.shape[1]) > MOST:
             return lo, hi
         data = self.of(left)
         least, most = (end.reshape((m, k), order="F") for end in (data.lo, data.hi))

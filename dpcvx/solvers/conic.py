@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
+from ..model.matrices import without_zeros
 from .active_set import LARGEST, ActiveSet, SolverAnswer, attempt
 from .cones import ConeTest, largest, unmet
 from .interior_point import LIKELY, first_order, interior_point
@@ -421,10 +422,8 @@ class ConicProgram:
         """
         data = self._data
         simple = data.cones.zero + data.cones.nonneg
-        A = sp.csr_array(data.A[:simple])
-        own = np.array(
-            [int(np.count_nonzero(row < data.n)) for row in np.split(A.indices, A.indptr[1:-1])]
-        )
+        A = without_zeros(data.A[:simple])
+        own = np.diff(sp.csr_array(A[:, : data.n]).indptr)
         chosen = np.flatnonzero((own > 1) & (own == np.diff(A.indptr)))
         if chosen.size > _MOST_BOUNDS:
             return []

@@ -29,8 +29,8 @@ _TRIED = 16
 _ROUNDING = 1e-9
 # Of a product, relative to it.
 _LAST_DIGIT = 2.0**-51
-# So many coefficients are looked at together, and at most.
-_BLOCK, _MOST = 1 << 20, 5 * 10**7
+# So many coefficients are looked at together; with more in all, nothing is narrowed.
+_BLOCK, MOST = 1 << 20, 5 * 10**7
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ def bounds_of_products(
     m, n = low.shape
     least, most = np.full(m, -np.inf), np.full(m, np.inf)
     rows = max(1, _BLOCK // max(1, n))
-    for first in range(0, m if m * n <= _MOST else 0, rows):
+    for first in range(0, m if m * n <= MOST else 0, rows):
         some = slice(first, first + rows)
         a, b = low[some], high[some]
         below, above = _least(a, b, lower, upper), _least(-b, -a, lower, upper)
@@ -144,8 +144,6 @@ def bounds_of_products(
 
 def _least(low: Array, high: Array, lower: Array, upper: Array) -> Array:
     """Return the sums of the least products of coefficients and components."""
-    total = np.zeros(low.shape[0])
-    size = np.zeros(low.shape[0])
     with np.errstate(invalid="ignore"):
         corners = [_finite(c * x, c) for c in (low, high) for x in (lower, upper)]
         least = np.minimum.reduce(corners)

@@ -15,14 +15,13 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from .case import WIDEST, Case
 from .errors import CaseError
 from .hours import hourly
 from .model import cost_of, generators_of
-from .physics import incidence, susceptances
+from .physics import connected_parts, incidence, susceptances
 from .zones import Zones
 
 Floats = NDArray[np.float64]
@@ -502,7 +501,4 @@ def references(case: Case) -> Ints:
     ----------
     case : Case
     """
-    count = len(case.bus.id)
-    links = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
-    _, part = connected_components(links, directed=False)
-    return np.unique(part, return_index=True)[1]
+    return np.unique(connected_parts(case), return_index=True)[1]

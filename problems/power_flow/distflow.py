@@ -14,14 +14,13 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from .case import Case
 from .dc import delivered, generation_limits, link_limits
 from .errors import CaseError
 from .hours import hourly
 from .model import cost_of, generators_of
-from .physics import incidence
+from .physics import connected_parts, incidence
 from .zones import Zones
 
 Floats = NDArray[np.float64]
@@ -63,9 +62,7 @@ def distflow_variables(case: Case, hours: int = 1) -> DistFlowVariables:
         The network has loops.
     """
     count, lines = len(case.bus.id), len(case.branch.x)
-    links = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
-    parts, _ = connected_components(links, directed=False)
-    loops = lines - (count - parts)
+    loops = lines - (count - len(np.unique(connected_parts(case))))
     if loops:
         raise CaseError(
             f"{case.name} has {loops} loop{'s' if loops > 1 else ''}, and model='distflow' is of "

@@ -183,74 +183,12 @@ class SocModel:
 
 
 @dataclass(frozen=True, eq=False)
-class DcModel:
-    """The direct-current approximation, which can survive outages."""
+class _DirectCurrent:
+    """What both forms of the direct-current approximation share; either can survive outages."""
 
     case: Case
     zones: Zones
-    x: DcVariables
-    reserves: tuple[cp.Variable, ...]
-    outages: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    emergency: float = 1.0
-    quantities: int = 1
-
-    @property
-    def hours(self) -> int:
-        """Number of hours."""
-        return self.x.angle.shape[1]
-
-    @property
-    def power(self) -> cp.Expression:
-        """Active power of all generators, shape (generators, hours), in per unit."""
-        return self.x.power
-
-    def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
-        """Return all constraints of a zone but its balance, with the bounds of `case`."""
-        x, generators = self.x, generators_of(case, self.zones, zone)
-        return [
-            *branch_limits(self.case, self.zones, x, zone),
-            *contingency_limits(self.case, self.zones, x, zone, self.outages, self.emergency),
-            *link_limits(case, x.power, generators),
-            *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
-        ]
-
-    def delivered(self, zone: int) -> cp.Expression:
-        """Return the power for the loads of a zone: columns are hours, active power first."""
-        return dc_delivered(self.case, self.zones, self.x, zone)
-
-    def cost(self, case: Case, generators: Ints) -> cp.Expression:
-        """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
-        return dc_cost(case, self.x.power, generators)
-
-    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
-        return (dc_flows(self.case, self.x, self.zones.branches[zone][branches])[:, hour],)
-
-    def reserve(self, hour: int) -> cp.Variable:
-        """Return the reserve at buses, shape (buses, quantities)."""
-        return self.reserves[hour]
-
-    def state(self, hour: int) -> State:
-        """Return the point of an hour, from the values of the variables."""
-        angle, power = (np.asarray(v.value)[:, hour] for v in (self.x.angle, self.x.power))
-        return _dc_state(self.case, angle, power)
-
-    def start(self) -> dict[cp.Variable, Floats]:
-        """Return a public initial point."""
-        gen = self.case.gen
-        return {
-            self.x.angle: np.zeros(self.x.angle.shape),
-            self.x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class PtdfModel:
-    """The direct-current approximation without angles."""
-
-    case: Case
-    zones: Zones
-    x: PtdfVariables
+    x: DcVariables | PtdfVariables
     reserves: tuple[cp.Variable, ...]
     outages: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     emergency: float = 1.0
@@ -266,31 +204,82 @@ class PtdfModel:
         """Active power of all generators, shape (generators, hours), in per unit."""
         return self.x.power
 
+    def network_limits(self, zone: int) -> list[cp.Constraint]:
+        """Return limits of flows and angles of a zone, also after outages."""
+        raise NotImplementedError
+
     def limits(self, case: Case, zone: int) -> list[cp.Constraint]:
         """Return all constraints of a zone but its balance, with the bounds of `case`."""
-        x, generators = self.x, generators_of(case, self.zones, zone)
+        power, generators = self.x.power, generators_of(case, self.zones, zone)
         return [
-            *ptdf_limits(self.case, self.zones, x, zone, self.outages, self.emergency),
-            *link_limits(case, x.power, generators),
-            *generation_limits(x.power, generators, case.gen.pmin, case.gen.pmax),
+            *self.network_limits(zone),
+            *link_limits(case, power, generators),
+            *generation_limits(power, generators, case.gen.pmin, case.gen.pmax),
         ]
-
-    def delivered(self, zone: int) -> cp.Expression:
-        """Return the power for the loads of a zone: columns are hours, active power first."""
-        return ptdf_delivered(self.case, self.zones, self.x, zone)
 
     def cost(self, case: Case, generators: Ints) -> cp.Expression:
         """Return the cost of generators over all hours, times `model.cost_scale` of `case`."""
         return dc_cost(case, self.x.power, generators)
 
+    def reserve(self, hour: int) -> cp.Variable:
+        """Return the reserve at buses, shape (buses, quantities)."""
+        return self.reserves[hour]
+
+    def _middle(self) -> Floats:
+        """Generation between its bounds, for a public initial point."""
+        return hourly(middle(self.case.gen.pmin, self.case.gen.pmax), self.hours)
+
+
+@dataclass(frozen=True, eq=False)
+class DcModel(_DirectCurrent):
+    """The direct-current approximation, with angles."""
+
+    x: DcVariables
+
+    def network_limits(self, zone: int) -> list[cp.Constraint]:
+        """Return limits of flows and angles of a zone, also after outages."""
+        case, zones, x = self.case, self.zones, self.x
+        return [
+            *branch_limits(case, zones, x, zone),
+            *contingency_limits(case, zones, x, zone, self.outages, self.emergency),
+        ]
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        return dc_delivered(self.case, self.zones, self.x, zone)
+
+    def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
+        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        return (dc_flows(self.case, self.x, self.zones.branches[zone][branches])[:, hour],)
+
+    def state(self, hour: int) -> State:
+        """Return the point of an hour, from the values of the variables."""
+        angle, power = (np.asarray(v.value)[:, hour] for v in (self.x.angle, self.x.power))
+        return _dc_state(self.case, angle, power)
+
+    def start(self) -> dict[cp.Variable, Floats]:
+        """Return a public initial point."""
+        return {self.x.angle: np.zeros(self.x.angle.shape), self.x.power: self._middle()}
+
+
+@dataclass(frozen=True, eq=False)
+class PtdfModel(_DirectCurrent):
+    """The direct-current approximation without angles."""
+
+    x: PtdfVariables
+
+    def network_limits(self, zone: int) -> list[cp.Constraint]:
+        """Return limits of flows and angles of a zone, also after outages."""
+        return ptdf_limits(self.case, self.zones, self.x, zone, self.outages, self.emergency)
+
+    def delivered(self, zone: int) -> cp.Expression:
+        """Return the power for the loads of a zone: columns are hours, active power first."""
+        return ptdf_delivered(self.case, self.zones, self.x, zone)
+
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
         """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
         rows = self.zones.branches[zone][branches]
         return (ptdf_flows(self.case, self.zones, self.x, zone, rows)[:, hour],)
-
-    def reserve(self, hour: int) -> cp.Variable:
-        """Return the reserve at buses, shape (buses, quantities)."""
-        return self.reserves[hour]
 
     def state(self, hour: int) -> State:
         """Return the point of an hour, from the values of the variables."""
@@ -299,12 +288,8 @@ class PtdfModel:
 
     def start(self) -> dict[cp.Variable, Floats]:
         """Return a public initial point."""
-        gen = self.case.gen
-        return {
-            self.x.injection: np.zeros(self.x.injection.shape),
-            self.x.sent: np.zeros(self.x.sent.shape),
-            self.x.power: hourly(middle(gen.pmin, gen.pmax), self.hours),
-        }
+        zeros = {v: np.zeros(v.shape) for v in (self.x.injection, self.x.sent)}
+        return {**zeros, self.x.power: self._middle()}
 
 
 @dataclass(frozen=True, eq=False)

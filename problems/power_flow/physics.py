@@ -121,10 +121,8 @@ def slack_buses(case: Case) -> Ints:
     np.add.at(most, case.gen.bus, np.where(np.isfinite(case.gen.pmax), case.gen.pmax, 0.0))
     generates = np.zeros(count, dtype=np.bool_)
     generates[case.gen.bus] = True
-    ends = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
-    parts, part = connected_components(ends, directed=False)
     order = np.lexsort((-most, ~generates))
-    return np.array([order[part[order] == label][0] for label in range(parts)], dtype=np.int64)
+    return order[np.unique(connected_parts(case)[order], return_index=True)[1]]
 
 
 def susceptances(case: Case) -> Floats:
@@ -147,6 +145,18 @@ def _reactance(case: Case) -> Floats:
     branch = case.branch
     least = 1e-3 * np.hypot(branch.r, branch.x)
     return np.where(np.abs(branch.x) < least, least, branch.x)
+
+
+def connected_parts(case: Case) -> Ints:
+    """Return the connected part of every bus, counted from 0.
+
+    Parameters
+    ----------
+    case : Case
+    """
+    count = len(case.bus.id)
+    links = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
 
 
 def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None) -> Floats:

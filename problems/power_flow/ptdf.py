@@ -15,7 +15,6 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from .case import WIDEST, Case
 from .dc import (
@@ -27,7 +26,7 @@ from .dc import (
     references,
 )
 from .hours import hourly
-from .physics import incidence, susceptances
+from .physics import connected_parts, incidence, susceptances
 from .zones import Zones
 
 Form = Literal["angles", "ptdf"]
@@ -319,7 +318,7 @@ def _shift_injections(case: Case) -> Floats:
 
 def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
     """What zones share for the limits of a network."""
-    pairs, count, many = case.pairs, len(case.bus.id), len(zones.names)
+    pairs, many = case.pairs, len(zones.names)
     weight = np.zeros(len(pairs.first))
     np.maximum.at(weight, pairs.of_branch, np.abs(susceptances(case)))
     low, high = _angle_limits(case)
@@ -333,8 +332,7 @@ def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
         used.append(np.union1d(kept, pairs.of_branch[moved]))
     every = np.unique(np.concatenate(used))
     factors = dict(zip(every.tolist(), _factors(case, weight, every), strict=True))
-    links = incidence(case.branch.from_bus, count) @ incidence(case.branch.to_bus, count).T
-    _, part = connected_components(links, directed=False)
+    part = connected_parts(case)
     keeper = zones.of_bus[references(case)]
     sends, totals, direct = [], [], np.zeros(many, dtype=np.bool_)
     for zone, buses in enumerate(zones.buses):
@@ -361,7 +359,7 @@ def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
         first=np.cumsum([0, *sizes])[:-1],
         count=sum(sizes),
         direct=direct,
-        part=np.asarray(part, dtype=np.int64),
+        part=part,
         keeper=keeper,
     )
 

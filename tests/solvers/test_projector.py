@@ -308,7 +308,7 @@ def test_violation_is_the_distance_to_a_box_and_the_residual_of_rows():
 def test_violations_of_rows_need_no_solver(monkeypatch, name):
     """Results are checked against sets that no step projects onto."""
     built = []
-    spies.change(monkeypatch, "a conic solver is built", lambda *_, **__: built.append("solver"))
+    spies.change(monkeypatch, "a conic solver is built", lambda *_: built.append("solver"))
     monkeypatch.setattr(conic, "layout_of", lambda *_: built.append("layout"))
     P = sets.projector(ALL[name].agent())
     assert not P.closed_form
