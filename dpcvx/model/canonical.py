@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .layout import Layout, picked, whole_matrices
+from .layout import Layout, is_sparse, picked, whole_matrices
 from .private import Private
 
 # Attributes whose canonical variable has fewer entries than the user's.
@@ -232,7 +232,7 @@ def parameter_columns(
     for parameter in parameters:
         parameter.value = np.full(parameter.shape, -1.0 if parameter.is_nonpos() else 1.0)
     try:
-        with whole_matrices():
+        with whole_matrices(problem.variables()):
             data, _, _ = problem.get_problem_data(cp.CLARABEL)
         compiled = data["param_prob"]
     except (cp.SolverError, ArithmeticError, ValueError):
@@ -375,13 +375,11 @@ def _posed(
 
 def _reduced(variable: cp.Variable) -> bool:
     """Return whether attributes say that some entries are zero, or equal to others."""
-    places = variable.attributes["sparsity"]  # a list, or arrays without a truth value
-    sparse = places is not None and places is not False
-    return sparse or any(variable.attributes[a] for a in _REDUCING)
+    return is_sparse(variable) or any(variable.attributes[a] for a in _REDUCING)
 
 
 def _read_off(posed: _Posed) -> tuple[dict[str, Any], NDArray[np.intp]]:
-    with whole_matrices():
+    with whole_matrices(posed.problem.variables()):
         data, chain, _ = posed.problem.get_problem_data(
             cp.CLARABEL, solver_opts={}, canon_backend=posed.backend
         )

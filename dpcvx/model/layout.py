@@ -127,9 +127,22 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
         _mark(arg, held, variables)
 
 
+def is_sparse(variable: cp.Variable) -> bool:
+    """Return whether a variable has sparsity=: a list of positions, or arrays of them."""
+    places = variable.attributes["sparsity"]  # arrays have no truth value
+    return places is not None and places is not False
+
+
 @contextmanager
-def whole_matrices() -> Iterator[None]:
-    """Silence cvxpy where it warns that variables with sparsity= are read as whole matrices."""
+def whole_matrices(variables: Iterable[cp.Variable]) -> Iterator[None]:
+    """Silence cvxpy where it warns that variables with sparsity= are read as whole matrices.
+
+    Without such a variable nothing is touched: after any change of its filters, Python shows
+    warnings again that a program has shown once.
+    """
+    if not any(map(is_sparse, variables)):
+        yield
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* sparse CVXPY expression", RuntimeWarning)
         yield
@@ -144,7 +157,7 @@ def projected(variable: cp.Variable, value: NDArray[Any]) -> NDArray[Any]:
     value : ndarray
         Values of the variable's shape.
     """
-    with whole_matrices():
+    with whole_matrices([variable]):
         return as_array(variable.project(value))
 
 

@@ -55,7 +55,7 @@ def _written(result: Result, solution: Solution) -> tuple[float, bool]:
     problem = result.problem
     assert problem is not None
     variables = problem.variables()
-    with whole_matrices():
+    with whole_matrices(variables):
         before = [variable.value for variable in variables]
         try:
             for variable, value in zip(variables, _values(solution, variables), strict=True):

@@ -433,3 +433,15 @@ def test_clipped_records_have_not_changed():
     rows[1] = 0.3
     with pytest.warns(UserWarning, match="have changed since"):
         plan.run(seed=1)
+
+
+def test_a_program_that_warned_once_does_not_warn_again_after_a_run():
+    x, d = cp.Variable(2, name="x"), dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
+    shown = {}  # what a module keeps of its warnings, until filters change
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warnings.warn_explicit("its own", UserWarning, "program.py", 1, registry=shown)
+            problem.solve(epsilon=1.0, delta=1e-6, seed=1)
+    assert [str(warning.message) for warning in caught] == ["its own"]
