@@ -153,9 +153,9 @@ def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
             if not quiet:
                 what = (
                     f"the entries of {{}} differ by {number(span)}, and one change is as large as "
-                    f"{number(kind.radius)}, so noise that hides a change hides them as well: only "
-                    f"from epsilon {at_most(enough)} on is the standard deviation of Laplace noise "
-                    "at most a tenth of their range"
+                    f"{number(kind.radius)}: noise that hides a change hides them as well. From "
+                    f"epsilon {at_most(enough)} on, the standard deviation of Laplace noise is at "
+                    "most a tenth of their range"
                 )
                 texts.setdefault(what, []).append(f"'{spec.name}'")
     return "; ".join(text.format(together(names)) for text, names in texts.items())

@@ -92,7 +92,10 @@ class Forecast:
         return bool(self.gaps) and self.proxy < self.gap
 
     def __str__(self) -> str:
-        return " ".join(filter(None, [*self._simulated(), self.unsimulated, self.remarks]))
+        sentences = [*self._simulated(), *filter(None, [self.unsimulated])]
+        if not sentences or not self.remarks:
+            return " ".join(sentences) or self.remarks
+        return " ".join([*sentences, f"{self.remarks[0].upper()}{self.remarks[1:]}."])
 
     def _simulated(self) -> Iterator[str]:
         if not self.gaps:

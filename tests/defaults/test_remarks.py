@@ -57,7 +57,7 @@ def test_data_as_small_as_their_privacy_unit_are_said_to_be(declared, span, epsi
     radius = 2.0
     plan = uses(radius, **declared).plan(epsilon=1.0, delta=1e-6)
     said = f"the entries of 'd' differ by {span}, and one change is as large as 2"
-    assert said in plan.notes and f"from epsilon {epsilon} on" in plan.notes
+    assert said in plan.notes and f"From epsilon {epsilon} on" in plan.notes
     assert any(said in note for note in plan.run(seed=0).notes)
 
 
