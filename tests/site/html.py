@@ -54,6 +54,8 @@ class _Reader(HTMLParser):
             self.needs.append(attrs["href"])
         self._hidden += tag in ("script", "style")
         self._formula = attrs.get("class", "").split(" ")[0] == "math"
+        if self._formula:
+            self.formulas.append("")
 
     def handle_endtag(self, tag):
         self._formula = False
@@ -63,7 +65,8 @@ class _Reader(HTMLParser):
         if not self._hidden:
             self.text.append(data)
         if self._formula:
-            self.formulas.append(data)
+            # The parser hands over a formula in pieces where it contains a sign like "<".
+            self.formulas[-1] += data
 
 
 @functools.cache
