@@ -304,7 +304,7 @@ def compile_problem(
             rules=as_written.rules,
         )
     templates: dict[Hashable, LocalProgram] = {}
-    sets: dict[Hashable, ConeData] = {}
+    sets: dict[Hashable, tuple[ConeData, Blocks]] = {}
     agents: list[LocalProgram] = []
     for model in models:
         key = model.key
@@ -349,7 +349,7 @@ def _by_moments(agent: WrittenAgent) -> WrittenAgent:
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
     """Return an agent that compiles to the same as another."""
     layout, where = model.agent.layout, model.where
-    return replace(
+    local = replace(
         template,
         name=model.name,
         layout=layout,
@@ -357,6 +357,13 @@ def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> Lo
         coupling=None if coupling is None else coupling.of(layout),
         slots=where[template.shared],
     )
+    return _with_blocks(local, template.blocks)
+
+
+def _with_blocks(local: LocalProgram, blocks: Blocks) -> LocalProgram:
+    """Return an agent that knows the parts of its set, which an agent with the same set has."""
+    vars(local)["blocks"] = blocks
+    return local
 
 
 class OfKind(Protocol):
@@ -392,7 +399,7 @@ def compile_agent(
     coupling: Coupling | None,
     proximal: bool = True,
     as_written: AsWritten | None = None,
-    sets: dict[Hashable, ConeData] | None = None,
+    sets: dict[Hashable, tuple[ConeData, Blocks]] | None = None,
 ) -> LocalProgram:
     """Compile one agent by itself; see `compile_problem`.
 
@@ -402,8 +409,9 @@ def compile_agent(
     coupling : Coupling or None
     proximal : bool
     as_written : AsWritten or None
-    sets : dict of ConeData, optional
-        Sets of agents that were compiled before, by `Model.set_key`; it gets this agent's.
+    sets : dict of (ConeData, Blocks), optional
+        Sets of agents that were compiled before and their parts, by `Model.set_key`; it gets this
+        agent's.
     """
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
@@ -414,12 +422,11 @@ def compile_agent(
     else:  # the set is that of the convex ones, and contains all points
         constraints = [c for c in constraints if c.is_dcp() and not isinstance(c, cp.FiniteSet)]
     key = None if sets is None else model.set_key
-    if sets is None or key is None:
+    if sets is None or key is None or key not in sets:
         constraint_data = _relaxed_set(constraints, variables, layout)
+        blocks = None
     else:
-        if key not in sets:
-            sets[key] = _relaxed_set(constraints, variables, layout)
-        constraint_data = sets[key]
+        constraint_data, blocks = sets[key]
 
     def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
         terms = agent.cost, layout, agent.private, name
@@ -441,7 +448,9 @@ def compile_agent(
     shared = np.flatnonzero(model.where >= 0)
     # At zero, geometric programs have no value.
     values = {v.id: model.start.get(v.id, _no_start(v, geometric)) for v in variables}
-    blocks = blocks_of(constraint_data, name)
+    blocks = blocks or blocks_of(constraint_data, name)
+    if sets is not None and key is not None:
+        sets[key] = constraint_data, blocks
     projector = Projector(constraint_data, name, rest, blocks=blocks)
     ones = np.ones(layout.size)
     start = projector(gather(layout, values), ones)
@@ -483,8 +492,7 @@ def compile_agent(
         kernel=best_kernel() if projector.by_newton else "",
         as_written=as_written is not None,
     )
-    vars(local)["blocks"] = blocks
-    return local
+    return _with_blocks(local, blocks)
 
 
 def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
@@ -506,8 +514,11 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
         return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
     programs = once_per_kind(program.agents, exact)
-    pairs = zip(program.agents, programs, strict=True)
-    return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
+    agents = [
+        _with_blocks(replace(local, exact=data), local.blocks)
+        for local, data in zip(program.agents, programs, strict=True)
+    ]
+    return replace(program, agents=tuple(agents))
 
 
 def _separable_squares(local: LocalProgram) -> ConeData | None:

@@ -199,6 +199,9 @@ _ROUNDED = 1e-14
 # values, relative to their mean, and the power of the mean that stands for a maximum.
 _SMOOTH = ((0.1, 10), (0.01, 30), (0.001, 100))
 _STEPS = 100
+# The last search, which takes half of the time, lowers the cost to at least this part of what the
+# others left: 0.96 in 60 random problems of six kinds.
+_LAST = 0.95
 
 
 def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) -> Array | None:
@@ -247,7 +250,14 @@ def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) 
     R = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     if len(V) == size:  # as close to the data themselves as the shape allows
         R = V.T @ vectors @ R
-    return (R if p == 2 else _shorter(R, hedged, V)) @ V
+    shorter = R if p == 2 else _shorter(R, hedged, V, lambda R: _spread(R, W, V) < below / _LAST)
+    return None if shorter is None else shorter @ V
+
+
+def _spread(R: Array, W: Array, changes: Array) -> float:
+    """Return ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a."""
+    inverse = np.linalg.inv(R)
+    return float(np.sum((inverse @ inverse.T) * W)) * np.abs(R @ changes).sum(axis=0).max() ** 2
 
 
 def _optimal(W: Array, changes: Array) -> Array:
@@ -266,9 +276,13 @@ def _optimal(W: Array, changes: Array) -> Array:
     return X
 
 
-def _shorter(R: Array, W: Array, changes: Array) -> Array:
-    """Improve R to a lower ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a."""
+def _shorter(
+    R: Array, W: Array, changes: Array, promising: Callable[[Array], bool]
+) -> Array | None:
+    """Improve R to a lower `_spread`; None if it is not promising before the last search."""
     for corner, power in _SMOOTH:
+        if (corner, power) == _SMOOTH[-1] and not promising(R):
+            return None
         moved = np.abs(R @ changes)
         R = R / moved.sum(axis=0).max()
         least = corner * moved.mean() / moved.sum(axis=0).max()

@@ -58,7 +58,7 @@ def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response
         # Rows with auxiliary columns bind nothing by themselves.
         plain = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
         rows.append(equalities[plain][:, : data.n] @ picked(columns, n))
-        extent = Projector(data, local.name).known_extent()
+        extent = local.projector().known_extent()
         lower[columns] = np.maximum(lower[columns], extent.lower)
         upper[columns] = np.minimum(upper[columns], extent.upper)
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))

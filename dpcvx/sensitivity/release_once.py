@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,6 +75,9 @@ class Publication:
     weights: Array
     estimates: tuple[tuple[slice, Estimate], ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     @property
     def whole(self) -> bool:
         """Return whether it tells the data themselves."""
@@ -95,17 +99,23 @@ class Publication:
         variance : float
             Variance of the noise in one component of the statistic.
         """
+        unit = self._unit_covariance
+        return None if unit is None else variance * unit
+
+    @cached_property
+    def _unit_covariance(self) -> sp.csr_array | None:
+        """See `slope_covariance`; for noise of variance one. Plans scale it many times."""
         back = self.back
         if back is None:
             return None
         left = np.ones(self.size)
         for entries, estimate in self.estimates:
             if estimate.left.ndim == 2:  # of all components
-                return variance * product(back @ estimate.left, back.T)
+                return product(back @ estimate.left, back.T)
             left[entries] = estimate.left
-        return variance * product(back @ sp.diags_array(left), back.T)
+        return product(back @ sp.diags_array(left), back.T)
 
-    @property
+    @cached_property
     def back(self) -> sp.csr_array | None:
         """Matrix from the statistic to the linear coefficient, shape (n, s)."""
         J = self.jacobian
@@ -173,7 +183,7 @@ class Publication:
             flat[entries] = _with_sum(weights, value, lower[entries], upper[entries])
         return flat
 
-    @property
+    @cached_property
     def decode(self) -> sp.csr_array:
         """Return the matrix from a statistic that determines the data back to them."""
         if self.kind == "shaped data":

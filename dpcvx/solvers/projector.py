@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -154,7 +155,9 @@ class Projector:
         self.closed_form: bool = blocks.conic is None
         self.batched: bool = self.closed_form and not isinstance(self._rest, ConicProgram)
         self.obstacle: str | None = None
-        self._box, self._blocks = blocks.box, blocks.closed_forms
+        # Closed forms keep factors for the last weights; agents with one set share blocks.
+        self._blocks = tuple((columns, copy(form)) for columns, form in blocks.closed_forms)
+        self._box = blocks.box
         self._conic: ConicProgram | None = None
         self._conic_own = blocks.conic_columns
         self._splitting: Splitting | None = None

@@ -20,6 +20,7 @@ from dpcvx.model.agent import Model
 from dpcvx.model.canonical import public_copy
 from dpcvx.model.declaration import Agent
 from dpcvx.plan.agent_plan import sensitivities
+from dpcvx.solvers.closed_forms import Affine
 from dpcvx.solvers.conic import ConicProgram
 from dpcvx.solvers.projector import Projector
 from tests.forms import form_of
@@ -305,3 +306,23 @@ def test_other_objectives_are_left_to_cvxpy(square):
     for local in program.agents:
         assert local.exact is not None
         assert local.exact.A.shape[1] > local.constraints.A.shape[1]
+
+
+def test_agents_with_one_set_share_its_parts_and_no_factors():
+    n, rng = 4, np.random.default_rng(0)
+    x, rows = cp.Variable(n, name="x"), rng.normal(size=(2, n))
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(rng.normal(size=(n, n)) @ x)), [rows @ x == 1])
+        for _ in range(2)
+    ]
+    first, second = compile_problem(dp.Problem(agents)).agents
+    assert first.blocks is second.blocks and first.kind != second.kind
+    # Factors of linear equalities belong to the last weights of one projector.
+    v, ours, others = rng.normal(size=n), first.projector(), second.projector()
+    weights = rng.uniform(1, 2, size=(2, n))
+    alone = [first.projector()(v, D).x for D in weights]
+    mixed = [ours(v, weights[0]).x, others(v, weights[1]).x, ours(v, weights[0]).x]
+    for found, expected in zip(mixed, [*alone, alone[0]], strict=True):
+        assert np.array_equal(found, expected)
+    forms = [projector._blocks[0][1] for projector in (ours, others)]
+    assert isinstance(forms[0], Affine) and forms[0] is not forms[1]

@@ -240,6 +240,20 @@ def test_without_influence_there_is_no_shape():
     assert best_shape(np.zeros((2, 3)), np.eye(2), 2) is None
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_that_cannot_reach_what_is_of_use_ends_early_and_others_are_the_same(seed):
+    rng = np.random.default_rng(seed)
+    changes, R = rng.normal(size=(4, 8)), rng.normal(size=(4, 4))
+    W = R @ R.T + 0.5 * np.eye(4)
+    best = best_shape(changes, W, 1)
+    back = changes @ np.linalg.pinv(best)
+    cost = np.abs(best).sum(axis=0).max() ** 2 * np.trace(W @ back @ back.T)
+    # Of as much use as it turns out to be, and a little less: the same shape, bit by bit.
+    for below in (cost, 1.1 * cost):
+        assert np.array_equal(best_shape(changes, W, 1, below), best)
+    assert best_shape(changes, W, 1, 0.9 * cost) is None
+
+
 def test_a_search_that_would_take_long_is_left_out():
     assert best_shape(np.zeros((1, 10**7)), np.eye(1), 2) is None
 
