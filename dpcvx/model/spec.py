@@ -194,7 +194,7 @@ class PrivateSpec:
             fault = (
                 f"have rows whose l{adjacency.norm:g} norm exceeds the declared bound "
                 f"{adjacency.max_norm:g}. The sensitivity rests on it: scale the data, declare a "
-                "larger bound, or write dp.Rows(..., clip_rows=True) to have such rows scaled down."
+                "larger bound, or write clip_rows=True for the rows, which scales such rows down."
             )
         del array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"{what} of private '{self.name}' {fault}")
@@ -254,9 +254,9 @@ class PrivateSpec:
             return UNREAL
         if array.shape != self.shape:
             return (
-                f"have shape {array.shape}, but it was declared with shape {self.shape}. The "
-                "model's expressions were built for the declared shape: bind an array of that "
-                "shape or declare another."
+                f"have shape {array.shape}, but it was declared with shape {self.shape}. Give an "
+                "array of the declared shape, or declare another one: sensitivities were derived "
+                "for it."
             )
         if self.symmetric and sp.issparse(array):
             return (
@@ -282,14 +282,14 @@ class PrivateSpec:
             )
         if self.psd and not self._semidefinite(array):
             return (
-                "have negative eigenvalues, which contradicts PSD=True. The convexity of the model "
-                "rests on it: declare symmetric=True instead, or fix the data."
+                "have negative eigenvalues, which contradicts PSD=True. Correct the data, or "
+                "declare symmetric=True instead: convexity was derived from it."
             )
         lower, upper = self.bounds or (-math.inf, math.inf)
         if any((part < lower).any() or (part > upper).any() for part in parts):
             return (
-                f"have entries outside bounds=({lower:g}, {upper:g}). Released data are brought "
-                "into these bounds: declare wider ones or fix the data."
+                f"have entries outside bounds=({lower:g}, {upper:g}). Correct the data, or declare "
+                "wider bounds: released data are brought into them."
             )
         if self.kind == "boolean" and any(((part != 0) & (part != 1)).any() for part in parts):
             return "have entries other than 0 and 1, which contradicts boolean=True. Drop it."
@@ -301,8 +301,8 @@ class PrivateSpec:
         side = {"nonneg": -1.0, "nonpos": 1.0, None: 0.0}[self.sign]
         if side and any((side * part > 0).any() for part in parts):
             return (
-                f"have entries that contradict {self.sign}=True. The convexity of the model rests "
-                "on that sign: drop the attribute or fix the data."
+                f"have entries that contradict {self.sign}=True. Correct the data, or drop "
+                f"{self.sign}: convexity and bounds were derived from that sign."
             )
         return None
 

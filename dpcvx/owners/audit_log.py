@@ -32,6 +32,7 @@ from ..errors import LedgerError
 from ..privacy.ledger_chain import linked
 from ..privacy.ledger_file import past_of
 from ..privacy.ledger_totals import read_beside, write_beside
+from .faults import file_words
 
 _FORMAT = "dpcvx audit 1"
 _TOTALS = "dpcvx audit totals 1"
@@ -202,8 +203,12 @@ def read_log(path: Path) -> AuditLines:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise LedgerError(f"The audit log '{path.name}' cannot be read: {why}.") from None
+        raise LedgerError(f"The audit log {file_words(error, path, 'read')}") from None
+    if not raw.startswith(b'{"format": "dpcvx '):
+        raise LedgerError(
+            f"'{path.name}' is no audit log, or its first line was changed. Name the file beside "
+            "the ledger, such as spent.jsonl.audit."
+        )
     if raw.startswith(b'{"format": "dpcvx ledger'):
         raise LedgerError(
             f"'{path.name}' is a ledger. Name the audit log beside it, '{path.name}.audit'."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,22 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._events import json_lines
-from ..errors import BudgetError, DpcvxError, RefusedError
+from ..errors import BudgetError, DpcvxError, LedgerError, ModelError, RefusedError
 from ..run.live import run_plan
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .audit_log import report
 from .coordinator import Remote
+from .faults import file_words
 from .keys import (
-    fingerprint_of,
+    fingerprint_of_file,
     make_authority,
     make_request,
     make_study,
     revoke,
     sign_request,
 )
+from .link import require_address
 from .messages import refused
-from .owner import Owner, RemoteOwners
-from .policy import model_plan, read_policy
+from .owner import NO_LISTENING, Owner, RemoteOwners, listening_at
+from .policy import model_plan, read_policy, require_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,21 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:
-        name = "" if error.filename is None else f"{Path(os.fsdecode(error.filename)).name}: "
-        sys.stderr.write(f"{name}{error.strerror or type(error).__name__}\n")
+        sys.stderr.write(f"{file_words(error, error.filename, 'used')}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; the same command goes on where it stood\n")
+        sys.stderr.write("stopped; run the same command again to resume\n")
         return 130
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dpcvx", description=__doc__)
+    about = "Keys, the coordinator's side, and an owner's."
+    parser = argparse.ArgumentParser(prog="dpcvx", description=about)
     commands = parser.add_subparsers(required=True, metavar="command")
 
     keys = commands.add_parser("keys", help="certificates of owners and coordinator")
-    made = keys.add_subparsers(required=True, metavar="what")
+    made = keys.add_subparsers(required=True, metavar="command")
     authority = made.add_parser("authority", help="make the authority, once per federation")
     authority.add_argument("folder", type=Path, help="for its key and certificate; is created")
     _signing(authority, "sign a new certificate of its own with its key; others stay valid")
@@ -99,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
     coordinate = commands.add_parser("coordinate", help="run a plan with owners that dial in")
     coordinate.add_argument("model", type=Path, help="a file that makes a plan, without data")
-    _option(coordinate, "--listen", str, "0.0.0.0:8443", "HOST:PORT", "where owners dial in")
+    _option(coordinate, "--listen", _listen, "0.0.0.0:8443", "HOST:PORT", "where owners dial in")
     _option(coordinate, "--keys", Path, "keys", "FOLDER", "of coordinator.key, .crt and ca.crt")
     log = "what owners reply, with which a stopped run goes on; a new one for a new run"
     _log_format(coordinate)
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _option(
         coordinate,
         "--timeout",
-        float,
+        _seconds,
         "600",
         "SECONDS",
         "for an owner to come, answer, or come back",
@@ -118,24 +121,27 @@ def _parser() -> argparse.ArgumentParser:
     coordinate.set_defaults(do=_coordinate)
 
     owner = commands.add_parser("owner", help="one owner's side")
-    does = owner.add_subparsers(required=True, metavar="what")
+    does = owner.add_subparsers(required=True, metavar="command")
     check = does.add_parser("check", help="whether data and keys fit the policy; nothing is sent")
     check.add_argument("policy", type=Path, help="owner.toml")
     check.set_defaults(do=_check)
     join = does.add_parser("join", help="take part in a run, with the data that the policy names")
     join.add_argument("policy", type=Path, help="owner.toml")
     where = "the coordinator's address"
-    join.add_argument("--connect", required=True, metavar="wss://HOST:PORT", help=where)
+    join.add_argument(
+        "--connect", type=_address, required=True, metavar="wss://HOST:PORT", help=where
+    )
     _option(
         join,
         "--timeout",
-        float,
+        _seconds,
         "600",
         "SECONDS",
         "to look for the coordinator, at first and after a loss",
     )
     _log_format(join)
-    join.add_argument("--seed", type=int, help="of the noise, for studies on made-up data")
+    seed = "noise seed, for tests on synthetic data only: it voids the guarantee"
+    join.add_argument("--seed", type=_seed, help=seed)
     join.add_argument(
         "--out", type=_output, metavar="FILE.npz", help="own variables, for you alone"
     )
@@ -179,8 +185,48 @@ def _days(text: str) -> int:
     """Return a number of days, refused if no calendar has that day."""
     days = int(text) if text.isdecimal() else 0
     if not 0 < days < 36500:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of days from 1 to 36499")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no number of days from 1 to 36499. Write one, such as 365"
+        )
     return days
+
+
+def _seconds(text: str) -> float:
+    """Return a positive finite number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no positive number of seconds. Write one, such as 600"
+        )
+    return seconds
+
+
+def _seed(text: str) -> int:
+    """Return a seed."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no whole number of at least 0. Write one, such as 1, or omit --seed"
+        )
+    return int(text)
+
+
+def _listen(text: str) -> str:
+    """Return an address to listen at."""
+    if listening_at(text) is None:
+        raise argparse.ArgumentTypeError(f"'{text}' {NO_LISTENING}")
+    return text
+
+
+def _address(text: str) -> str:
+    """Return a coordinator's address."""
+    try:
+        require_address(text)
+    except ModelError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _option(
@@ -231,12 +277,12 @@ def _request(asked: argparse.Namespace) -> None:
 
 def _sign(asked: argparse.Namespace) -> None:
     name, path = sign_request(asked.folder, asked.request, days=asked.days, renew=asked.renew)
-    _say(f"{path}: the certificate of '{name}', {fingerprint_of(path.read_bytes())}")
+    _say(f"{path}: the certificate of '{name}', {fingerprint_of_file(path)}")
 
 
 def _study(asked: argparse.Namespace) -> None:
     first, *others = make_study(asked.folder, asked.names, days=asked.days)
-    pinned = fingerprint_of((first / "coordinator.crt").read_bytes())
+    pinned = fingerprint_of_file(first / "coordinator.crt")
     for path in (first, *others):
         _say(f"{path}: hand this folder to its party alone, over a safe channel")
     _say(f'coordinator = "{pinned}" belongs into every owner.toml; authority stays with you')
@@ -248,10 +294,11 @@ def _revoke(asked: argparse.Namespace) -> None:
 
 
 def _fingerprint(asked: argparse.Namespace) -> None:
-    _say(fingerprint_of(asked.certificate.read_bytes()))
+    _say(fingerprint_of_file(asked.certificate))
 
 
 def _coordinate(asked: argparse.Namespace) -> None:
+    require_model(asked.model)
     with _logged(asked.log_format) as verbose:
         executor = RemoteOwners(
             asked.listen,
@@ -334,7 +381,19 @@ def _consent(agreement: Agreement) -> bool:
 
 
 def _inspect(asked: argparse.Namespace) -> None:
-    agreed = agree(read_offer(asked.offer.read_bytes()), read_policy(asked.policy))
+    policy = read_policy(asked.policy)
+    try:
+        offer = read_offer(asked.offer.read_bytes())
+    except OSError as error:
+        raise LedgerError(f"The request {file_words(error, asked.offer, 'read')}") from None
+    except RefusedError as error:
+        if error.code != "unreadable":
+            raise
+        raise LedgerError(
+            f"The file '{asked.offer.name}' is no request of a coordinator. Name the one that "
+            "dpcvx owner join wrote beside the ledger, such as spent.jsonl.offer.dpx."
+        ) from None
+    agreed = agree(offer, policy)
     try:
         agreed = against_ledger(agreed, seeded=False)
     except BudgetError as error:

@@ -589,7 +589,7 @@ def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
     return RefusedError(
         next(iter(refusals)),
         f"{'. '.join(parts)}. Nothing was repeated; once that is mended, run the plan again with "
-        "the same log, and it goes on where it stood.",
+        "the same log, and it resumes.",
     )
 
 

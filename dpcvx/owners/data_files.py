@@ -79,8 +79,9 @@ def read_csv(path: Path, dimensions: int, columns: Sequence[str] = ()) -> Array:
         raise _first_fault(path, raw, len(header), bool(columns)) from None
     if header:
         values = values[:, np.argsort(header)]
-    flat = dimensions < 2 and 1 in values.shape
-    return values.ravel() if flat and dimensions else values.reshape(()) if flat else values
+    if dimensions == 0 and values.size == 1:
+        return values.reshape(())
+    return values.ravel() if dimensions == 1 and 1 in values.shape else values
 
 
 def read_people(path: Path, dimensions: int) -> list[str]:

@@ -57,7 +57,7 @@ def make_authority(folder: Path, *, days: int = _DAYS, renew: bool = False) -> P
     ModelError
         If there is one already, or none to renew.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    _made(folder)
     key = _authority(folder)[0] if renew else ec.generate_private_key(ec.SECP256R1())
     builder = _builder("dpcvx authority", "dpcvx authority", key.public_key(), days, ca=True)
     if not renew:
@@ -90,11 +90,14 @@ def make_study(folder: Path, names: Sequence[str], *, days: int = _DAYS) -> list
         If names are missing or equal, or there are keys already.
     """
     parties = [COORDINATOR, *names]
+    for name in names:
+        _require_name(name)
     places = [folder / stem(name) / "keys" for name in parties]
     if not names or len(set(places)) != len(parties) or folder / "authority/keys" in places:
         raise ModelError(
             "dpcvx keys study needs the name of every agent once, and none that is 'coordinator' "
-            "or 'authority'. Names with the same folder count as equal."
+            "or 'authority': each party has a folder of its own. Characters other than letters, "
+            "digits, '.', '-' and '_' become '_' in its name, and two may then be equal."
         )
     root = make_authority(folder / "authority", days=days)
     for name, target in zip(parties, places, strict=True):
@@ -147,9 +150,8 @@ def make_request(folder: Path, name: str) -> Path:
     ModelError
         If there is a key of that name, or the name is none.
     """
-    if not name or len(name) > 64 or not name.isprintable():
-        raise ModelError(f"dpcvx keys request {name!r}: a name has 1 to 64 printable characters.")
-    folder.mkdir(parents=True, exist_ok=True)
+    _require_name(name)
+    _made(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
     _new(folder / f"{stem(name)}.key", _private(key), secret=True)
@@ -206,6 +208,17 @@ def fingerprint_of(pem: bytes) -> str:
     return of_der(certificate.public_bytes(serialization.Encoding.DER))
 
 
+def fingerprint_of_file(path: Path) -> str:
+    """Return `fingerprint_of` the certificate in a file.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or holds none.
+    """
+    return of_der(_certificate(path).public_bytes(serialization.Encoding.DER))
+
+
 def fingerprint_in(text: str) -> str:
     """Return a fingerprint in our spelling; empty if the text is none.
 
@@ -247,12 +260,16 @@ class PartyIdentity:
             the others; if a certificate is not valid now; if others may read the key.
         """
         now = dt.datetime.now(dt.UTC) if now is None else now
+        if not os.path.isdir(folder):
+            missing = "does not exist" if not os.path.lexists(folder) else "is a file"
+            raise ModelError(f"The folder of keys '{folder.name}' {missing}. {_to_make(name)}")
         for part in ("ca.crt", f"{stem(name)}.key", f"{stem(name)}.crt"):
             if not os.path.lexists(folder / part):  # of names that are too long as well
+                deeper = f"{folder.name}/keys"
                 raise ModelError(
-                    f"The folder of keys has no '{part}'. Make a key by: dpcvx keys request "
-                    f'"{name}"; have it signed at the authority, by: dpcvx keys sign; and put the '
-                    "certificate and ca.crt next to the key."
+                    f"The folder of keys has no '{part}'. Name the folder '{deeper}', which has it."
+                    if os.path.lexists(folder / "keys" / part)
+                    else f"The folder of keys has no '{part}'. {_to_make(name)}"
                 )
         identity = PartyIdentity(
             folder, name, _read(folder / f"{stem(name)}.crt").decode("latin-1")
@@ -510,6 +527,34 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
+def _require_name(name: str) -> None:
+    """Refuse a party's name that no certificate has."""
+    if not name or len(name) > 64 or not name.isprintable():
+        raise ModelError(
+            f"The name {name!r} is none for a certificate. Write 1 to 64 printable characters, "
+            "such as north: the name of the agent in the model."
+        )
+
+
+def _made(folder: Path) -> None:
+    """Make a folder, unless it exists."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ModelError(
+            f"'{folder.name}' is a file, and a folder is needed. Name another one; it is created."
+        ) from None
+    except OSError as error:
+        raise ModelError(file_words(error, folder, "created")) from None
+
+
+def _to_make(name: str) -> str:
+    return (
+        f'Make a key by: dpcvx keys request "{name}"; have it signed at the authority, by: dpcvx '
+        "keys sign; and put the certificate and ca.crt next to the key."
+    )
+
+
 def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = False) -> Path:
     """Write a file that does not exist yet, or in the place of one, whole or not at all."""
     mode, draft = 0o600 if secret else 0o644, path
@@ -549,7 +594,7 @@ def _parsed(path: Path, parse: Callable[[bytes], Any], what: str) -> Any:
         label = re.search(rb"-----BEGIN ([A-Z0-9 ]+)-----", raw)
         holds = f"It holds a {label[1].decode().lower()}. " if label else ""
         raise ModelError(
-            f"'{path.name}' is no {what}, or is damaged. {holds}Put the file back that dpcvx keys "
+            f"'{path.name}' is no {what}, or is damaged. {holds}Name the file that dpcvx keys "
             "wrote, as text that begins with -----BEGIN."
         ) from None
 
@@ -577,6 +622,16 @@ def _unlocked(raw: bytes) -> Any:
 
 
 def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    if folder.is_dir() and not os.path.lexists(folder / "ca.key"):
+        raise ModelError(
+            f"The folder '{folder.name}' is no authority: it has no 'ca.key'. Name the folder that "
+            "dpcvx keys authority made, or folder/authority after dpcvx keys study."
+        )
+    if not folder.is_dir():
+        raise ModelError(
+            f"The folder '{folder.name}' of the authority does not exist. Name the one that dpcvx "
+            "keys authority made, or folder/authority after dpcvx keys study."
+        )
     return _private_key(folder / "ca.key"), _certificate(folder / "ca.crt")
 
 

@@ -109,7 +109,7 @@ class SocketHub:
         if self._fault is not None:
             self._thread.join()
             raise ModelError(
-                f"dp.RemoteOwners cannot listen on {place(host, port)}: {_why(self._fault)}. Name "
+                f"The coordinator cannot listen on {place(host, port)}: {_why(self._fault)}. Name "
                 'an address and a free port of this machine, such as "0.0.0.0:8443" or '
                 '"[::]:8443".'
             )
@@ -362,7 +362,7 @@ def dial(
     RefusedError
         If the coordinator is a stranger, or cannot be reached in time.
     """
-    _check_address(address)
+    require_address(address)
     where = parse_uri(address)
     context, deadline = identity.context(server=False), time.monotonic() + timeout
     proxy = proxy_of(where.host, where.port)
@@ -494,7 +494,13 @@ def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[
         watching.join()
 
 
-def _check_address(address: str) -> None:
+def require_address(address: str) -> None:
+    """Refuse what is no address of a coordinator.
+
+    Raises
+    ------
+    ModelError
+    """
     try:
         secure = parse_uri(address).secure
     except (InvalidURI, ValueError):

@@ -325,4 +325,4 @@ def going_on(error: RefusedError) -> RefusedError:
     ----------
     error : RefusedError
     """
-    return RefusedError(error.code, f"{error} The same call goes on where it stood.")
+    return RefusedError(error.code, f"{error} Run the same call or command again to resume.")

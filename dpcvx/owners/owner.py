@@ -42,7 +42,7 @@ class RemoteOwners(Remote):
     data, noise, ledgers and local variables; the result has nan in place of these.
 
     An owner that leaves is waited for. After that the run ends, nothing is repeated, and the same
-    call with the same log goes on where it stood.
+    call with the same log resumes it.
 
     Parameters
     ----------
@@ -85,7 +85,12 @@ class RemoteOwners(Remote):
         check_argument("dp.RemoteOwners", "keys", keys, PATH)
         check_argument("dp.RemoteOwners", "log", log, optional(PATH))
         check_argument("dp.RemoteOwners", "listen", listen, TEXT)
-        host, port = _address(listen)
+        if close:
+            _require_log(log)
+        address = listening_at(listen)
+        if address is None:
+            raise ModelError(f"dp.RemoteOwners(listen={show(listen)}) {NO_LISTENING}")
+        host, port = address
         identity = PartyIdentity.of(Path(keys), COORDINATOR)
         tell = telling(verbose)
         for line in identity.soon():
@@ -163,7 +168,7 @@ class Owner:
             look(name, partial(fits, held))
         look("ledger", self._looked_at_ledger)
         if self.policy.keys is None:
-            lines.append("  keys: the policy names none, and join needs them: keys = 'keys'")
+            lines.append('  keys: the policy names none, and join needs them. Write keys = "keys"')
         else:
             look("keys", self._looked_at_keys)
         if faults:
@@ -308,20 +313,38 @@ def session_of(
 
 def _identity(policy: Policy) -> PartyIdentity:
     if policy.keys is None:
-        raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
+        raise ModelError('The policy names no keys. Write keys = "keys", the folder with them.')
     return PartyIdentity.of(policy.keys, policy.agent)
 
 
-def _address(listen: str) -> tuple[str, int]:
+# What is said of a text that `listening_at` does not read.
+NO_LISTENING = (
+    'is no address to listen at. Write host and port, such as "0.0.0.0:8443", and IPv6 in '
+    'brackets, such as "[::]:8443".'
+)
+
+
+def listening_at(listen: str) -> tuple[str, int] | None:
+    """Return host and port of an address to listen at; None if the text has no such form."""
     host, _, port = listen.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else "" if ":" in host else host
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ModelError(
-            f"dp.RemoteOwners(listen={show(listen)}) is no place to listen: write host and port, "
-            'such as "0.0.0.0:8443", and IPv6 in brackets, such as "[::]:8443".'
-        )
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        return None
     return host, int(port)
+
+
+def _require_log(log: str | Path | None) -> None:
+    """Refuse to close a run of which there is no log."""
+    if log is None:
+        raise ModelError(
+            "dp.RemoteOwners(close=True) needs log=, the log of the run that is to be closed."
+        )
+    if not Path(log).exists():
+        raise ModelError(
+            f"The log '{Path(log).name}' does not exist, so there is no run to close. Name the log "
+            "of the run that is to be closed; nothing was created."
+        )
 
 
 def telling(verbose: bool) -> Callable[[str], None]:

@@ -5,19 +5,22 @@ An owner's policy as it is written down, in ``owner.toml``; see docs/reference/o
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import re
 import runpy
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._arguments import PATH, check_argument, finite, is_int, one_of, show
-from ..errors import DpcvxError, ModelError
+from ..errors import DpcvxError, FileError, ModelError
 from ..model.adjacency import ByPerson, Rows, Within
 from ..model.private import Private, specs_of
 from ..model.sealed import Sealed
@@ -103,8 +106,29 @@ class Policy:
 
 _KEYS = {"agent", "ledger", "keys", "coordinator", "budget", "accept", "data"}
 _ACCEPT = {"methods", "model", "ask", "partners", "reply_after", "share", "max_colluders"}
+_BUDGET = {"epsilon", "delta"}
+_TABLES = {"budget": _BUDGET, "accept": _ACCEPT}
 _KINDS = ("nonneg", "nonpos", "symmetric", "PSD", "bounds", "boolean", "simplex")
 _DATA = {"file", "columns", "people", "shape", "within", "norm", "rows", *_KINDS}
+_ROWS = {field.name for field in fields(Rows) if field.init}
+# Lines to write for keys that are missing.
+_EXAMPLES = {
+    "agent": 'agent = "north"',
+    "ledger": 'ledger = "spent.jsonl"',
+    "budget": "[budget], with epsilon = 1.0 and delta = 1e-6 below it",
+    "epsilon": "epsilon = 1.0 below [budget]",
+    "delta": "delta = 1e-6 below [budget]",
+    "file": 'file = "loads.csv"',
+    "max_norm": "rows = { max_norm = 1.0 }",
+}
+# A declaration in Python, as errors quote it, and in the policy.
+_IN_TOML = (
+    (r"dp\.Within\(radius=(.*?)\)(?= must)", r"within = \1"),
+    (r"dp\.(?:Within|Rows)\((\w+)=(.*?)\)(?= must)", r"\1 = \2"),
+    (r"dp\.Within\(0\.01\)", "within = 0.01"),
+    (r"dp\.Rows\(1\.0\)", "rows = { max_norm = 1.0 }"),
+    (r"bounds=\(0, 1\)", "bounds = [0, 1]"),
+)
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -120,11 +144,17 @@ def read_policy(path: str | Path) -> Policy:
     try:
         said = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise ModelError(f"There is no policy '{file.name}'.") from None
+        raise ModelError(
+            f"The policy '{file.name}' does not exist. Name the file that has agent =, ledger = "
+            "and [budget], such as owner.toml."
+        ) from None
     except OSError as error:
         raise ModelError(f"The policy {file_words(error, file, 'read')}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ModelError(f"The policy '{file.name}' cannot be read: {error}.") from None
+        raise ModelError(
+            f"The policy '{file.name}' is not in TOML: {_begun_small(error)}. Write lines such as "
+            'agent = "north"; docs/reference/owner_toml.md has every key.'
+        ) from None
     return _File(file).policy(said)
 
 
@@ -137,19 +167,29 @@ class _File:
     def policy(self, said: Mapping[str, Any]) -> Policy:
         self._known(said, _KEYS, "")
         budget, accept = self._table(said, "budget"), self._table(said, "accept", {})
-        self._known(budget, {"epsilon", "delta"}, "budget.")
+        self._known(budget, _BUDGET, "budget.")
         self._known(accept, _ACCEPT, "accept.")
         agent = self._text(said, "agent")
         methods = accept.get("methods", list(METHODS))
         if not isinstance(methods, list) or not all(one_of(name, *METHODS) for name in methods):
-            raise self._wrong("accept.methods", f"lists methods among {', '.join(METHODS)}")
+            raise self._wrong(
+                "accept.methods",
+                f'is a list, such as ["ADMM"], of methods among {", ".join(METHODS)}',
+            )
+        delta = self._number(budget, "delta", "budget.")
+        if delta >= 1:
+            raise self._wrong(
+                "budget.delta",
+                f"is below 1, and here {delta:g}. Write delta = 1e-6: at delta 1 any release of "
+                "the data is allowed",
+            )
         data = self._table(said, "data", {})
         model = accept.get("model")
         return Policy(
             agent=agent,
             ledger=self._folder / self._text(said, "ledger"),
             epsilon=self._number(budget, "epsilon", "budget."),
-            delta=self._number(budget, "delta", "budget."),
+            delta=delta,
             data={name: self._held(name, data[name], agent) for name in data},
             methods=tuple(methods),
             share=self._count(accept, "share", 1, 1),
@@ -171,31 +211,55 @@ class _File:
         self._known(said, _DATA, f"{where}.")
         shape = said.get("shape", [])
         if not isinstance(shape, list) or not all(is_int(n, 1) for n in shape):
-            raise self._wrong(f"{where}.shape", "is a list of whole numbers, such as [39, 2]")
+            raise self._wrong(
+                f"{where}.shape", "is a list of whole numbers from 1 on, such as [39, 2]"
+            )
         if ("within" in said) == ("rows" in said):
             raise self._wrong(
                 where,
                 "has either within = 0.01, how far one entry may change, or rows = "
                 "{ max_norm = 1.0 }, for records",
             )
+        rows = self._rows(said["rows"], where) if "rows" in said else {}
         try:
             if "within" in said:
                 norm = {"norm": said["norm"]} if "norm" in said else {}
                 adjacency: Within | Rows = Within(said["within"], **norm)
             else:
-                adjacency = Rows(**said["rows"])
+                adjacency = Rows(**rows)
             attributes = {key: said[key] for key in _KINDS if key in said}
             attributes["columns"] = said.get("columns")
             private = Private(shape=tuple(shape), name=name, adjacency=adjacency, **attributes)
             (spec,) = specs_of([private], agent)
         except (DpcvxError, TypeError, ValueError) as error:
-            raise self._wrong(where, f"is not a declaration of data: {error}") from None
+            raise self._wrong(where, f"is not a declaration of data. {_in_toml(error)}") from None
         read = partial(read_csv, columns=spec.columns)
         source = self._source(self._text(said, "file", f"{where}."), len(spec.shape), read)
+        limited = isinstance(adjacency, Rows) and adjacency.row_limit is not None
+        if limited and "people" not in said:
+            raise self._wrong(
+                where,
+                'has max_rows_per_person, and no people. Write people = "people.csv", a file with '
+                "the identifier of each row: the limit needs to know whose each row is",
+            )
+        if "people" in said and not limited:
+            raise self._wrong(
+                where,
+                "has people, and rows without a limit for each person. Write rows = { max_norm = "
+                "1.0, max_rows_per_person = 3 }, or drop people",
+            )
         if "people" in said:
             people = self._source(self._text(said, "people", f"{where}."), 1, read_people)
             source = partial(_by_person, source, people)
         return Held(spec, Sealed(source))
+
+    def _rows(self, rows: object, where: str) -> Mapping[str, Any]:
+        if not isinstance(rows, Mapping):
+            raise self._wrong(f"{where}.rows", "is a table, such as { max_norm = 1.0 }")
+        self._known(rows, _ROWS, f"{where}.rows.")
+        if "max_norm" not in rows:
+            raise self._missing("max_norm", f"{where}.rows.")
+        return rows
 
     def _source(
         self,
@@ -236,51 +300,87 @@ class _File:
         for local in plan.program.agents:
             if local.name == agent:
                 return wire.digest(wire.portable(local))
-        raise ModelError(f"The model '{said}' has no agent '{agent}'.")
+        names = ", ".join(f"'{local.name}'" for local in plan.program.agents)
+        raise ModelError(
+            f"The model '{said}' has no agent '{agent}'; its agents are {names}. Correct agent = "
+            "or model = in the policy."
+        )
 
     def _wrong(self, key: str, what: str) -> ModelError:
-        return ModelError(f"In the policy '{self._name}', {key} {what}.")
+        return ModelError(f"In the policy '{self._name}', {key} {what.removesuffix('.')}.")
+
+    def _missing(self, key: str, where: str = "") -> ModelError:
+        return self._wrong(f"{where}{key}", f"is missing. Write {_EXAMPLES[key]}")
 
     def _known(self, said: Mapping[str, Any], keys: set[str], where: str) -> None:
         unknown = sorted(set(said) - keys)
+        table = next((name for name, held in _TABLES.items() if {*unknown[:1]} & held), "")
+        if unknown and not where and table:
+            raise self._wrong(
+                unknown[0], f"belongs below a line [{table}]. Write that line above it"
+            )
         if unknown:
-            names = ", ".join(sorted(keys))
-            raise self._wrong(f"{where}{unknown[0]}", f"is unknown; there are {names}")
+            raise self._wrong(
+                f"{where}{unknown[0]}", f"is unknown. {_near(unknown[0], sorted(keys))}"
+            )
 
     def _table(
         self, said: Mapping[str, Any], key: str, default: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
         table = said.get(key, default)
         if not isinstance(table, Mapping):
-            raise self._wrong(f"[{key}]", "is missing" if key not in said else "is a table")
+            if key not in said:
+                raise self._missing(key)
+            raise self._wrong(f"[{key}]", f"is a table: write a line [{key}], and its keys below")
         return table
 
     def _text(self, said: Mapping[str, Any], key: str, where: str = "") -> str:
         text = said.get(key)
+        if text is None:
+            raise self._missing(key, where)
         if not isinstance(text, str) or not text:
-            raise self._wrong(f"{where}{key}", f"is a text, and is {show(text)}")
+            raise self._wrong(f"{where}{key}", f"is a text in quotes, and here {show(text)}")
         return text
 
     def _number(
         self, said: Mapping[str, Any], key: str, where: str, default: float | None = None
     ) -> float:
         number = said.get(key, default)
+        if number is None:
+            raise self._missing(key, where)
         if not finite(number) or float(number) < 0:  # pyright: ignore[reportArgumentType]
-            raise self._wrong(f"{where}{key}", f"is a number of at least 0, and is {show(number)}")
+            raise self._wrong(
+                f"{where}{key}", f"is a number of at least 0, and here {show(number)}"
+            )
         return float(number)  # pyright: ignore[reportArgumentType]
 
     def _count(self, said: Mapping[str, Any], key: str, default: int, least: int) -> int:
         count = said.get(key, default)
         if not is_int(count, least):
-            what = f"is a whole number of at least {least}, and is {show(count)}"
+            what = f"is a whole number of at least {least}, and here {show(count)}"
             raise self._wrong(f"accept.{key}", what)
         return int(count)
 
     def _flag(self, said: Mapping[str, Any], key: str, default: bool) -> bool:
         flag = said.get(key, default)
         if not isinstance(flag, bool):
-            raise self._wrong(f"accept.{key}", "is true or false")
+            raise self._wrong(f"accept.{key}", f"is true or false, and here {show(flag)}")
         return flag
+
+
+def require_model(path: Path) -> None:
+    """Refuse a model file that does not exist.
+
+    Raises
+    ------
+    ModelError
+    """
+    if not path.is_file():
+        missing = "does not exist" if not path.exists() else "is no file"
+        raise ModelError(
+            f"The model '{path.name}' {missing}. Name a file of Python that has a line plan = "
+            "problem.plan(...)."
+        )
 
 
 def model_plan(path: Path) -> Terms:
@@ -289,12 +389,20 @@ def model_plan(path: Path) -> Terms:
     Raises
     ------
     ModelError
-        If there is none.
+        If there is none, or the file raises an error, which is named with its line.
     """
-    if not path.is_file():
-        raise ModelError(f"There is no model '{path.name}'.")
-    with beside(path.parent):
-        plan = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
+    require_model(path)
+    script = str(path.absolute())  # as python names scripts to them
+    fault: str | None = None
+    try:
+        with beside(path.parent):
+            plan = runpy.run_path(script).get("plan")
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        fault = _fault_of_script(error, script)
+    if fault is not None:
+        raise ModelError(f"The model '{path.name}' cannot be run. {fault}")
     if not isinstance(plan, Terms):
         raise ModelError(
             f"The model '{path.name}' makes no plan. Write plan = problem.plan(...) in it, with "
@@ -303,13 +411,67 @@ def model_plan(path: Path) -> Terms:
     return plan
 
 
+def _fault_of_script(error: BaseException, script: str) -> str:
+    """Return a sentence on the error of a script, with the last line of the script that led to it.
+
+    A model has no data, so its texts may be repeated.
+    """
+    if isinstance(error, SyntaxError) and error.filename == script:
+        return f"It is no Python in line {error.lineno}: {error.msg}."
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == script
+    ]
+    where = f"Line {lines[-1]}" if lines else "It"
+    text = str(error).strip()
+    if isinstance(error, DpcvxError):
+        return f"{where} is refused: {text}"
+    return f"{where} raises {type(error).__name__}{f': {text}' if text else ''}."
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    """Return what to write in place of a name that is none of these."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"{f'Write {near[0]}. ' if near else ''}The keys are {', '.join(names)}"
+
+
+def _begun_small(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _in_toml(error: Exception) -> str:
+    """Return what an error says, with declarations as a policy has them."""
+    text = str(error)
+    for written, in_policy in _IN_TOML:
+        text = re.sub(written, in_policy, text)
+    return text
+
+
 def _by_person(values: Callable[[], Any], people: Callable[[], Any]) -> ByPerson:
     return ByPerson(values(), people())
 
 
 def _called(folder: Path, module: str, function: str) -> Any:
     with beside(folder):
-        return getattr(importlib.import_module(module), function)()
+        try:
+            imported = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise FileError(
+                f"There is no module '{module}'. Put '{module}.py' beside the policy, or correct "
+                "file = in it."
+            ) from None
+        call = getattr(imported, function, None)
+    if not callable(call):
+        raise FileError(
+            f"The module '{module}' has no function '{function}'. Define it there, or correct "
+            "file = in the policy."
+        )
+    with beside(folder):
+        return call()
 
 
 @contextmanager

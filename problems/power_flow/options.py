@@ -42,6 +42,21 @@ _VALUES = {
     "dp.OneShot()": "central",
     "projected_output": "projected",
 }
+# Phrases of Python that no option has -> what to type.
+_PHRASES = (
+    (r"dp\.[\w.]+\((--[\w-]+ [^()\s]+)\)", r"\1"),
+    (r", or None for fresh noise", ". Drop --seed for fresh noise"),
+    (r"plan with --mechanism None", "write --perturb none"),
+    (r"\ban int of at least", "a whole number of at least"),
+    (
+        r"storage\[\d+\] is at a bus(.*?) Write Store\(.*?\)",
+        r"--storage names a bus\1 Write --storage BUS:MW:MWH",
+    ),
+    (
+        r"flexible\[\d+\] is at a bus(.*?) Write Flexible\(.*?\)",
+        r"--flexible names a bus\1 Write --flexible BUS:MW:PRICE",
+    ),
+)
 _WITHIN = re.compile(r"dp\.Within\((?:radius=)?([^()]+)\)")
 _PLAN = re.compile(r"problem\.plan\((?:\.\.\., )?((?:[^()]|\(\))*)\)")
 
@@ -65,7 +80,10 @@ def in_options(text: str, names: Iterable[str]) -> str:
         return f"{named} {_VALUES.get(value, value)}".rstrip()
 
     pattern = rf"(?<![\w.])({options})=((?:[^\s,;:()]|\(\))*?)(?=[.,;:)]*(?:\s|$))"
-    return re.sub(pattern, option, text)
+    text = re.sub(pattern, option, text)
+    for written, typed in _PHRASES:
+        text = re.sub(written, typed, text)
+    return text
 
 
 def parser() -> argparse.ArgumentParser:

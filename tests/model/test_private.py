@@ -218,13 +218,13 @@ class Ragged:
 
 WRONG = {
     "shape": (SECRETS * 2, {}, r"shape \(4,\).*declared with shape \(2,\)"),
-    "matrix": ([SECRETS], {}, r"shape \(1, 2\).*bind an array of that shape"),
+    "matrix": ([SECRETS], {}, r"shape \(1, 2\).*Give an array of the declared shape"),
     "scalar": (SECRETS[0], {}, r"shape \(\)"),
     "NaN": ([SECRETS[0], np.nan], {}, "NaN or infinite.*clean the data"),
     "None": ([SECRETS[0], None], {}, "NaN or infinite"),
     "infinite": ([SECRETS[0], -np.inf], {}, "NaN or infinite"),
-    "sign": ([SECRETS[0], -1.0], {"nonneg": True}, "nonneg=True.*drop the attribute"),
-    "other sign": ([-1.0, SECRETS[0]], {"nonpos": True}, "nonpos=True.*drop the attribute"),
+    "sign": ([SECRETS[0], -1.0], {"nonneg": True}, "nonneg=True.*drop non"),
+    "other sign": ([-1.0, SECRETS[0]], {"nonpos": True}, "nonpos=True.*drop non"),
     "text": (str(SECRETS[0]) + " W", {}, "are one text.*np.loadtxt"),
     "texts": ([f"{s} W" for s in SECRETS], {}, "are texts.*dtype=float"),
     "bytes": (str(SECRETS).encode(), {}, "are one text"),

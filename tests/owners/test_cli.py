@@ -237,3 +237,41 @@ def test_out_without_folder_is_refused_before_a_run(tmp_path, capsys, command):
         with pytest.raises(SystemExit, match="2"):
             main([*command, "--out", str(out)])
         assert "is not a file in an existing folder" in capsys.readouterr().err
+
+
+MISTAKES = {
+    "coordinate none.py": "The model 'none.py' does not exist.",
+    "coordinate model.py --keys empty": "The folder of keys 'empty' is a file.",
+    "coordinate model.py --keys .": "The folder of keys has no 'ca.crt'. Name the folder",
+    "coordinate model.py --close --log mistyped.dpx": "The log 'mistyped.dpx' does not exist",
+    "coordinate model.py --listen 99": "argument --listen: '99' is no address to listen at.",
+    "coordinate model.py --timeout nan": "argument --timeout: 'nan' is no positive number",
+    "owner join owner.toml --connect h:1": "argument --connect: The address 'h:1' is no",
+    "owner join owner.toml --connect wss://h:1 --seed -1": "argument --seed: '-1' is no whole",
+    "keys authority empty": "'empty' is a file, and a folder is needed.",
+    "keys revoke keys keys/coordinator.crt": "The folder 'keys' is no authority",
+    "keys sign none keys/coordinator.csr": "The folder 'none' of the authority does not exist.",
+    "keys fingerprint keys/coordinator.key": "'coordinator.key' is no certificate",
+    "keys authority a --days 0": "argument --days: '0' is no number of days",
+    "inspect model.py --policy owner.toml": "The file 'model.py' is no request",
+    "inspect none.dpx --policy owner.toml": "The request 'none.dpx' cannot be read",
+    "audit-log model.py": "'model.py' is no audit log",
+    "audit-log none": "The audit log 'none' cannot be read: no such file",
+}
+
+
+def test_mistakes_are_named_as_they_were_typed(equipped, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(equipped, tmp_path / "equipped"))
+    Path("owner.toml").write_text(
+        'agent = "north"\nledger = "spent.jsonl"\n[budget]\nepsilon = 1.0\ndelta = 1e-6\n'
+    )
+    before = sorted(Path().rglob("*"))
+    for command, said in MISTAKES.items():
+        try:
+            code = main(command.split())
+        except SystemExit as refused:  # of argparse
+            code = refused.code
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert code in (1, 2) and said in error, (command, error)
+        assert "dp." not in error and "Errno" not in error, (command, error)
+    assert sorted(Path().rglob("*")) == before

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.owners.agreement import agree
-from dpcvx.owners.policy import read_policy
+from dpcvx.owners.policy import model_plan, read_policy
 from dpcvx.run.gate import read
 from tests.owners.settings import offered, planned
 
@@ -87,12 +87,15 @@ def test_identifiers_are_read_next_to_the_data(place, tmp_path, monkeypatch):
 def test_people_without_identifiers_are_refused(place, tmp_path):
     np.save(tmp_path / "X.npy", np.ones((4, 2)))
     (tmp_path / "people.csv").write_text("Ann Qz\n\nAnn Qz\nBob Qz\n")
-    missing = (("", "without identifiers"), ('people = "people.csv"\n', "without an identifier"))
-    for more, message in missing:
-        place(GOOD + PEOPLE + more)
-        with pytest.raises(dp.DataError, match=message) as caught:
-            dp.Owner(tmp_path / "owner.toml").check()
-        assert "Qz" not in str(caught.value)
+    place(GOOD + PEOPLE)
+    with pytest.raises(
+        dp.ModelError, match=r'max_rows_per_person, and no people. Write people = "'
+    ):
+        dp.Owner(tmp_path / "owner.toml")
+    place(GOOD + PEOPLE + 'people = "people.csv"\n')
+    with pytest.raises(dp.DataError, match="without an identifier") as caught:
+        dp.Owner(tmp_path / "owner.toml").check()
+    assert "Qz" not in str(caught.value)
 
 
 def test_data_are_read_when_they_are_asked_for(place, tmp_path):
@@ -117,23 +120,35 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
     ("change", "said"),
     [
         (lambda t: t.replace("agent", "agents"), "agents is unknown"),
-        (lambda t: t.replace('"north"', "3"), "agent is a text"),
+        (lambda t: t.replace('"north"', "3"), "agent is a text in quotes"),
         (lambda t: t.replace("[budget]", "[price]"), "price is unknown"),
-        (lambda t: t.replace("epsilon = 1.0", ""), "budget.epsilon is a number"),
+        (
+            lambda t: t.replace("epsilon = 1.0", ""),
+            r"budget.epsilon is missing. Write epsilon = 1\.0",
+        ),
+        (lambda t: t.replace("1e-6", "1.0"), "budget.delta is below 1, and here 1"),
+        (lambda t: t.replace("agent", "agnet"), r"agnet is unknown. Write agent\."),
+        (lambda t: t.replace("[budget]", ""), r"delta belongs below a line \[budget\]"),
         (lambda t: t.replace("1e-6", '"small"'), "budget.delta is a number"),
         (lambda t: t.replace("1e-6", "-1"), "budget.delta is a number"),
-        (lambda t: t + '[accept]\nmethods = ["Magic"]\n', "lists methods among"),
-        (lambda t: t + "[accept]\nmethods = [[2, 2]]\n", "lists methods among"),
-        (lambda t: "coordinator = 5\n" + t, "coordinator is a text, and is 5"),
+        (lambda t: t + '[accept]\nmethods = ["Magic"]\n', "of methods among"),
+        (lambda t: t + "[accept]\nmethods = [[2, 2]]\n", "of methods among"),
+        (lambda t: "coordinator = 5\n" + t, "coordinator is a text in quotes, and here 5"),
         (lambda t: t + "[accept]\nask = 1\n", "accept.ask is true or false"),
         (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
-        (lambda t: t + '[accept]\nmodel = "none.py"\n', "no model 'none.py'"),
+        (lambda t: t + '[accept]\nmodel = "none.py"\n', "model 'none.py' does not exist"),
         (lambda t: t + DATA.replace("within = 0.01\n", ""), "either within"),
         (lambda t: t + DATA + "rows = { max_norm = 1.0 }\n", "either within"),
-        (lambda t: t + DATA.replace("0.01", "-1"), "no|not a declaration"),
+        (
+            lambda t: t + DATA.replace("0.01", "-1"),
+            r"declaration of data. within = -1 must .*[^.]\.$",
+        ),
+        (lambda t: t + DATA.replace("within = 0.01", "rows = 1"), "rows is a table"),
+        (lambda t: t + DATA.replace("within = 0.01", "rows = {}"), "rows.max_norm is missing"),
+        (lambda t: t + DATA + 'people = "p.csv"\n', "has people, and rows without a limit"),
         (lambda t: t + DATA.replace(".csv", ".xls"), "end in .csv or .npy"),
-        (lambda t: t + DATA.replace("[2, 3]", "[0]"), "list of whole numbers"),
-        (lambda t: t + "]", "cannot be read"),
+        (lambda t: t + DATA.replace("[2, 3]", "[0]"), "list of whole numbers from 1"),
+        (lambda t: t + "]", "is not in TOML"),
     ],
 )
 def test_what_no_policy_says_is_refused_by_name(place, change, said):
@@ -142,7 +157,7 @@ def test_what_no_policy_says_is_refused_by_name(place, change, said):
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):
-    with pytest.raises(dp.ModelError, match=r"no policy 'owner\.toml'"):
+    with pytest.raises(dp.ModelError, match=r"policy 'owner\.toml' does not exist"):
         dp.Owner(tmp_path / "owner.toml")
 
 
@@ -195,3 +210,31 @@ def test_columns_of_a_model_that_are_other_ones_are_refused(tmp_path, named):
     with pytest.raises(dp.RefusedError, match="other columns"):
         agree(offer, without)
     assert plan(None).fingerprint == plan(["age", "bp"]).fingerprint
+
+
+def test_a_function_of_data_that_does_not_exist_is_named(place, tmp_path):
+    (tmp_path / "loads_of_east.py").write_text("def load():\n    return [[0.0] * 3] * 2\n")
+    for written, said in (
+        ("loads_of_none:load", "no module 'loads_of_none'. Put 'loads_of_none.py' beside"),
+        ("loads_of_east:laod", "module 'loads_of_east' has no function 'laod'"),
+    ):
+        path = place(GOOD + DATA.replace("load.csv", written))
+        with pytest.raises(dp.DataError, match=said):
+            dp.Owner(path).check()
+
+
+MODELS = {
+    "x = = 3": "It is no Python in line 2: invalid syntax",
+    "def f():\n    return 1 / 0\nf()": "Line 3 raises ZeroDivisionError: division by zero",
+    "import dpcvx as dp\ndp.Within(-1)": "Line 3 is refused: dp.Within",
+    "raise SystemExit(3)": "Line 2 raises SystemExit: 3",
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_error_in_a_model_names_its_line(model, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(f"import sys\n{model}\n")
+    with pytest.raises(dp.ModelError, match="The model 'model.py' cannot be run. ") as caught:
+        model_plan(path)
+    assert MODELS[model] in str(caught.value) and caught.value.__context__ is None

@@ -356,7 +356,9 @@ def test_an_owner_whose_run_is_open_waits_and_ends_with_an_error(ended, capsys):
     arguments = ["--connect", f"wss://127.0.0.1:{free_port()}", "--timeout", "0.5"]
     assert main(["owner", "join", str(place / "south" / "owner.toml"), *arguments]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("away: ") and said.endswith(" The same call goes on where it stood.")
+    assert said.startswith("away: ") and said.endswith(
+        " Run the same call or command again to resume."
+    )
 
 
 def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
@@ -420,4 +422,4 @@ def test_a_coordinator_says_that_a_run_goes_on_where_one_has_begun_and_is_kept(
     with pytest.raises(dp.RefusedError) as refusal:
         run(plan, hub, path)
     assert refusal.value.code == "away" and "did not come back" in str(refusal.value)
-    assert ("goes on where it stood" in str(refusal.value)) == goes_on
+    assert ("again to resume" in str(refusal.value)) == goes_on

@@ -37,7 +37,7 @@ class Processes:
     and stay there; but all processes belong to one user, so this is no barrier against an attacker.
     Errors that are not the package's own arrive without their message, which could quote the data.
     There is no time limit: a worker that is stopped, or a solve that does not end, holds the run up
-    until Control-C. With ``plan.run(ledger="file")`` the same call then goes on where it stood.
+    until Control-C. With ``plan.run(ledger="file")`` the same call then resumes the run.
 
     Parameters
     ----------

@@ -578,7 +578,11 @@ def test_options_of_models_that_make_no_sense_are_refused(options, message, caps
             "Write --delta 1e-6, or use --mechanism laplace",
         ),
         (("--radius", 0), "--radius 0.0 must be a positive finite number"),
-        (("--rounds", 0), "--rounds 0 must be an int"),
+        (("--rounds", 0), "--rounds 0 must be a whole number"),
+        (("--penalty", -1), ": --penalty -1.0 must be a positive finite number: it weighs"),
+        (("--local-updates", 0), ": --local-updates 0 must be a whole number"),
+        (("--seed", -1), "--seed -1 must be a whole number of at least 0. Drop --seed for"),
+        (("--release-epsilon", -1), ": --release-epsilon -1.0 must be a positive"),
     ],
 )
 def test_errors_of_plans_name_options(options, message, capsys):
