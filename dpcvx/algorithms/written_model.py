@@ -30,6 +30,7 @@ from ..model.canonical import ConeData, public_copy, require_solver
 from ..model.declaration import Declaration, affine
 from ..model.layout import Layout, picked, projected
 from ..model.matrices import as_array, real_entries
+from ..model.private_constraints import matrices
 from ..model.spec import PrivateSpec
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..solvers.active_set import attempt
@@ -916,12 +917,21 @@ def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
             limits.append(cp.SOC(part[0], part[1:]))
         elif kind == "exp":
             limits.append(cp.ExpCone(part[0], part[1], part[2]))
+        elif kind == "psd":
+            limits.append(_symmetric(part) >> 0)
         else:  # margins are known for none of these
             raise ModelError(
                 f"A constraint with private data is compiled into a cone of kind {kind}, for which "
                 "no margin is known. Write linear inequalities and norms."
             )
     return limits
+
+
+def _symmetric(rows: Any) -> cp.Expression:
+    """Return the symmetric matrix of the rows of a semidefinite cone."""
+    units = matrices(np.eye(rows.size))
+    order = units.shape[-1]
+    return cp.reshape(units.reshape(rows.size, -1).T @ rows, (order, order), order="F")
 
 
 def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 import scipy.sparse as sp
@@ -208,17 +207,28 @@ def _by_part(
     program: Program, whole: Joint, data: Sequence[Array], plain: Array, prices: Array
 ) -> list[list[float]]:
     """Return the price of a margin in each part, to two digits: solvers differ in the last ones."""
-    numbers, marked = count(1), []
-    for limit in program.kept:
-        marks = {k: float(next(numbers)) for k in range(len(limit.tightened.constraint.parts))}
-        marked.append(replace(limit, tightened=replace(limit.tightened, margins=marks)))
-    lost = plain - with_kept(whole.data, replace(program, kept=tuple(marked)), data).b
-    marked_rows = np.flatnonzero(np.abs(lost) > 0.5)  # a margin raises an exponent
-    by_number = {round(abs(lost[row])): abs(prices[row]) for row in marked_rows}
-    numbers = count(1)
+    sizes = [len(limit.tightened.constraint.parts) for limit in program.kept]
+    firsts = np.cumsum([1, *sizes])[:-1]
+
+    def lost(marks: Callable[[int], float]) -> Array:
+        marked = [
+            replace(
+                limit,
+                tightened=replace(
+                    limit.tightened, margins={k: marks(first + k) for k in range(size)}
+                ),
+            )
+            for limit, first, size in zip(program.kept, firsts.tolist(), sizes, strict=True)
+        ]
+        return plain - with_kept(whole.data, replace(program, kept=tuple(marked)), data).b
+
+    numbered, by_unit = lost(float), lost(lambda number: 1.0)
+    rows = np.flatnonzero(np.abs(by_unit) > 1e-6)  # a margin raises an exponent
+    numbers = np.rint(numbered[rows] / by_unit[rows]).astype(int)
+    costs_of = np.bincount(numbers, by_unit[rows] * prices[rows], minlength=sum(sizes) + 1)
     return [
-        [float(f"{max(0.0, by_number.get(next(numbers), 0.0)):.2g}") for _ in parts]
-        for parts in (limit.tightened.constraint.parts for limit in program.kept)
+        [float(f"{abs(cost):.2g}") for cost in costs_of[first : first + size]]
+        for first, size in zip(firsts.tolist(), sizes, strict=True)
     ]
 
 

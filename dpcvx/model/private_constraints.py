@@ -22,6 +22,12 @@ Exponential and power cones are monotone in some of their rows. A point of :math
 e^{x / y} \le z, y > 0\}` stays in it if x falls or z grows, and a point of :math:`\{(x, y, z) :
 x^a y^{1 - a} \ge |z|, x, y \ge 0\}` if x or y grows. Each such row has a margin of its own, which
 moves the row the other way: the true slack is then at a point that the cone cannot lose.
+
+The slack of a semidefinite cone is a matrix, and noise moves it by :math:`\sum_k \xi_k V_k`. A
+margin of t subtracts t D, for a positive definite D that is as large as the V_k are in every
+direction. The true slack is then semidefinite if no eigenvalue of :math:`\sum_k \xi_k D^{-1/2} V_k
+D^{-1/2}` exceeds t. If data multiply variables, the length of all V_k(y) together bounds these
+eigenvalues, and D is the identity.
 """
 
 from __future__ import annotations
@@ -52,11 +58,13 @@ Index = NDArray[np.intp]
 _MONOTONE = {"exp": {0, 2}, "power": {0, 1}}
 # Cones whose rows come before those of exponential cones.
 _BEFORE = ("zero", "nonneg", "soc", "psd")
+# Least eigenvalue of the matrix that a margin of one subtracts, relative to its largest.
+_FLAT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class ConstraintRows:
-    """Rows that are kept or broken together: one inequality, or one second-order cone.
+    """Rows that are kept or broken together: one inequality, or one cone.
 
     Attributes
     ----------
@@ -94,12 +102,66 @@ class PrivateConstraint:
             A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)
         return A, self.data.b + self.offsets @ d
 
-    def sign(self, number: int) -> float:
-        """Return what a margin of one takes from the slack of a part: -1 if less of it is safer."""
-        cones = self.data.cones
-        before = sum(size for kind, size in cones.blocks() if kind in _BEFORE)
-        k = self.parts[number].first - before
-        return -1.0 if 0 <= k < 3 * cones.exp and k % 3 == 0 else 1.0
+    def _kind(self, number: int) -> tuple[str, int]:
+        """Return the kind of a part's cone, and which of its rows is the part's first."""
+        first = 0
+        for kind, size in self.data.cones.blocks():
+            if first <= self.parts[number].first < first + size:
+                return kind, self.parts[number].first - first
+            first += size
+        raise AssertionError("parts are rows of cones")
+
+    def order(self, number: int) -> int:
+        """Return the order of a part that is a semidefinite cone; 0 of all others."""
+        size = self.parts[number].size
+        return 0 if self._kind(number)[0] != "psd" else (math.isqrt(8 * size + 1) - 1) // 2
+
+    def missable(self, number: int) -> Array:
+        """Return what a unit that is missed adds to the slack of a part's rows."""
+        if order := self.order(number):
+            return triangle(np.eye(order))
+        rows = np.zeros(self.parts[number].size)
+        rows[0] = -1.0 if self._kind(number) == ("exp", 0) else 1.0  # less of that one is safer
+        return rows
+
+    def margin(self, number: int) -> Array:
+        """Return what a margin of one subtracts from the slack of a part's rows."""
+        if not self.order(number) or self.parts[number].bends:
+            return self.missable(number)
+        return triangle(self._spread(number))
+
+    def _spread(self, number: int) -> Array:
+        """Return the matrix that a margin of one subtracts: zero where no data occur."""
+        moved = matrices(self.offsets[self.parts[number].rows].toarray().T)
+        wide = np.concatenate(moved, axis=1)
+        met = np.any(wide != 0, axis=1)
+        values, vectors = np.linalg.eigh(wide @ wide.T)
+        sizes = np.sqrt(np.maximum(values, 0.0) / values[-1])
+        spread = (vectors * sizes) @ vectors.T + _FLAT * np.eye(met.size)
+        return np.where(met[:, None] & met, (spread + spread.T) / 2, 0.0)
+
+    def standardized(self, number: int, image: Array) -> Array:
+        """Return what noise moves a part by, in units of its margin.
+
+        Parameters
+        ----------
+        number : int
+        image : ndarray, shape (rows, s)
+            Move of the part's rows by each component of the noise.
+
+        Returns
+        -------
+        ndarray, shape (rows, s)
+            The image itself, but for semidefinite cones; theirs are triangles of the matrices
+            between two roots of the inverse of what a margin of one subtracts.
+        """
+        if not self.order(number):
+            return image
+        spread = self._spread(number)
+        met = np.diag(spread) > 0
+        values, vectors = np.linalg.eigh(spread[np.ix_(met, met)])
+        root = (vectors / np.sqrt(values)) @ vectors.T
+        return triangle(root @ matrices(image.T)[:, met][:, :, met] @ root).T
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
         """Return derivatives of some rows' slacks by the data: ``offset - slope y`` for entry k.
@@ -120,6 +182,28 @@ class PrivateConstraint:
         slope, _ = self.moved(rows)
         met |= (np.diff(slope.indptr) > 0).reshape(rows.size, D).any(axis=0)
         return np.flatnonzero(met)
+
+
+def matrices(triangles: Array) -> Array:
+    """Return symmetric matrices of rows of semidefinite cones, shape (..., n, n).
+
+    Parameters
+    ----------
+    triangles : ndarray, shape (..., n (n + 1) / 2)
+        Upper triangles by column, off the diagonal times the root of 2.
+    """
+    n = (math.isqrt(8 * triangles.shape[-1] + 1) - 1) // 2
+    j, i = np.tril_indices(n)
+    entries = triangles * np.where(i == j, 1.0, math.sqrt(0.5))
+    full = np.zeros((*triangles.shape[:-1], n, n))
+    full[..., i, j] = full[..., j, i] = entries
+    return full
+
+
+def triangle(full: Array) -> Array:
+    """Return the rows of semidefinite cones of symmetric matrices; see `matrices`."""
+    j, i = np.tril_indices(full.shape[-1])
+    return full[..., i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
 
 def private_constraint(
@@ -250,7 +334,7 @@ def _parts(
             if kind == "zero":
                 raise equality(what, name)
             inside = [k for k in range(size) if met[first + k]]
-            if kind in ("nonneg", "soc"):
+            if kind in ("nonneg", "soc", "psd"):
                 parts.append(ConstraintRows(first, size, bool(bends[rows].any())))
             elif bends[rows].any() or not _MONOTONE.get(kind, set()) >= set(inside):
                 raise PrivacyError(
@@ -364,7 +448,7 @@ class Tightened:
         """Return the program for data as they left."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
-            b[self.constraint.parts[number].first] -= self.constraint.sign(number) * margin
+            b[self.constraint.parts[number].rows] -= self.constraint.margin(number) * margin
         return self._assembled(A, b)
 
     def directions(self) -> ConeData | None:
@@ -387,15 +471,15 @@ class Tightened:
         A = sp.csr_array(sp.hstack([A, sp.csr_array((m, width - N))]))
         # What may be missed is added to the slack, what noise does to a cone is taken from it.
         for k in range(missed):
-            A = _with_entry(A, parts[k].first, N + k, -self.constraint.sign(k))
+            A = _with_column(A, parts[k], N + k, -self.constraint.missable(k))
         for k, column in bending.items():
-            A = _with_entry(A, parts[k].first, column, 1.0)
+            A = _with_column(A, parts[k], column, self.constraint.margin(k))
         boxes, first = self._boxes(width), N + missed + len(bending)
         magnitudes, bounded = [sp.csr_array((0, width))], [np.zeros(0)]
         for k, (rows, values) in boxes.items():
             columns = _columns(first, values.size, width)
             for column in range(first, first + values.size):
-                A = _with_entry(A, parts[k].first, column, 1.0)
+                A = _with_column(A, parts[k], column, np.ones(1))
             magnitudes += [-rows - columns, rows - columns]
             bounded += [-values, values]
             first += values.size
@@ -415,7 +499,7 @@ class Tightened:
         inequalities = len(linear) + missed + sum(values.size for values in bounded)
         sizes = list(cones.soc)
         for k, ball in balls.items():
-            rows, values = self._image(parts[k], ball, width)
+            rows, values = self._image(k, ball, width)
             head, value = (
                 (-_columns(bending[k], 1, width), 0.0)
                 if k in bending
@@ -437,24 +521,24 @@ class Tightened:
 
     def _boxes(self, width: int) -> dict[int, tuple[sp.csr_array, Array]]:
         """Return what noise in a box does to a row, component by component; see `_image`."""
-        parts = self.constraint.parts
-        return {k: self._image(parts[k], ball, width) for k, ball in self.balls.items() if ball.box}
+        return {k: self._image(k, ball, width) for k, ball in self.balls.items() if ball.box}
 
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
 
-    def _image(
-        self, part: ConstraintRows, ball: NoiseBall, width: int
-    ) -> tuple[sp.csr_array, Array]:
+    def _image(self, number: int, ball: NoiseBall, width: int) -> tuple[sp.csr_array, Array]:
         """``r N' v_j(y)`` for all rows j of a part, as rows of ``b - A y``.
 
         The length of all of them together bounds what noise in the ball does to the rows of a cone
-        but for the first; with it, Cauchy's inequality gives another factor.
+        but for the first; with it, Cauchy's inequality gives another factor. For semidefinite cones
+        it bounds the length of the matrix, and so its eigenvalues.
         """
+        part = self.constraint.parts[number]
         slope, offset = self.constraint.moved(part.rows)
         turned = sp.kron(sp.eye_array(part.size), ball.radius * ball.noise.T)
         both = all(self.constraint.entries(rows).size for rows in (part.rows[:1], part.rows[1:]))
-        turned = sp.csr_array(turned) * (math.sqrt(2) if both else 1.0)
+        second_order = not self.constraint.order(number)
+        turned = sp.csr_array(turned) * (math.sqrt(2) if both and second_order else 1.0)
         rows, values = sp.csr_array(turned @ slope), np.asarray(turned @ offset)
         used = np.flatnonzero((np.diff(rows.indptr) > 0) | (values != 0))
         more = sp.csr_array((used.size, max(width - rows.shape[1], 0)))
@@ -467,5 +551,7 @@ def _columns(first: int, count: int, width: int) -> sp.csr_array:
     return sp.csr_array(entries, shape=(count, width))
 
 
-def _with_entry(A: sp.csr_array, row: int, column: int, value: float) -> sp.csr_array:
-    return sp.csr_array(A + sp.csr_array(([value], ([row], [column])), shape=A.shape))
+def _with_column(A: sp.csr_array, part: ConstraintRows, column: int, values: Array) -> sp.csr_array:
+    """Return a matrix with more in one column, in the rows of a part."""
+    entries = values, (part.rows, np.full(part.size, column))
+    return sp.csr_array(A + sp.csr_array(entries, shape=A.shape))

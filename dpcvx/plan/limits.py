@@ -34,15 +34,20 @@ from ..errors import ModelError, PrivacyError
 from ..model.agent import private_in
 from ..model.declaration import Declaration
 from ..model.private_constraints import (
-    ConstraintRows,
     NoiseBall,
     PrivateConstraint,
     Tightened,
     check_readable,
     equality,
+    matrices,
 )
 from ..privacy.mechanism import Calibrated
-from ..privacy.truncation import image_quantile, length_quantile, sum_quantile
+from ..privacy.truncation import (
+    eigenvalue_quantile,
+    image_quantile,
+    length_quantile,
+    sum_quantile,
+)
 from ..sensitivity.release_once import Publication
 from .agent_plan import Agents
 from .request import Request
@@ -417,50 +422,69 @@ def tightened(
                 )
             continue
         images = [_image(constraints[c.constraint], c) for c in cases]
-        parts = [constraints[c.constraint].parts[c.part] for c in cases]
-        pairs = zip(images, parts, cases, strict=True)
-        alone = [_margin(image, part, spread.norm, case.alpha) for image, part, case in pairs]
-        lengths = [_reach(image) for image in images]
+        alone = [
+            image.quantile(spread.norm, c.alpha) for image, c in zip(images, cases, strict=True)
+        ]
+        lengths = [image.reach() for image in images]
         together = [radius * length for length in lengths]
         weights = [case.alpha for case in cases]
         chosen = together if _less(together, alone, lengths, weights) else alone
         for case, margin, image in zip(cases, chosen, images, strict=True):
-            rounded = spread.rounding * _rounded(image)
-            margins[case.constraint][case.part] = (margin + rounded) * (1 + 1e-9)
+            rounded = spread.rounding * image.rounded()
+            margins[case.constraint][case.part] = float((margin + rounded) * (1 + 1e-9))
     return tuple(
         Tightened(constraint, margin, ball, price)
         for constraint, margin, ball in zip(constraints, margins, balls, strict=True)
     )
 
 
-def _image(constraint: PrivateConstraint, case: _Case) -> Array:
-    """Return the image of standard noise in the rows of a part, shape (rows, s)."""
-    part: ConstraintRows = constraint.parts[case.part]
-    moved = constraint.offsets[part.rows] @ case.spread.matrix
-    return moved.toarray()
+@dataclass(frozen=True, eq=False)
+class _Image:
+    """What standard noise moves a part of a constraint by, in units of its margin."""
+
+    rows: Array  # shape (rows, s)
+    semidefinite: bool
+
+    def quantile(self, norm: int, alpha: float) -> float:
+        """Return the margin that noise in the part exceeds with at most `alpha`."""
+        if norm == 0:
+            return 0.0
+        if self.semidefinite:
+            return eigenvalue_quantile(norm, self._matrices(), alpha)
+        head, rest = self.rows[0], self.rows[1:]
+        if not rest.any():
+            return sum_quantile(norm, head, alpha)
+        if not head.any():
+            return image_quantile(norm, rest, alpha)
+        return sum_quantile(norm, head, alpha / 2) + image_quantile(norm, rest, alpha / 2)
+
+    def reach(self) -> float:
+        """Return the largest margin that noise of length 1 takes."""
+        if self.semidefinite:
+            wide = np.concatenate(self._matrices(), axis=1)
+            return float(np.linalg.norm(wide, 2))
+        rest = float(np.linalg.norm(self.rows[1:], 2)) if self.rows.shape[0] > 1 else 0.0
+        return float(np.linalg.norm(self.rows[0])) + rest
+
+    def rounded(self) -> float:
+        """Return the largest margin that noise with entries of at most 1 takes."""
+        if self.semidefinite:
+            values, vectors = np.linalg.eigh(self._matrices())
+            sizes = (vectors * np.abs(values)[:, None]) @ vectors.transpose(0, 2, 1)
+            return float(np.linalg.eigvalsh(sizes.sum(axis=0))[-1])
+        sums = np.abs(self.rows).sum(axis=1)
+        return float(sums[0] + np.linalg.norm(sums[1:]))
+
+    def _matrices(self) -> Array:
+        """Return the matrices that a semidefinite cone moves by, without those that are zero."""
+        return matrices(self.rows[:, np.any(self.rows != 0, axis=0)].T)
 
 
-def _margin(image: Array, part: ConstraintRows, norm: int, alpha: float) -> float:
-    """Return the margin that noise in an inequality or a cone exceeds with at most `alpha`."""
-    head, rest = image[0], image[1:]
-    if norm == 0:
-        return 0.0
-    if part.size == 1 or not rest.any():
-        return sum_quantile(norm, head, alpha)
-    if not head.any():
-        return image_quantile(norm, rest, alpha)
-    return sum_quantile(norm, head, alpha / 2) + image_quantile(norm, rest, alpha / 2)
-
-
-def _reach(image: Array) -> float:
-    """Return the largest margin that noise of length 1 takes."""
-    rest = float(np.linalg.norm(image[1:], 2)) if image.shape[0] > 1 else 0.0
-    return float(np.linalg.norm(image[0])) + rest
-
-
-def _rounded(image: Array) -> float:
-    """Return the largest margin that noise with entries of at most 1 takes."""
-    return float(np.abs(image[0]).sum() + np.linalg.norm(np.abs(image[1:]).sum(axis=1)))
+def _image(constraint: PrivateConstraint, case: _Case) -> _Image:
+    part = constraint.parts[case.part]
+    moved = (constraint.offsets[part.rows] @ case.spread.matrix).toarray()
+    rows = constraint.standardized(case.part, moved)
+    return _Image(rows, constraint.order(case.part) > 0)
 
 
 def _less(

@@ -135,6 +135,54 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     return quantile
 
 
+def eigenvalue_quantile(norm: int, matrices: Array, alpha: float) -> float:
+    r"""Return a bound t of :math:`P(\lambda_{\max}(\sum_k Y_k W_k) > t) \le \alpha`.
+
+    The smallest of these: `image_quantile`, as no eigenvalue exceeds the length of a matrix; for
+    one matrix, or for diagonal ones, quantiles of the numbers on the diagonal; and the bound by
+    Laplace transforms of matrices (Tropp, 2012, theorem 3.6), for every :math:`\theta` on a grid:
+
+    .. math:: \frac1\theta \Bigl(\log \mathrm{tr} \exp \sum_k \log E e^{\theta Y_k W_k}
+        - \log \alpha\Bigr).
+
+    There :math:`\log E e^{\theta Y W}` is :math:`\theta^2 W^2 / 2` for normal noise, and
+    :math:`-\log(I - \theta^2 W^2)` for Laplace noise if no eigenvalue of W exceeds :math:`1 /
+    \theta`.
+
+    Parameters
+    ----------
+    norm : {1, 2}
+    matrices : ndarray, shape (s, n, n)
+        Symmetric matrices W.
+    alpha : float
+    """
+    if not matrices.any() or alpha >= 1:
+        return 0.0
+    n = matrices.shape[1]
+    j, i = np.tril_indices(n)
+    rows = (matrices[:, i, j] * np.where(i == j, 1.0, math.sqrt(2))).T
+    quantile = image_quantile(norm, rows, alpha)
+    if not matrices[:, ~np.eye(n, dtype=bool)].any():
+        scalars = np.diagonal(matrices, axis1=1, axis2=2).T
+        return min(quantile, max(sum_quantile(norm, each, alpha / n) for each in scalars))
+    values, vectors = np.linalg.eigh(matrices)
+    if len(matrices) == 1:
+        low, high = float(values[0, 0]), float(values[0, -1])
+        one_sided = alpha if low >= 0 or high <= 0 else alpha / 2
+        sizes = np.array([max(abs(low), abs(high))])
+        return min(quantile, sum_quantile(norm, sizes, one_sided))
+    largest = float(np.abs(values).max())
+    k, column = np.nonzero(np.abs(values) > 1e-12 * largest)
+    parts, ends = vectors[k, :, column].T, values[k, column] / largest
+    for share in np.linspace(0.02, 0.98, 49):
+        theta = share if norm == 1 else 6 * share
+        logs = -np.log1p(-((theta * ends) ** 2)) if norm == 1 else (theta * ends) ** 2 / 2
+        exponents = np.linalg.eigvalsh((parts * logs) @ parts.T)
+        log = float(exponents[-1] + np.log(np.exp(exponents - exponents[-1]).sum()))
+        quantile = min(quantile, (log - math.log(alpha)) / theta * largest * _UP)
+    return quantile
+
+
 def _laplace_sum(weights: Array, alpha: float) -> float:
     r"""Return a quantile, from the characteristic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
 

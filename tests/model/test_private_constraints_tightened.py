@@ -21,6 +21,10 @@ BENT = {
     "several rows": cp.multiply(d, x) <= 1 + d[0],
     "cone with a private bound": cp.norm(x) <= 7 - d @ x,
     "cone around coefficients": cp.norm(cp.multiply(d, x) - 1) <= 2,
+    "matrix": cp.bmat(
+        [[2 - d[0] * x[0], d[1] * x[1]], [d[1] * x[1], 2 - d[2] * x[2] + d[3] * x[3]]]
+    )
+    >> 0,
     "cone with both": cp.SOC(4 + d[0] * x[0], cp.multiply(d, x) - B[0]),
 }
 

@@ -111,8 +111,24 @@ def stock():
     return Model(agent, d, lambda x, d: -np.cumsum(x - d).min())
 
 
+def matrix():
+    """The largest sum of eigenvalues below a matrix of private numbers."""
+    X, d = cp.Variable((3, 3), name="X", symmetric=True), np.array([2.0, 1, 1, 0.5, 0.3])
+    limit = dp.Private(d, name="limit", adjacency=dp.Within(0.05))
+    first, second = (np.roll(np.eye(3), k, axis=0)[:, [0, 2, 1]] for k in (0, 1))
+    turned = limit[3] * first + limit[4] * (second + second.T)
+    agent = dp.Agent(cp.Maximize(cp.trace(X)), [X << cp.diag(limit[:3]) + turned], name="plant")
+
+    def excess(x, d):
+        below = np.diag(d[:3]) + d[3] * first + d[4] * (second + second.T)
+        return np.linalg.eigvalsh(x.reshape(3, 3) - below)[-1]
+
+    return Model(agent, d, excess)
+
+
 BUILDS = (balance, lines, knapsack, region, exponents, logarithm, powers, stock)
-MODELS = {build.__name__: build() for build in BUILDS}
+NAMES = [build.__name__ for build in BUILDS]
+MODELS = {build.__name__: build() for build in (*BUILDS, matrix)}
 
 
 @cache
@@ -122,13 +138,13 @@ def planned(name, violation=0.1, kind="laplace", price=None):
     return problem.plan(violation_probability=violation, slack_penalty=price, **budget)
 
 
-def broken(name, plan, program=None, seed=0):
+def broken(name, plan, program=None, seed=0, runs=RUNS):
     """In how many runs true data break a constraint, from releases as runs make them."""
     model, program = MODELS[name], plan.program if program is None else program
     left, noise, whole = plan.agents[0].publication, plan.agents[0].noise, joint(program)
     grid, source = noise.grid(left.sensitivity, left.size), source_for(seed, (0,))
     count = 0
-    for t in range(RUNS):
+    for t in range(runs):
         released = noise.release(left.statistic([model.data]), grid, source.at(t, 1))
         data = with_kept(whole.data, program, [left.unlimited(released)])
         found = ConicProgram(data).solve(np.zeros(data.n), None, whole.start)
@@ -147,14 +163,24 @@ def halved(tightened):
     return replace(tightened, margins={k: m / 2 for k, m in tightened.margins.items()}, balls=balls)
 
 
-def allowed(probability):
+def allowed(probability, runs=RUNS):
     """The largest count that is not called too large."""
-    return binom.isf(SURE, RUNS, probability)
+    return binom.isf(SURE, runs, probability)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_true_data_break_constraints_no_more_often_than_promised(name):
     assert broken(name, planned(name)) <= allowed(0.1)
+
+
+def test_true_matrices_break_no_more_often_and_without_margins_they_do():
+    plan, runs = planned("matrix", 0.3), 25
+
+    def without(tightened):
+        return replace(tightened, margins=dict.fromkeys(tightened.margins, 0.0))
+
+    assert broken("matrix", plan, runs=runs) <= allowed(0.3, runs)
+    assert broken("matrix", plan, changed(plan, without), runs=runs) > allowed(0.3, runs)
 
 
 @pytest.mark.parametrize("name", ["knapsack", "region"])
@@ -267,7 +293,7 @@ def test_released_data_lie_within_spread_and_rounding():
     assert moved.max() <= spread.rounding * spread.matrix.max()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_at_a_price_there_always_is_a_decision(name):
     plan = planned(name, 1e-9, "gaussian", 1e3)
     result = plan.run(seed=3)
@@ -301,7 +327,7 @@ def at_corners(name, plan, program=None):
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_with_a_limit_true_data_never_break_a_constraint(name, kind):
     plan = certain(name, kind)
     assert at_corners(name, plan) <= 1e-6
@@ -338,7 +364,7 @@ def shaped(name, violation=0.1, kind="laplace", wrong=False):
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["near", "wrong"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_they_break_no_more_often_where_margins_follow_from_stand_ins(name, wrong):
     plan = shaped(name, wrong=wrong)
     assert wrong or "what margins cost" in str(plan)

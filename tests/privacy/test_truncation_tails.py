@@ -4,9 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, norm
+from scipy.stats import binom, chi2, norm
 
-from dpcvx.privacy.truncation import image_quantile, length_quantile, sum_quantile
+from dpcvx.privacy.truncation import (
+    eigenvalue_quantile,
+    image_quantile,
+    length_quantile,
+    sum_quantile,
+)
 
 DRAWS = 200_000
 WEIGHTS = {
@@ -119,3 +124,33 @@ def test_nothing_moves_what_has_no_weight():
     assert sum_quantile(1, np.zeros(3), 0.01) == 0 == length_quantile(2, 0, 0.01)
     assert image_quantile(2, np.zeros((2, 3)), 0.01) == 0
     assert sum_quantile(2, np.ones(3), 0.7) == 0
+
+
+def symmetric(kind):
+    rng = np.random.default_rng(1)
+    factors = rng.normal(size=(6, 4, 4))
+    if kind == "diagonal":
+        return np.eye(4) * factors
+    if kind == "semidefinite":
+        return factors @ factors.transpose(0, 2, 1)
+    full = factors + factors.transpose(0, 2, 1)
+    return full[:1] if kind == "single" else full
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("kind", ["full", "semidefinite", "diagonal", "single"])
+def test_eigenvalues_exceed_their_quantile_no_more_often_than_allowed(kind, p):
+    matrices, rng, runs = symmetric(kind), np.random.default_rng(2), 5_000
+    noise = (rng.laplace if p == 1 else rng.normal)(size=(runs, len(matrices)))
+    largest = np.linalg.eigvalsh(np.tensordot(noise, matrices, 1))[:, -1]
+    for alpha in (0.3, 0.01):
+        quantile = eigenvalue_quantile(p, matrices, alpha)
+        assert np.count_nonzero(largest > quantile) <= binom.isf(1e-5, runs, alpha)
+    assert quantile <= 2.2 * np.quantile(largest, 0.99)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_one_by_one_matrices_have_the_quantile_of_a_sum(p):
+    weights = np.array([1.0, 2, -0.5])
+    quantile = eigenvalue_quantile(p, weights[:, None, None], 0.05)
+    assert quantile == pytest.approx(sum_quantile(p, weights, 0.05))
