@@ -19,6 +19,7 @@ from .errors import ModelError
 from .guard import frameless, without_attribute
 from .model.agent import Agent
 from .model.declaration import Declaration
+from .model.defined import with_defined
 from .model.prior import Prior
 from .model.private import Private, seal_all
 from .plan.agent_plan import Compiled
@@ -605,7 +606,8 @@ class Problem(Declaration):
         plans = _budget(epsilon, delta, prior, violation_probability, slack_penalty)
         sealed = seal_all(proxy, "proxy")
         search = SearchRequest("problem.tune", plans, sealed, time_limit, seed, verbose, recourse)
-        return tune(self, planned, search, _ways(sharing, max_colluders))
+        problem = _decided(self, violation_probability)
+        return tune(problem, planned, search, _ways(sharing, max_colluders))
 
     @frameless
     def tradeoff(
@@ -659,7 +661,8 @@ class Problem(Declaration):
         search = SearchRequest(
             "problem.tradeoff", plans, sealed, time_limit, seed, verbose, recourse
         )
-        return tradeoff(self, planned, search, epsilons, runs, algorithm)
+        problem = _decided(self, violation_probability)
+        return tradeoff(problem, planned, search, epsilons, runs, algorithm)
 
     @frameless
     def compare(
@@ -712,7 +715,13 @@ class Problem(Declaration):
         search = SearchRequest(
             "problem.compare", plans, sealed, time_limit, seed, verbose, recourse
         )
-        return compare(self, planned, search, _ways(sharing, max_colluders), runs)
+        problem = _decided(self, violation_probability)
+        return compare(problem, planned, search, _ways(sharing, max_colluders), runs)
+
+
+def _decided(problem: Declaration, violation: float | None) -> Declaration:
+    """Return the problem that a plan with this violation probability is made of."""
+    return problem if violation is None else with_defined(problem)[0]
 
 
 def _budget(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from .._arguments import one_of
-from .._words import together
+from .._words import plural, together
 from ..algorithms.base import Requirements
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
 from ..algorithms.written_model import other_rules
 from ..errors import ModelError, PrivacyError, UnsolvableError
 from ..model.declaration import Declaration
+from ..model.defined import with_defined
 from ..plan.agent_plan import Agents, Compiled
 from ..plan.draft import (
     Draft,
@@ -66,6 +67,11 @@ def planned(
         Compiled problem of an earlier plan, for plans that differ in other things.
     """
     given = request.algorithm
+    if request.violation_probability is not None:
+        smaller, names = with_defined(problem)
+        if names:
+            plan = planned(kind, smaller, _by_names(problem, request))
+            return replace(plan, choices=(*plan.choices, Choice("variables", _computed(names))))
     if not one_of(request.constraints, "released"):
         try:
             return _planned(kind, problem, request, earlier)
@@ -84,6 +90,29 @@ def planned(
         _explain(problem, request)
         raise
     return plan if given is not None else replace(plan, choices=(AS_WRITTEN, *plan.choices))
+
+
+def _by_names(problem: Declaration, request: Request) -> Request:
+    """Return the request with names of agents in place of the agents as users hold them."""
+    names = {id(agent): name for name, agent in problem.named.items()}
+
+    def renamed(given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {names.get(id(agent), agent): value for agent, value in given.items()}
+
+    return replace(request, epsilon=renamed(request.epsilon), mechanism=renamed(request.mechanism))
+
+
+def _computed(names: Sequence[str]) -> str:
+    """Return why variables are expressions."""
+    one = len(names) == 1
+    return (
+        f"{plural(len(names), 'variable')} ({together(sorted(names))}) "
+        f"{'follows' if one else 'follow'} from the decision and private data by an equality: "
+        f"{'its owner computes it' if one else 'their owner computes them'} by "
+        "result.recourse(...)"
+    )
 
 
 def _explain(problem: Declaration, request: Request) -> None:

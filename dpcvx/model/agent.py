@@ -94,6 +94,10 @@ class Agent:
     kept: tuple[Private, ...] = field(init=False, repr=False)
     # The objective with one spelling of every function.
     posed: cp.Minimize | cp.Maximize = field(init=False, repr=False)
+    # Variables that are expressions in it; see `dpcvx.model.defined`.
+    defined: tuple[tuple[cp.Variable, cp.Expression], ...] = field(
+        init=False, repr=False, default=()
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.Agent", name=_NAME, clip_norm=_CLIP)
@@ -150,6 +154,8 @@ class Agent:
         object.__setattr__(
             twin, "recourse", tuple(emptied(constraint) for constraint in self.recourse)
         )
+        defined = tuple((variable, emptied(e)) for variable, e in self.defined)
+        object.__setattr__(twin, "defined", defined)
         constraints = (emptied(c) if private_in(c) else c for c in self.constraints)
         object.__setattr__(twin, "constraints", tuple(constraints))
         for name in ("private", "kept"):

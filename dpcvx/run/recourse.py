@@ -50,6 +50,7 @@ class _Held:
     solution: Solution  # with the agent's own vector; those of others are the agreed ones
     variables: tuple[cp.Variable, ...]  # those of the agent
     value: float
+    defined: Mapping[cp.Variable, Array]  # those that follow from exact data, by equalities
 
 
 class RecourseSolution:
@@ -91,7 +92,11 @@ class RecourseSolution:
             If the agent does not hold the variable, or the name stands for several variables.
         """
         written = f"result.recourse('{self.agent}')[x]"
-        return self._held().solution.copy_of(self.agent, variable, written)
+        held: _Held = self._held()
+        for other, values in held.defined.items():
+            if variable is other or one_of(variable, other.name()):
+                return values.copy()
+        return held.solution.copy_of(self.agent, variable, written)
 
     @property
     def value(self) -> float:
@@ -104,6 +109,7 @@ class RecourseSolution:
             (x.name(), np.array2string(held.solution.of(self.agent, x), precision=6))
             for x in held.variables
         ]
+        rows += [(x.name(), np.array2string(v, precision=6)) for x, v in held.defined.items()]
         rows.append(("objective", f"{held.value:.6g}"))
         width = max(len(name) for name, _ in rows) + 2
         pad = "\n" + " " * (width + 2)
@@ -146,7 +152,14 @@ def own_solution(
         See `seal_all`.
     """
     pairs = enumerate(zip(problem.agents, problem.names, strict=True))
-    k = next((k for k, (private, name_) in pairs if name is private or one_of(name, name_)), None)
+    k = next(
+        (
+            k
+            for k, (private, name_) in pairs
+            if name is private or one_of(name, name_) or _written(private, name)
+        ),
+        None,
+    )
     if k is None:
         names = ", ".join(f"'{name_}'" for name_ in problem.names)
         raise ModelError(
@@ -161,6 +174,11 @@ def own_solution(
     require_convex_agent(agent, local.name)
     sources = own_sources(problem, k, data)
     return guarded(lambda: _decided(agent, solution, k, sources), _refusal(local.name))
+
+
+def _written(agent: Agent, given: object) -> bool:
+    """Return whether an agent is this one without the variables that its equalities define."""
+    return bool(agent.defined) and isinstance(given, Agent) and given.name == agent.name
 
 
 def require_convex_agent(agent: Agent, name: str) -> None:
@@ -202,7 +220,10 @@ def _decided(
     value = guarded(
         lambda: _value(agent, local.name, decided, values), _refusal(local.name), foreign=True
     )
-    return RecourseSolution(local.name, _Held(decided, tuple(agent.variables), value))
+    defined = guarded(
+        lambda: _defined(agent, local.name, decided, values), _refusal(local.name), foreign=True
+    )
+    return RecourseSolution(local.name, _Held(decided, tuple(agent.variables), value, defined))
 
 
 _STUCK = (
@@ -279,6 +300,16 @@ def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array])
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
     cost = _with_values(agent, name, values)(agent.cost).tree_copy(point)
     return float(np.asarray(cost.value, dtype=float).item())
+
+
+def _defined(
+    agent: Agent, name: str, solution: Solution, values: Sequence[Array]
+) -> dict[cp.Variable, Array]:
+    """Return the values of variables that equalities with private data define."""
+    point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
+    bound = _with_values(agent, name, values)
+    expressions = ((v, bound(e).tree_copy(point)) for v, e in agent.defined)
+    return {v: np.asarray(e.value, dtype=float) for v, e in expressions}
 
 
 def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[Any], Any]:

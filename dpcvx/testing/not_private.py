@@ -22,6 +22,7 @@ from ..model.agent import Agent
 from ..model.canonical import ConeData
 from ..model.collapse import parts_of
 from ..model.declaration import Declaration
+from ..model.defined import with_defined
 from ..model.private import Private
 from ..model.private_constraints import Tightened
 from ..model.sealed import Sealed
@@ -93,7 +94,7 @@ def objective(
     ModelError
         If the solution is one of other agents.
     """
-    agents = solution.program.agents
+    problem, agents = _decided(problem, solution), solution.program.agents
     held = [[spec.shape for spec in local.form.private] for local in agents]
     if held != [[private.shape for private in agent.private] for agent in problem.agents]:
         raise ModelError(
@@ -134,6 +135,7 @@ def recourse(
     ModelError
         If the objective of an agent is not convex, or the solution is one of other agents.
     """
+    problem = _decided(problem, solution)
     exact = own_programs(problem, solution.program, data)
     decided = decisions(exact, replace(solution, vectors=solution.common))
     return math.inf if decided is None else objective(problem, decided, data)
@@ -176,7 +178,7 @@ def violation(
     solution : Solution
     data : mapping of Private or its name to array_like or callable, optional
     """
-    worst = 0.0
+    worst, problem = 0.0, _decided(problem, solution)
     parts = zip(problem.names, problem.agents, _values(problem, data), strict=True)
     for name, agent, values in parts:
         constants = constants_of(agent.specs(name), values)
@@ -203,7 +205,7 @@ def breaks(
         See `Result.missed`.
     data : mapping, optional
     """
-    values = _values(problem, data)
+    values = _values(_decided(problem, solution), data)
     for limit in solution.program.kept:
         constraint, d = limit.tightened.constraint, np.concatenate(values[limit.agent])
         paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
@@ -227,6 +229,13 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
         return 0
     rows = read_as_they_are(private.spec, source_for(private, data))
     return int(adjacency.too_long(rows.reshape((rows.shape[0], -1))).sum())
+
+
+def _decided(problem: Declaration, solution: Solution) -> Declaration:
+    """Return the problem without variables that its private equalities define, as plans have it."""
+    held = {p.variable for local in solution.program.agents for p in local.layout.pieces}
+    whole = all(v.id in held for v in problem.variables())
+    return problem if whole else with_defined(problem)[0]
 
 
 def _as_written(
