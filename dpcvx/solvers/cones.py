@@ -31,7 +31,7 @@ class ConeTest:
         self._zero, self._first = cones.zero, cones.zero + cones.nonneg
         self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
         self._last = self._first + sum(cones.soc)
-        self._psd = _triangles(cones.psd, self._last)
+        self._psd = triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> float | None:
         """Return the largest violation of a slack."""
@@ -59,7 +59,7 @@ class ConeProjection:
         self._soc = np.array(cones.soc, dtype=np.intp)
         self._heads = np.concatenate([[0], np.cumsum(self._soc[:-1])]).astype(np.intp)
         self._last = cones.nonneg + int(self._soc.sum())
-        self._psd = _triangles(cones.psd, self._last)
+        self._psd = triangles(cones.psd, self._last)
 
     def __call__(self, s: Array) -> Array:
         """Return the nearest point of the cones."""
@@ -83,7 +83,7 @@ class ConeProjection:
         return out
 
 
-class _Triangle(NamedTuple):
+class Triangle(NamedTuple):
     """A semidefinite cone: the upper triangle by column, off the diagonal times sqrt(2)."""
 
     rows: slice
@@ -103,13 +103,13 @@ class _Triangle(NamedTuple):
         return matrix[self.i, self.j] / self.scale
 
 
-def _triangles(orders: tuple[int, ...], start: int) -> list[_Triangle]:
+def triangles(orders: tuple[int, ...], start: int) -> list[Triangle]:
     """Semidefinite cones whose rows follow each other from `start`."""
-    triangles: list[_Triangle] = []
+    triangles: list[Triangle] = []
     for n in orders:
         j, i = np.tril_indices(n)
         scale = np.where(i == j, 1.0, math.sqrt(0.5))
-        triangles.append(_Triangle(slice(start, start + i.size), i, j, scale, n))
+        triangles.append(Triangle(slice(start, start + i.size), i, j, scale, n))
         start += i.size
     return triangles
 

@@ -25,6 +25,7 @@ from .linear_bounds import LinearBound
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import NewtonLayout, layout_of
 from .quadratic_sums import QuadraticSum, quadratic_sum
+from .semidefinite import SemidefiniteStep, semidefinite_step
 from .splitting import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
@@ -191,6 +192,10 @@ class ConicProgram:
         return None if alone else quadratic_sum(self._data)
 
     @cached_property
+    def _semidefinite(self) -> SemidefiniteStep | None:
+        return attempt(lambda: semidefinite_step(self._data)) if self._data.cones.psd else None
+
+    @cached_property
     def _orthogonal(self) -> Orthogonal | None:
         return orthogonal(self._data) if self._flat else None
 
@@ -230,6 +235,11 @@ class ConicProgram:
             x = attempt(lambda: direct_sum(D, c, center))
             if x is not None:
                 return ConicAnswer(x, Outcome.SOLVED)
+        if self._semidefinite is not None:
+            dual, linear = self._semidefinite, -D * center if c is None else c
+            nearest = attempt(lambda: dual(D, linear))
+            if nearest is not None:
+                return ConicAnswer(nearest.x, Outcome.SOLVED, math.sqrt(2 * nearest.gap))
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):

@@ -312,6 +312,8 @@ def orthogonal(data: ConeData) -> Orthogonal | None:
     G = sp.csr_array(-Z @ inverse @ C.T)
     products = sp.csr_array(G.T @ G)
     unit = float(products.diagonal().mean())
+    if not unit > 0:  # one point
+        return None
     apart = products / unit - sp.eye_array(C.shape[0], format="csr")
     if largest(np.abs(apart.data)) > _ROUNDED_ROWS:
         return None
