@@ -2,15 +2,29 @@
 
 import sys
 
+from .errors import SolverError
+from .solvers.newton import compile_ahead
+
 
 def main() -> int:
     """Run the command, or say what has to be installed for it."""
+    if sys.argv[1:] == ["warm"]:  # needs nothing of what owners need
+        return _warm()
     try:
         from .owners.cli import main as run
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return run()
+
+
+def _warm() -> int:
+    try:
+        sys.stdout.write(f"{compile_ahead()}\n")
+    except SolverError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

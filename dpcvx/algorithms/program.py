@@ -31,7 +31,7 @@ from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import Blocks, blocks_of, empty_set, separable
 from ..solvers.conic import Outcome
-from ..solvers.newton import best_kernel
+from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .toward_start import SlopeNoise
 from .weighted_sums import reads_moments, weighted_sums
@@ -92,7 +92,7 @@ class LocalProgram:
         Its constraints with private data, which are not in W.
     kernel : str
         Kernel of the steps of projections onto W in runs, if it matters; see
-        `dpcvx.solvers.newton`. Planning is the same with all.
+        `dpcvx.solvers.newton`. Planning is the same with all, and chooses it last.
     """
 
     name: str
@@ -139,6 +139,12 @@ class LocalProgram:
     def proximal(self) -> Projector:
         """Return a new projector onto W, with the terms that steps minimize besides."""
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
+
+    def stepping_with(self, kernel: str) -> LocalProgram:
+        """Return the agent with another kernel, if one matters."""
+        if self.kernel in ("", kernel):
+            return self
+        return _with_blocks(replace(self, kernel=kernel), self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -489,7 +495,7 @@ def compile_agent(
             for k, c in agent.limits
             if as_written is None or as_written.margins
         ),
-        kernel=best_kernel() if projector.by_newton else "",
+        kernel=PLAIN if projector.by_newton else "",
         as_written=as_written is not None,
     )
     return _with_blocks(local, blocks)

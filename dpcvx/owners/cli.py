@@ -1,4 +1,4 @@
-"""The command ``dpcvx``: keys, the coordinator's side, and an owner's."""
+"""The command ``dpcvx``: keys, the coordinator's side, an owner's, and compiling ahead."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .._events import json_lines
 from ..errors import BudgetError, DpcvxError, LedgerError, ModelError, RefusedError
 from ..run.live import run_plan
+from ..solvers.newton import compile_ahead
 from .agreement import Agreement, against_ledger, agree, read_offer, said_of_budget
 from .audit_log import report
 from .coordinator import Remote
@@ -155,6 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("offer", type=Path, help="such as spent.jsonl.offer.dpx")
     inspect.add_argument("--policy", type=Path, required=True, help="owner.toml")
     inspect.set_defaults(do=_inspect)
+
+    warm = commands.add_parser("warm", help="compile local steps ahead of runs, once on a machine")
+    warm.set_defaults(do=_warm)
     return parser
 
 
@@ -371,6 +375,10 @@ def _join(asked: argparse.Namespace) -> None:
 
 def _audit(asked: argparse.Namespace) -> None:
     _say(report(asked.log))
+
+
+def _warm(asked: argparse.Namespace) -> None:
+    _say(compile_ahead())
 
 
 def _consent(agreement: Agreement) -> bool:

@@ -27,6 +27,7 @@ from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.queries.scale import LearnedSummand
 from ..sensitivity.stored_vectors import Smoothness
+from ..solvers.newton import kernel_for
 from . import checks, last_iterate, limits
 from .agent_plan import (
     AgentPlan,
@@ -37,7 +38,7 @@ from .agent_plan import (
     sensitivities,
     with_releases,
 )
-from .fingerprint import fingerprint_of
+from .fingerprint import fingerprint_of, with_kernel
 from .guarantee import Guarantee, no_guarantee
 from .noise import budgeted, check_secret, perturbed, priced, split, truncated, with_noise
 from .request import CompleteRequest, Noises, Request, asked_of
@@ -127,7 +128,9 @@ def make_terms(
         draft = _released_once(draft, request)
     once_per_kind(draft.agents, lambda agent: checks.check_start(agent, draft.once))
     draft, guarantee = _guaranteed(draft)
-    program = draft.program
+    steps = max(request.rounds, draft.algorithm.releases(request.rounds, draft.program))
+    kernel = kernel_for(steps, (local.n for local in draft.program.agents if local.kernel))
+    program, agents = with_kernel(draft.program, draft.agents, kernel)
     return kind(
         problem=problem,
         algorithm=request.algorithm,
@@ -135,10 +138,10 @@ def make_terms(
         release=request.release,
         observer=request.observer,
         program=program,
-        agents=draft.agents,
+        agents=agents,
         last=draft.last,
         guarantee=guarantee,
-        fingerprint=fingerprint_of(problem, program, draft.agents, draft.asked, request),
+        fingerprint=fingerprint_of(problem, program, agents, draft.asked, request),
         violation_probability=request.violation_probability,
         parameters=draft.known.parameters,
     )

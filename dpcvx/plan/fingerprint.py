@@ -185,16 +185,19 @@ def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
         return plan
     kernel = same[-1].partition("-")[2]
     require_kernel(kernel)
-
-    def taking(local):
-        return replace(local, kernel=kernel) if local.kernel else local
-
-    program = replace(plan.program, agents=tuple(taking(part) for part in plan.program.agents))
-    agents = tuple(
-        replace(part, program=local)
-        for part, local in zip(plan.agents, program.agents, strict=True)
-    )
+    program, agents = with_kernel(plan.program, plan.agents, kernel)
     return replace(plan, program=program, agents=agents, fingerprint=named(digest, kernel))
+
+
+def with_kernel(program: Program, agents: Agents, kernel: str) -> tuple[Program, Agents]:
+    """Return a program and its agents with another kernel of local steps, where one matters."""
+    if program.kernel in ("", kernel):
+        return program, agents
+    program = replace(
+        program, agents=tuple(local.stepping_with(kernel) for local in program.agents)
+    )
+    pairs = zip(agents, program.agents, strict=True)
+    return program, tuple(replace(agent, program=local) for agent, local in pairs)
 
 
 # Relative; starts are points, whose entries are compared with the largest one.

@@ -25,18 +25,18 @@ class _Note(event.Listener):
     """Says what is being compiled, and how long it takes, which is many runs' time."""
 
     def __init__(self) -> None:
-        self._said = False
+        self.said = False
 
     def on_start(self, event: Any) -> None:
         """Print one note, for any number of compiled functions."""
-        if not self._said:
+        if not self.said:
             with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
                 sys.stderr.write(
                     "dpcvx: compiling local steps, once on this machine: about 15 to 20 s of the "
                     "processor ...\n"
                 )
                 sys.stderr.flush()  # where it goes into a file, while one waits
-        self._said = True
+        self.said = True
 
     def on_end(self, event: Any) -> None:
         """Ignore the end of a step."""
@@ -665,4 +665,10 @@ def _joined(arrays: Any) -> tuple[Any, Any]:
     return np.cumsum([0, *(a.size for a in arrays)]), np.concatenate(arrays)
 
 
-event.register("numba:compile", _Note())
+_NOTE = _Note()
+event.register("numba:compile", _NOTE)
+
+
+def compiled_now() -> bool:
+    """Return whether this process compiled anything, rather than read it from disk."""
+    return _NOTE.said

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcvx.__main__ import main
+from dpcvx.errors import SolverError
 from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers import newton
 from dpcvx.solvers.active_set import ActiveSet
@@ -290,6 +292,23 @@ def test_without_numba_numpy_takes_the_steps(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "dpcvx.solvers.newton_compiled", raising=False)
     assert best_kernel() == PLAIN
+    with pytest.raises(SolverError, match=r"numba is not installed.*pip install 'dpcvx\[fast\]'"):
+        newton.compile_ahead()
+    monkeypatch.setattr(sys, "argv", ["dpcvx", "warm"])
+    assert main() == 1
+
+
+@pytest.mark.skipif(best_kernel() == PLAIN, reason="numba is not installed")
+def test_what_is_compiled_ahead_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dpcvx", "warm"])
+    assert main() == 0
+    assert "s of the processor" in capsys.readouterr().out
+    # Compiled already, at the latest by the call before.
+    compiled = importlib.import_module("dpcvx.solvers.newton_compiled")
+    monkeypatch.setattr(compiled, "_NOTE", compiled._Note())
+    assert newton.compile_ahead().startswith("The local steps were compiled before; loading")
+    compiled._NOTE.said = True
+    assert newton.compile_ahead().startswith("Compiled the local steps in")
 
 
 @pytest.mark.skipif(best_kernel() == PLAIN, reason="numba is not installed")
