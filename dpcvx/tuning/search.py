@@ -422,9 +422,9 @@ class Search(Generic[P]):
 
     def _clips_records(self, entry: PlanTrial[P]) -> bool:
         plan = entry.plan
-        return plan.release != "once" and any(
-            _record_bound(agent.program, agent.sensitivity) for agent in plan.agents
-        )
+        if plan.release == "once" or getattr(plan.algorithm, "scale", None) is not None:
+            return False
+        return any(_record_bound(agent.program, agent.sensitivity) for agent in plan.agents)
 
     def _halved(self, pool: list[PlanTrial[P]], limit: int, until: float) -> list[PlanTrial[P]]:
         """Return the best, best first, after dropping the worse half at 1, 2, 4 and 8 runs each."""

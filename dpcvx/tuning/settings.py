@@ -26,6 +26,7 @@ from ..algorithms.federated_averaging import FederatedAveraging
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.gradient_tracking import GradientTracking
+from ..algorithms.learned_scale import LearnScale
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.objective_perturbation import ObjectivePerturbation
 from ..algorithms.one_shot import OneShot
@@ -81,7 +82,13 @@ class Way:
     @property
     def first(self) -> Setting:
         """First setting to try: the plan's own choice."""
-        return Setting(self, self.algorithm.fixed_rounds or _FIRST[self.release])
+        rounds = _FIRST[self.release] if self.scale is None else self.scale.rounds
+        return Setting(self, self.algorithm.fixed_rounds or rounds)
+
+    @property
+    def scale(self) -> LearnScale | None:
+        """Scale that is learned first, from which clip and steps follow; None without any."""
+        return getattr(self.algorithm, "scale", None)
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,9 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
         "noise split, one sum": OneShot(sharing, colluders),
         "noise split, one sum of moments": OneShot(sharing, colluders, sums="moments"),
         "noise split, summed gradients": FederatedGradient(None, sharing, colluders),
+        "noise split, learned scale": FederatedGradient(
+            None, sharing, colluders, scale=LearnScale()
+        ),
     }
     return [
         Way(name, method, "each_step", "gaussian") for name, method in trusting.items()

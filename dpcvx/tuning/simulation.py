@@ -244,7 +244,8 @@ _GAIN = 0.02
 
 def simulates(way: Way) -> bool:
     """Return whether runs of a way may be simulated; `simulable` tells of a plan."""
-    return isinstance(way.algorithm, FederatedGradient) and way.algorithm.sharing is None
+    method = way.algorithm
+    return isinstance(method, FederatedGradient) and method.sharing is None and way.scale is None
 
 
 def best_simulated(

@@ -15,9 +15,12 @@ from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
 from dpcvx.tuning.copies import Copies
 from dpcvx.tuning.judge import values_kept
+from dpcvx.tuning.ranking import searching
 from dpcvx.tuning.search import FRESH, LATE
 from dpcvx.tuning.settings import COARSE, SearchRequest, Setting, lengthened, scaled, ways
+from dpcvx.tuning.simulation import simulates
 from dpcvx.tuning.tune import tune
+from tests.algorithms.test_learned_scale import clinic
 from tests.tuning.trials import PROXY, balance, counting, filled, network, picked, records, request
 
 GRADIENTS, ONCE = "noisy gradients, Gaussian", "release once, central, Laplace"
@@ -257,7 +260,29 @@ def test_every_method_of_the_package_is_tried():
     exported = {getattr(dp, name) for name in dp.__all__}
     methods = {m for m in exported if isinstance(m, type) and issubclass(m, dp.Algorithm)}
     assert methods - {dp.Algorithm} == tried
-    assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 3
+    assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 4
+
+
+def test_a_learned_scale_is_tried_under_sums_with_its_own_rounds_and_no_clip():
+    """Its runs are cut to three steps. Labels are declared 30 times too wide."""
+    (way,) = (way for way in ways(dp.SecretSharing(100.0), 2) if way.scale is not None)
+    assert way.algorithm.max_colluders == 2 and not simulates(way)
+    asked, proxy = [], {}
+    for k in range(4):
+        proxy |= {f"X{k}": np.full((50, 3), 0.5), f"y{k}": np.full(50, 2.0)}
+
+    def shortened(problem, request, known):
+        if request.algorithm is not None and request.mechanism is not None:
+            asked.append((request.rounds, {agent.clip_norm for agent in problem.agents}))
+            request = replace(request, rounds=16)
+        return planned(problem, request, known)
+
+    problem = clinic(4, records=50, width=30.0)
+    with searching(problem, shortened, request(proxy=proxy, time_limit=4000.0)) as search:
+        (tried, *_) = search.best_of([way], 1, 0.05)
+    assert asked == [(163, {None})] and tried.runs and not search.refused
+    assert tried.name == way.name and tried.plan.algorithm.scale is not None
+    assert tried.plan.guarantee.max_colluders == 2
 
 
 def test_tune_tries_the_method_that_a_refusal_of_nonconvex_objectives_names():
@@ -280,7 +305,7 @@ def test_tune_tries_the_method_that_a_refusal_of_nonconvex_objectives_names():
 
 def test_noise_is_split_under_sums_where_that_is_asked_for():
     trusted = [way for way in ways(dp.SecretSharing(1.0), 2) if way not in ways()]
-    assert [way.algorithm.max_colluders for way in trusted] == [2, 2, 2]
+    assert [way.algorithm.max_colluders for way in trusted] == [2, 2, 2, 2]
     x = cp.Variable(3, name="x")
     agents = []
     for k in range(24):
