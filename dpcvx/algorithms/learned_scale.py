@@ -3,7 +3,7 @@ r"""The scale of records, learned before the first step: their clip, mean and la
 Bounds that users declare may be far from the data, and no public number tells. A small part of the
 budget does. Its questions are noisy sums over records, and the steps follow from their answers:
 
-* a contribution limit C that about u of the records exceed at the start, by six noisy counts, each
+* a contribution limit C that about v of the records exceed at the start, by six noisy counts, each
   where the odds of the limit given all counts so far have their middle;
 * the mean m and the largest curvature :math:`\lambda` of the sum of losses at the start, each
   record's cut to a limit that one in ten exceeds, which six more counts find;
@@ -14,7 +14,8 @@ budget does. Its questions are noisy sums over records, and the steps follow fro
   the records that exceed it.
 
 p is the noise of one release over the largest sum that records can have, which is public;
-:math:`u = \min(14 p, 0.4)` and :math:`T_0 = 0.85 / p`, between 5 and 300.
+:math:`v = \min(14 p, 0.4)`, :math:`u = \min(14 p, \max(0.4, \min(0.25 + 3.5 p, 0.6)))` and
+:math:`T_0 = 0.85 / p`, between 5 and 300. A clip that cuts more has less noise and more bias.
 """
 
 from __future__ import annotations
@@ -124,10 +125,16 @@ class LearnScale:
         return (*[counts / _COUNTS] * _COUNTS, sums, *[more / _COUNTS] * _COUNTS)
 
     @property
-    def cut(self) -> float:
-        """Share u of the records whose gradients are cut."""
+    def sought(self) -> float:
+        """Share v of the records whose gradients the first clip cuts."""
         assert self.noise is not None
         return min(14 * self.noise, 0.4)
+
+    @property
+    def cut(self) -> float:
+        """Share u of the records whose gradients are cut, which the clip follows."""
+        assert self.noise is not None
+        return min(14 * self.noise, max(0.4, min(0.25 + 3.5 * self.noise, 0.6)))
 
     @property
     def reach(self) -> int:
@@ -365,7 +372,7 @@ class Scale:
         wanted part is above larger limits, and more is above all others.
         """
         budget = self.rule.parts[0] if t <= _COUNTS else self.rule.parts[-1]
-        wanted = _CURVED if t <= _COUNTS else self.rule.cut
+        wanted = _CURVED if t <= _COUNTS else self.rule.sought
         # Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
         noise = self._noise(budget)
         part = max(wanted, min(0.5, _SURE * noise))

@@ -136,6 +136,15 @@ def test_clip_follows_what_exceeds_it():
         assert far.multiple == pytest.approx(0.5 * times)
 
 
+@pytest.mark.parametrize(
+    ("noise", "sought", "cut"),
+    [(0.01, 0.14, 0.14), (0.03, 0.4, 0.4), (0.06, 0.4, 0.46), (0.1, 0.4, 0.6), (0.5, 0.4, 0.6)],
+)
+def test_more_records_are_cut_where_noise_is_louder(noise, sought, cut):
+    rule = dp.LearnScale(noise=noise)
+    assert (rule.sought, rule.cut) == pytest.approx((sought, cut))
+
+
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
 @pytest.mark.parametrize("rounds", [14, 20, 163])
 def test_the_budget_is_the_same_for_any_rounds(share, rounds):
