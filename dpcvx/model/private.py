@@ -121,7 +121,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     symmetric, PSD : bool
         Declare a symmetric matrix, or a positive semidefinite one, such as the covariance P in
         ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image are
-        then one entry of the adjacency.
+        then one entry of the adjacency. Symmetric matrices may also have a sign, `bounds`, or
+        `boolean`.
     complex, hermitian : bool
         Declare complex numbers, or a Hermitian matrix; ``complex=True, PSD=True`` is one without
         negative eigenvalues. `Within` then bounds moduli; see docs/guides/any_model.md.
@@ -209,10 +210,16 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         check_argument("dp.Private", "boolean", boolean, FLAG)
         check_argument("dp.Private", "simplex", simplex, FLAG)
         limits = _limits(bounds, label)
-        if sum((limits is not None, bool(boolean), bool(simplex), bool(symmetric or PSD))) > 1:
+        if sum((limits is not None, bool(boolean), bool(simplex), bool(PSD))) > 1:
             raise ModelError(
-                f"Private '{label}' takes one of bounds=, boolean=, simplex= and symmetric= or "
-                "PSD=, which say what its entries can be. Keep one."
+                f"Private '{label}' takes one of bounds=, boolean=, simplex= and PSD=, which say "
+                "what its entries can be. Keep one."
+            )
+        both = isinstance(adjacency, Within) and adjacency.norm in (1, 2)
+        if symmetric and (simplex or (both and (limits is not None or boolean))):
+            raise ModelError(
+                f"Private '{label}' has symmetric=True, which takes bounds= and boolean=True for "
+                "adjacencies of single entries, such as dp.Within(0.1), and no simplex=True."
             )
         if boolean and isinstance(adjacency, Within) and adjacency.radius < 1:
             raise ModelError(
@@ -249,11 +256,15 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 f"{'simplex=True' if simplex else 'bounds= without 0'}, which zeros contradict. "
                 "Drop one of the two."
             )
-        if (symmetric or PSD) and (nonneg or nonpos or isinstance(adjacency, Rows)):
-            other = "dp.Rows" if isinstance(adjacency, Rows) else "a sign"
+        if (symmetric or PSD) and isinstance(adjacency, Rows):
             raise ModelError(
-                f"Private '{label}' cannot be a symmetric matrix and have {other} at once; keep "
+                f"Private '{label}' cannot be a symmetric matrix and have dp.Rows at once; keep "
                 "one of the two. Symmetric matrices take adjacency=dp.Within(...)."
+            )
+        if PSD and (nonneg or nonpos):
+            raise ModelError(
+                f"Private '{label}' cannot have PSD=True and a sign of its entries at once; keep "
+                "one of the two. A symmetric matrix with a sign takes symmetric=True."
             )
         if tupled:
             raise ModelError(

@@ -155,15 +155,18 @@ def _specs(private: Sequence[PrivateSpec]) -> None:
     for spec in private:
         _text(spec.name)
         _require(_size(spec.shape, "a shape") > 0, "a shape")
-        mirrored = isinstance(spec.adjacency, MirroredWithin)
+        adjacency = spec.adjacency
+        mirrored = isinstance(adjacency, MirroredWithin)
         square = len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
         _require(square or not (mirrored or spec.hermitian), "a symmetric matrix")
         _require(mirrored or spec.hermitian or not spec.psd, "a semidefinite matrix")
         _require(bool(spec.shape) or not isinstance(spec.adjacency, Rows), "records")
-        _require(not mirrored or spec.sign is None, "a sign")
+        _require(not spec.psd or spec.sign is None, "a sign")
         lower, upper = spec.bounds or (0.0, 1.0)
         _require(lower < upper, "bounds of data")
         plain = spec.bounds is None and spec.kind == "real"
+        if isinstance(adjacency, MirroredWithin) and not spec.psd:
+            plain = plain or (adjacency.mirror == 1 and spec.kind != "simplex")
         _require(plain or not (mirrored or spec.is_complex), "a symmetric matrix")
         _require(not spec.is_complex or spec.sign is None, "a sign")
 

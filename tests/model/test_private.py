@@ -644,6 +644,7 @@ def test_data_are_of_the_declared_kind(kind, values, fault):
         ({"boolean": 1}, "boolean=1"),
         ({"bounds": (0, 1), "nonpos": True}, "nonneg and nonpos at once"),
         ({"simplex": True}, r"dp\.Within\(2, norm=1\)"),
+        ({"PSD": True, "nonneg": True}, "takes symmetric=True"),
     ],
 )
 def test_kinds_that_contradict_each_other_are_refused(kind, said):
@@ -680,3 +681,29 @@ def test_a_flip_is_a_change_of_one(norm):
     with pytest.raises(dp.ModelError, match=r"hides no change of them. Write dp\.Within\(1\)"):
         dp.Private(shape=3, name="d", adjacency=dp.Within(0.5, norm), boolean=True)
     assert dp.Private(shape=3, name="d", adjacency=dp.Within(1, norm), boolean=True).is_nonneg()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ({"nonneg": True}, [[0, 0.4], [0.4, 3]]),
+        ({"bounds": (0, 1)}, [[0, 0.4], [0.4, 1]]),
+        ({"boolean": True}, [[0, 0], [0, 1]]),
+    ],
+)
+def test_symmetric_matrices_may_have_a_sign_or_bounds(kind, expected):
+    declared = dp.Private(shape=(2, 2), name="W", adjacency=dp.Within(1.0), symmetric=True, **kind)
+    spec = declared.spec
+    released = np.array([[-0.2, 0.4], [0.4, 3.0]])
+    assert spec.shaped(spec.admissible(spec.kept(released))).tolist() == expected
+    assert declared.is_symmetric() and declared.is_nonneg()
+    with pytest.raises(dp.DataError, match="contradict|outside|other than 0 and 1"):
+        dp.Private(released, adjacency=dp.Within(1.0), name="W", symmetric=True, **kind)
+
+
+def test_bounds_of_symmetric_matrices_need_entries_of_one_size():
+    for norm in (1, 2):
+        with pytest.raises(dp.ModelError, match="adjacencies of single entries"):
+            dp.Private(
+                shape=(2, 2), adjacency=dp.Within(1, norm=norm), symmetric=True, boolean=True
+            )
