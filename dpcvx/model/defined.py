@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import NDArray
 
+from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from .agent import Agent, private_in
 from .canonical import affine_map, public_copy
@@ -90,8 +92,9 @@ def _without(agent: Agent, shared: set[int]) -> Agent | None:
             fits.append((len(chosen), others + bounds, counted, chosen, rows))
     for *_, chosen, rows in sorted(fits, key=lambda fit: fit[:3]):
         expressions = _solved(chosen, rows)
-        if expressions is not None:
-            return _substituted(agent, chosen, rows, expressions)
+        if expressions is not None and all(e.variables() for e in expressions):
+            with suppress(ModelError, PrivacyError):  # where the data alone decide
+                return _substituted(agent, chosen, rows, expressions)
     return None
 
 

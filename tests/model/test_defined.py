@@ -72,6 +72,7 @@ def test_other_variables_stay_and_their_equalities_are_refused():
     assert names([q == d]) == ()
     assert names([cp.multiply(d, p) == 1]) == ()  # p depends on data that may be zero
     assert names([cp.sum(p) == cp.sum(d)]) == ()  # too few equalities
+    assert names([p == d, p <= 3]) == ()  # nothing is left to decide
     whole = cp.Variable((2, 2), name="W", PSD=True)
     assert names([cp.vec(whole, order="F") == d]) == ()
     with pytest.raises(dp.PrivacyError, match="is an equality with private 'd'"):
