@@ -23,6 +23,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless, require_one_import, understood
 from .atoms import spellings
 from .layout import Layout, layout_of
+from .perspective import copyable
 from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
 from .structure import Opaque, digest_of
@@ -112,16 +113,17 @@ class Agent:
                 f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
                 "cp.Minimize(...) or cp.Maximize(...)."
             )
-        constraints = _constraints(self.constraints, "", label)
+        constraints = tuple(map(copyable, _constraints(self.constraints, "", label)))
         _check_private(constraints, label)
-        recourse = _constraints(self.recourse, "in recourse= ", label)
+        recourse = tuple(map(copyable, _constraints(self.recourse, "in recourse= ", label)))
         _check_own(recourse, label)
         for tree in recourse:
             require_real(tree, f"recourse= of agent '{label}'")
         for tree in (self.objective, *constraints, *recourse):
             require_one_import(tree.parameters())
             understood(lambda tree=tree: _check_pairs(tree, label), label)
-        _check_perspective(self.objective, label)
+        _check_indicator(self.objective, label)
+        object.__setattr__(self, "objective", copyable(self.objective))
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
@@ -330,7 +332,7 @@ def _check_pairs(tree: Tree, label: str) -> None:
             raise _pairs(column[0], line[0], used, n, label)
 
 
-def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None:
+def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
     """Refuse the one atom that holds an expression which cvxpy does not copy with it."""
     nodes: list[Any] = [objective]
     while nodes:
@@ -341,13 +343,6 @@ def _check_perspective(objective: cp.Minimize | cp.Maximize, label: str) -> None
                 f"The objective of agent '{label}' uses cp.transforms.indicator, which cvxpy does "
                 "not copy. Write its constraints among those of the agent: "
                 "dp.Agent(objective, [x >= 0])."
-            )
-        if spellings.is_perspective(node):
-            raise ModelError(
-                f"The objective of agent '{label}' uses cp.perspective, which cvxpy does not copy. "
-                "Write it in a constraint: a variable t in its place, and "
-                "[cp.perspective(f, s) <= t]. For squares write cp.quad_over_lin(x, s). A plan "
-                "copies objectives to tell their public parts from the private ones."
             )
 
 

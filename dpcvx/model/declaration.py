@@ -23,6 +23,7 @@ from ..guard import frameless
 from .adjacency import Rows
 from .agent import Agent, is_complex, require_public
 from .layout import layout_of
+from .perspective import copyable
 from .private import Private
 from .sealed import complex_array, real_array
 
@@ -294,7 +295,7 @@ class Declaration:
                         "of it, that no agent has in its objective or constraints. Use the same "
                         "Python object there; a term such as 0 * cp.sum(x) will do."
                     )
-        return coupling
+        return tuple(map(copyable, coupling))
 
     def _add_slacks(self) -> None:
         """Turn inequalities into equalities with slack variables, and give these to somebody."""

@@ -440,7 +440,7 @@ def tightened(
 
 @dataclass(frozen=True, eq=False)
 class _Image:
-    """What standard noise moves a part of a constraint by, in units of its margin."""
+    """Image of standard noise in a part of a constraint, in units of its margin."""
 
     rows: Array  # shape (rows, s)
     semidefinite: bool

@@ -131,12 +131,6 @@ def test_complex_numbers_are_refused_by_steps(cost):
     assert problem.plan(epsilon=1.0, delta=1e-6).algorithm.as_written
 
 
-def test_models_of_others_atoms_are_refused_with_what_to_try():
-    x, s = cp.Variable(2), cp.Variable(nonneg=True)
-    with pytest.raises(dp.ModelError, match=r"\[cp\.perspective\(f, s\) <= t\]"):
-        dp.Agent(cp.Minimize(cp.perspective(cp.sum_squares(x), s)), name="a")
-
-
 @pytest.mark.parametrize("size", [1e151, -1e300])
 def test_constants_without_a_square_are_refused(size):
     with pytest.raises(dp.ModelError, match="beyond 1e\\+150"):

@@ -278,14 +278,3 @@ def test_what_a_refusal_says_to_write_has_the_right_optimum():
     for cost in (MEANT["flattened"], MEANT["a column"]):
         result = dp.Problem([dp.Agent(cp.Minimize(cost))]).solve(mechanism=None)
         assert result.solution["v"] == pytest.approx(np.full(N, 0.5), abs=1e-6)
-
-
-def test_perspectives_in_objectives_are_told_to_go_to_constraints():
-    s, t, z = cp.Variable(nonneg=True), cp.Variable(), cp.Variable()
-    inner = cp.perspective(cp.square(z), s)
-    for objective in (cp.Minimize(inner + cp.square(z - 1)), cp.Maximize(-2 * inner)):
-        with pytest.raises(dp.ModelError, match=r"agent 'north' uses cp\.perspective.*<= t"):
-            dp.Agent(objective, name="north")
-    agent = dp.Agent(cp.Minimize(t + cp.square(z - 1)), [inner <= t, s <= 2])
-    result = dp.Problem([agent]).solve(mechanism=None)
-    assert result.solution[z] == pytest.approx(2 / 3, abs=1e-4)

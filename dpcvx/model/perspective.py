@@ -1,0 +1,92 @@
+"""cp.perspective with the function that it holds in every copy of a model.
+
+cvxpy copies an atom with its arguments, and the function of this one is none. The class of an atom
+tells cvxpy how it is compiled, so the copy has the same class, and methods of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import cvxpy as cp
+
+from ..errors import ModelError
+from .atoms import spellings
+
+Tree = TypeVar("Tree")
+
+
+def copyable(tree: Tree) -> Tree:
+    """Return an objective or a constraint whose ``cp.perspective`` are copied with their functions.
+
+    Parameters
+    ----------
+    tree : cvxpy objective or constraint
+        Returned itself if it has none.
+    """
+    places: dict[int, Any] = {}
+    nodes: list[Any] = [tree]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.args
+        if spellings.is_perspective(node) and "tree_copy" not in vars(node):
+            places[id(node)] = _held(node.f, node.args[0], node.f_recession)
+    if not places:
+        return tree
+    copy = cast(Any, tree).tree_copy(places)
+    if isinstance(tree, cp.Constraint):
+        copy.constr_id = tree.id  # by which prices are read
+    return copy
+
+
+def _held(f: cp.Expression, s: cp.Variable, recession: Any) -> Any:
+    """Return a perspective that shows the parameters of f, and is copied together with f."""
+    atom: Any = cp.perspective(f, s, recession)
+    methods = {"parameters": _parameters, "get_data": _data, "copy": _copy, "tree_copy": _tree_copy}
+    vars(atom).update({name: partial(method, atom) for name, method in methods.items()})
+    return atom
+
+
+def _parameters(atom: Any) -> list[cp.Parameter]:
+    both = (*(p for arg in atom.args for p in arg.parameters()), *atom.f.parameters())
+    return list({p.id: p for p in both}.values())
+
+
+def _data(atom: Any) -> list[Any]:
+    return [atom.f, atom.f_recession]
+
+
+def _copy(atom: Any, args: Any = None, id_objects: Any = None) -> Any:
+    """Return a copy with other variables; those of f are the arguments but for the first."""
+    places = dict(id_objects or {})
+    if args is not None:
+        places |= {id(old): new for old, new in zip(atom.args, args, strict=True)}
+    return _tree_copy(atom, places)
+
+
+def _tree_copy(atom: Any, id_objects: Any = None) -> Any:
+    places: Mapping[int, Any] = id_objects or {}
+    if id(atom) in places:
+        return places[id(atom)]
+    s = atom.args[0].tree_copy(places)
+    rest = None if atom.f_recession is None else atom.f_recession.tree_copy(places)
+    if isinstance(s, cp.Variable):
+        return _held(atom.f.tree_copy(places), s, rest)
+    if not s.is_constant():
+        raise ModelError(
+            "cp.perspective(f, s) takes a variable as s, and an expression has its place: an "
+            "equality defines s, or it is an entry of a variable. Write a scalar variable s of its "
+            "own, and an equality of public numbers."
+        )
+    value = float(cast(Any, s.value))
+    if value <= 0:
+        if rest is None:
+            raise ModelError(
+                "cp.perspective(f, s) has no value at s = 0 without a recession function. Write "
+                "cp.perspective(f, s, f_recession=...), or s >= 0.001."
+            )
+        return rest
+    inside = {id(v): v.tree_copy(places) / value for v in atom.f.variables()}
+    return value * atom.f.tree_copy({**places, **inside})
