@@ -40,6 +40,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
@@ -266,7 +267,8 @@ def private_constraint(
     for matrix in slopes:
         slope = sp.csr_array(slope + matrix)
     offset = sp.csr_array(offsets)
-    parts = _parts(base, offset, slope, what, used[0].spec.name)
+    by_user = isinstance(constraint, (Equality, Zero))
+    parts = _parts(base, offset, slope, what, used[0].spec.name, by_user)
     if not parts:
         raise PrivacyError(
             f"{what} contains private '{used[0].spec.name}', which cancels out of it or is "
@@ -321,9 +323,14 @@ def _sign(spec: PrivateSpec) -> float:
 
 
 def _parts(
-    data: ConeData, offsets: sp.csr_array, slopes: sp.csr_array, what: str, name: str
+    data: ConeData,
+    offsets: sp.csr_array,
+    slopes: sp.csr_array,
+    what: str,
+    name: str,
+    by_user: bool,
 ) -> tuple[ConstraintRows, ...]:
-    """Return the rows that contain data, block by block."""
+    """Return the rows that contain data, block by block; `by_user` are equalities in the model."""
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
     met = bends | (np.diff(offsets.indptr) > 0)
@@ -331,6 +338,13 @@ def _parts(
     for kind, size in data.cones.blocks():
         rows = slice(first, first + size)
         if met[rows].any():
+            if kind == "zero" and not by_user:
+                raise PrivacyError(
+                    f"{what} puts private '{name}' into a function that cvxpy writes with an "
+                    "equality of its own, such as cp.huber, and dpcvx knows no margin there. Write "
+                    "the function by linear inequalities and norms. Or write "
+                    "constraints='released', so that it holds for the released data."
+                )
             if kind == "zero":
                 raise equality(what, name)
             inside = [k for k in range(size) if met[first + k]]

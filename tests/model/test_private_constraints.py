@@ -109,6 +109,8 @@ def test_running_sums_are_rows_without_equalities():
         (cp.ExpCone(x[0], y[0] + d[0], x[1]), r"cone of kind exp.*t >= d"),
         (cp.exp(e @ x) <= 1 + y[0], r"cone of kind exp.*t >= e"),
         (cp.PowCone3D(y[0], y[1], d[0], 0.3), r"cone of kind power.*t >= d"),
+        (cp.sum(cp.huber(x - d)) <= 1, r"equality of its own, such as cp\.huber"),
+        (cp.sum(x) == cp.sum(d), r"is an equality with private 'd'"),
     ],
     ids=[
         "product of data",
@@ -118,6 +120,8 @@ def test_running_sums_are_rows_without_equalities():
         "base",
         "in exponents",
         "tip of a power cone",
+        "function with an equality",
+        "equality",
     ],
 )
 def test_what_no_margin_keeps_is_refused(constraint, words):
