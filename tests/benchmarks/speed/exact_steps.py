@@ -1,9 +1,10 @@
-"""Exact local steps of least squares: with an l1 norm, bounds or a ball, next to Clarabel's."""
+"""Exact local steps next to Clarabel's: least squares with terms, and semidefinite matrices."""
 
 from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 import dpcvx as dp
 from dpcvx.model.canonical import ConeData
@@ -28,6 +29,38 @@ def least_squares(terms: str, records: int, n: int) -> ConeData:
     data = problem.plan(dp.ADMM(10.0), mechanism=None, rounds=1).program.agents[0].exact
     assert data is not None
     return data
+
+
+def semidefinite_step(effort: Effort) -> list[Row]:
+    """Steps on matrices with a fixed diagonal: of exact ADMM, and projections."""
+    n, rng = 10 if effort.quick else 30, np.random.default_rng(0)
+    X = cp.Variable((n, n), PSD=True, name="X")
+    agents = []
+    for k in range(2):
+        noise = rng.normal(size=(n, n))
+        target = dp.Private((noise + noise.T) / 2, name=f"d{k}", adjacency=dp.Within(0.1))
+        cost = cp.sum_squares(X - target)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.diag(X) == 1], name=f"a{k}"))
+    local = dp.Problem(agents).plan(dp.ADMM(1.0), mechanism=None, rounds=1).program.agents[0]
+    assert local.exact is not None
+    points = [(M + M.T).ravel() for M in rng.normal(size=(3, n, n))]
+    D, zero, rows = np.full(n * n, 2.0), np.zeros(n * n), []
+    for name, data in (("exact step", local.exact), ("projection", local.constraints)):
+        ours, theirs = ConicProgram(data), ConicProgram(data)
+        vars(theirs)["_semidefinite"] = None
+        calls = [
+            (lambda k, p=program: p.solve(D, -D * points[k], zero))
+            if name == "exact step"
+            else (lambda k, p=program: p.solve(D, None, points[k]))
+            for program in (ours, theirs)
+        ]
+        with ThreadpoolController().select(user_api="blas").limit(limits=1):  # as runs do
+            direct, interior = per_input(calls, 3, min(effort.repeats, 3))
+        note = f"{shown(direct)} against {shown(interior)}"
+        row = f"{name} on semidefinite matrices with a fixed diagonal"
+        required = None if effort.quick else 0.1
+        rows.append(Row(row, "Clarabel", f"{n} x {n}", direct / interior, required, note=note))
+    return rows
 
 
 def exact_step(effort: Effort) -> list[Row]:
