@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError, UnsolvableError
 from ..guard import understood
 from ..model.agent import Agent, Model, not_dcp, require_real
-from ..model.canonical import ConeData, cone_data, public_copy
+from ..model.canonical import ConeData, Structures, cone_data, public_copy
 from ..model.collapse import normal_form, parts_of
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
@@ -450,7 +450,7 @@ def compile_agent(
         form, rest = sorted_out(False)
     exact = None if as_written is None else constraint_data
     if as_written is None and coupling is not None and not agent.private:
-        exact = _objective(agent, layout)
+        exact = _objective(agent, layout, Structures())
     shared = np.flatnonzero(model.where >= 0)
     # At zero, geometric programs have no value.
     values = {v.id: model.start.get(v.id, _no_start(v, geometric)) for v in variables}
@@ -509,7 +509,7 @@ def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
     """Return a program with every agent's objective at zero data in its cone program."""
-    named = problem.named
+    named, structures = problem.named, Structures()
 
     def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
@@ -517,7 +517,9 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
         separable_squares = _separable_squares(local)
         if separable_squares is not None:
             return separable_squares
-        return understood(lambda: _objective(named[local.name], local.layout), local.name)
+        return understood(
+            lambda: _objective(named[local.name], local.layout, structures), local.name
+        )
 
     programs = once_per_kind(program.agents, exact)
     agents = [
@@ -619,11 +621,11 @@ def _relaxed(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
     return {id(v): relaxed(v) for v in variables if integral(v)}
 
 
-def _objective(agent: Agent, layout: Layout) -> ConeData:
+def _objective(agent: Agent, layout: Layout, structures: Structures) -> ConeData:
     """Return an agent's set, with its objective at zero data."""
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     cost = public_copy(agent.cost, agent.cost.parameters())
-    return cone_data(cost, constraints, agent.variables, layout)
+    return structures.cone_data(cost, constraints, agent.variables, layout)
 
 
 def require_convex(problem: Declaration, method: str, proved: Collection[str] = ()) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from .layout import Layout, is_sparse, picked, whole_matrices
 from .private import Private
+from .structure import Opaque, digest_of
 
 # Attributes whose canonical variable has fewer entries than the user's.
 _REDUCING = ("symmetric", "PSD", "NSD", "diag")
@@ -206,6 +207,48 @@ def cone_data_at(
         yield _held(*_read_off(posed), variables, layout)
 
 
+class Structures:
+    """Cone forms of objectives that differ in public numbers, canonicalized once per structure.
+
+    The second objective of a structure is canonicalized with parameters in place of its arrays, and
+    so are later ones. Matrices are equal to those of `cone_data`.
+    """
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, _Template] = {}
+
+    def cone_data(
+        self,
+        objective: cp.Expression,
+        constraints: Sequence[cp.Constraint],
+        variables: Sequence[cp.Variable],
+        layout: Layout,
+    ) -> ConeData:
+        """Return what `cone_data` does; its arguments."""
+        given = objective, constraints, variables, layout
+        arrays = [c for c in objective.constants() if _stands_for_numbers(c)]
+        if not arrays or sum(c.size for c in arrays) > _PARAMETERS:
+            return cone_data(*given)
+        # Their values tell them apart in digests.
+        named = [cp.Parameter(c.shape, **_sign(c)) for c in arrays]
+        for k, (parameter, c) in enumerate(zip(named, arrays, strict=True)):
+            parameter.value = np.full(c.shape, (k + 1.0) * (-1.0 if c.is_nonpos() else 1.0))
+        tree = objective.tree_copy(
+            {id(c): parameter for c, parameter in zip(arrays, named, strict=True)}
+        )
+        signs = [(c.is_nonneg(), c.is_nonpos()) for c in arrays]
+        pieces = [(piece.shape, piece.entries) for piece in layout.pieces]
+        places = {v.id: f"x{k}" for k, v in enumerate(variables)}
+        try:
+            key = digest_of((tree, list(constraints), list(variables), signs, pieces), places)
+        except Opaque:
+            return cone_data(*given)
+        if key not in self._templates:
+            self._templates[key] = _Template(tree, named, given)
+            return cone_data(*given)
+        return self._templates[key].at(arrays) or cone_data(*given)
+
+
 def parameter_columns(
     objective: cp.Expression,
     constraints: Sequence[cp.Constraint],
@@ -331,6 +374,52 @@ class _Posed:
     problem: cp.Problem
     plain: tuple[cp.Variable, ...]
     backend: str | None
+
+
+# Entries of arrays in an objective up to which these may be parameters: each gets a column of a
+# matrix that is as large as the program.
+_PARAMETERS = 3_000
+
+
+class _Template:
+    """An objective and constraints with parameters in place of arrays, posed once it is asked."""
+
+    def __init__(
+        self,
+        objective: cp.Expression,
+        parameters: Sequence[cp.Parameter],
+        given: tuple[Any, Sequence[cp.Constraint], Sequence[cp.Variable], Layout],
+    ) -> None:
+        self._objective, self._parameters, self._given = objective, parameters, given
+        self._posed: _Posed | None = None
+        self._held: Narrowed | None = None
+        self._affine: bool | None = None  # in the parameters, by cvxpy's rules
+
+    def at(self, arrays: Sequence[cp.Constant]) -> ConeData | None:
+        """Return the cone form for these arrays; None if it is not affine in them."""
+        _, constraints, variables, layout = self._given
+        if self._posed is None or self._held is None:
+            held = Narrowed(variables, layout)
+            tree = held.tree(self._objective)
+            posed = _posed(tree, [*map(held.tree, constraints)], held.variables)
+            self._held, self._posed = held, posed
+            self._affine = posed.backend is None and cast(Any, posed.problem).is_dcp(dpp=True)
+        if not self._affine:
+            return None
+        for parameter, c in zip(self._parameters, arrays, strict=True):
+            parameter.value = c.value
+        return _held(*_read_off(self._posed), self._held.variables, self._held.layout)
+
+
+def _stands_for_numbers(c: cp.Constant) -> bool:
+    """Return whether a parameter may take the place of an array: it has no zeros to be left out."""
+    value = c.value
+    full = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 1
+    return full and bool(np.isfinite(value).all() and value.all())
+
+
+def _sign(c: cp.Constant) -> dict[str, Any]:
+    return {"nonneg": True} if c.is_nonneg() else {"nonpos": True} if c.is_nonpos() else {}
 
 
 def _problem_data(
