@@ -25,6 +25,7 @@ from . import (
     report,
     rounds,
     runs,
+    scale,
     steps,
 )
 from .measure import Effort, Row
@@ -65,6 +66,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     growth.agents,
     growth.rounds,
     growth.networks,
+    scale.scale,
     fleets.fleets,
     owners.owner_start,
     owners.owner_round,

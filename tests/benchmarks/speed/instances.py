@@ -49,7 +49,7 @@ def network(case: int, zones: int | None) -> dp.Problem:
 
 
 def _library_name(case: int) -> str:
-    makers = {300: "ieee", 1354: "pegase", 2869: "pegase"}
+    makers = {300: "ieee", 1354: "pegase", 2869: "pegase", 10_000: "goc"}
     return f"pglib_opf_case{case}_{makers[case]}"
 
 
