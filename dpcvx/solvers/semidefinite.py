@@ -7,8 +7,8 @@ multiple of the cone's own metric. Its dual is convex and has one number per row
 .. math:: \min_y \tfrac12 |\Pi_K(t + E'y)|^2 - e'y, \qquad s = \Pi_K(t + E'y)
 
 Its gradient ``E s - e`` is strongly semismooth, so that Newton's method with a line search ends in
-few eigendecompositions (Qi and Sun, 2006). Other curvatures, and sets on which it does not end,
-such as those without interior points, are left to an interior point.
+few eigendecompositions (Qi and Sun, 2006). An interior point solves steps with other curvatures,
+and on sets without interior points, whose prices grow without end.
 """
 
 from __future__ import annotations
