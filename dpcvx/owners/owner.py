@@ -335,7 +335,7 @@ def listening_at(listen: str) -> tuple[str, int] | None:
 
 
 def _require_log(log: str | Path | None) -> None:
-    """Refuse to close a run of which there is no log."""
+    """Refuse to close a run that has no log."""
     if log is None:
         raise ModelError(
             "dp.RemoteOwners(close=True) needs log=, the log of the run that is to be closed."
