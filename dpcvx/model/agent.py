@@ -14,6 +14,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.transforms.indicator import indicator
 from numpy.typing import NDArray
 
@@ -121,6 +122,7 @@ class Agent:
             require_real(tree, f"recourse= of agent '{label}'")
         for tree in (self.objective, *constraints, *recourse):
             require_one_import(tree.parameters())
+            require_listed(tree, f"agent '{label}'")
             understood(lambda tree=tree: _check_pairs(tree, label), label)
         _check_indicator(self.objective, label)
         object.__setattr__(self, "objective", copyable(self.objective))
@@ -385,6 +387,38 @@ def _check_variable(variable: cp.Variable, label: str) -> None:
 def private_in(tree: Tree) -> tuple[Private, ...]:
     """Return the private objects in an objective or a constraint."""
     return tuple(p for p in tree.parameters() if isinstance(p, Private))
+
+
+def require_listed(tree: Tree, where: str) -> None:
+    """Refuse atoms with parameters that cvxpy does not list: private data there would be missed.
+
+    Parameters
+    ----------
+    tree : cvxpy objective or constraint
+    where : str
+        Whose it is, such as "agent 'north'".
+
+    Raises
+    ------
+    ModelError
+    """
+    listed_ids = {id(parameter) for parameter in tree.parameters()}
+    nodes: list[Any] = [tree]
+    seen = set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        nodes += node.args
+        if isinstance(node, SuppFuncAtom):
+            nodes += node._parent.constraints
+        if isinstance(node, cp.Parameter) and id(node) not in listed_ids:
+            raise ModelError(
+                f"The model, in {where}, has '{node.name()}' within an atom that does not list it "
+                "among its parameters, such as cp.suppfunc. Write the function by other atoms, for "
+                "example cp.norm1(x - usage): dpcvx could not price data that it does not see."
+            )
 
 
 def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -> None:

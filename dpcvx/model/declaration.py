@@ -21,7 +21,7 @@ from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from .adjacency import Rows
-from .agent import Agent, is_complex, require_public
+from .agent import Agent, is_complex, require_listed, require_public
 from .layout import layout_of
 from .perspective import copyable
 from .private import Private
@@ -279,6 +279,7 @@ class Declaration:
                     "dp.Agent(objective, [constraint]). dp.OneShot(gp=True) and "
                     "dp.OneShot(qcp=True) take those of their programs as well."
                 )
+            require_listed(constraint, f"element {position} of coupling=")
             require_public(
                 constraint.parameters(),
                 f"Element {position} of coupling=",

@@ -10,6 +10,7 @@ import traceback
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy.transforms.suppfunc import SuppFunc
 
 import dpcvx as dp
 from dpcvx.model.private import source_of
@@ -707,3 +708,27 @@ def test_bounds_of_symmetric_matrices_need_entries_of_one_size():
             dp.Private(
                 shape=(2, 2), adjacency=dp.Within(1, norm=norm), symmetric=True, boolean=True
             )
+
+
+def _within(x, usage, place):
+    """Return agents and a coupling with private data in a support function, which lists none."""
+    y, z = cp.Variable(2), cp.Variable(2, name="z")
+    ball = SuppFunc(y, [cp.norm(y) <= 1])
+    inner = cp.Variable(2)
+    hidden = {
+        "argument": ball(x - usage),
+        "set": SuppFunc(inner, [ball(inner - usage) <= 1])(x),
+        "sum": cp.sum_squares(x) + 2 * ball(usage + x),
+    }.get(place, ball(x - usage))
+    cost = hidden if place in ("argument", "set", "sum") else cp.sum_squares(x)
+    constraints = [hidden <= 3] if place == "constraint" else []
+    recourse = [ball(z - usage) <= 3] if place == "recourse" else []
+    agent = dp.Agent(cp.Minimize(cost), constraints, recourse=recourse, name="north")
+    return dp.Problem([agent], coupling=[hidden <= 3])
+
+
+@pytest.mark.parametrize("place", ["argument", "set", "sum", "constraint", "recourse", "coupling"])
+def test_data_within_a_support_function_are_refused_as_cvxpy_does_not_list_them(place):
+    usage = dp.Private([0.0, 1.0], name="usage", adjacency=dp.Within(0.1))
+    with pytest.raises(dp.ModelError, match="has 'usage' within an atom that does not list it"):
+        _within(cp.Variable(2, name="x"), usage, place)
