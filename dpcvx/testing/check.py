@@ -477,7 +477,9 @@ def _worst(plan: Terms, k: int, data: list[Data], sealed: list[Sealed]) -> list[
         )
     form = plan.program.agents[k].form
     people = list(map(people_of, sealed))
-    worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm, people)
+    once = plan.agents[k].publication
+    statistic = None if once is None else once.statistic
+    worst = worst_neighbor(form, sensitivity, data, noise.mechanism.norm, people, statistic)
     return [
         seal(with_people_of(spec.shaped(d) if isinstance(d, np.ndarray) else d, source))
         for d, spec, source in zip(worst, sensitivity.private, sealed, strict=True)

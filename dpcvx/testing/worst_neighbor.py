@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.adjacency import Codes, Rows, Within, first_rows
+from ..model.adjacency import Codes, ComplexWithin, Rows, Within, first_rows
 from ..model.matrices import Data, alike
 from ..model.normal_form import NormalForm
 from ..model.spec import PrivateSpec
@@ -24,6 +25,8 @@ _DENSE = 2000
 _TRIED = 1000
 # Directions from which the worst change is searched, and steps of each search.
 _STARTS, _STEPS = 6, 50
+# Phases from which the worst change of complex data is searched, in half a turn.
+_PHASES = 8
 _LARGE = 1e100
 
 
@@ -33,6 +36,7 @@ def worst_neighbor(
     data: Sequence[Data],
     p: int,
     people: Sequence[Codes | None] | None = None,
+    statistic: Callable[[Sequence[Data]], Array] | None = None,
 ) -> list[Data]:
     """Return data of a neighbor that moves the gradient far, under the declared adjacency.
 
@@ -45,6 +49,8 @@ def worst_neighbor(
     p : {1, 2}
     people : sequence of ndarray or None, optional
         Persons of the rows of each object, if the adjacency counts rows by person.
+    statistic : callable, optional
+        Returns what is released once of the data, to compare in place of gradients.
     """
     points = _points(sensitivity.extent.lower.size)
     members = range(len(sensitivity.private))
@@ -65,17 +71,21 @@ def worst_neighbor(
                 if len(rows) > 1:
                     candidates.append(_other_records(sensitivity, data, k, rows, identical=True))
         elif J.nnz:
-            change = _worst_change(_finite(J), adjacency, p)
+            change = _worst_change(_finite(J), sensitivity.private[k], p)
             candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
     if not candidates:
-        # The certificate knows of nothing that matters: something changes all the same.
+        # The certificate knows of nothing that matters, such as where the data themselves leave:
+        # they change as far as they may.
         candidates = [
-            _moved(sensitivity, data, k, side * np.eye(1, spec.size).ravel())
+            _moved(sensitivity, data, k, side * _worst_change(_unit(spec.size), spec, p))
             for k, spec in enumerate(sensitivity.private)
-            for side in (spec.adjacency.radius, -spec.adjacency.radius)
+            for side in (1.0, -1.0)
         ]
         candidates.sort(key=lambda other: all(map(alike, data, other)))
-    return max(candidates, key=lambda other: gradient_gap(form, sensitivity, data, other, p))
+    if statistic is None or any(map(sp.issparse, data)):
+        return max(candidates, key=lambda other: gradient_gap(form, sensitivity, data, other, p))
+    first = statistic(data)
+    return max(candidates, key=lambda other: float(np.linalg.norm(statistic(other) - first, p)))
 
 
 def gradient_gap(
@@ -226,8 +236,16 @@ def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
     return sp.csr_array(sp.vstack(parts))
 
 
-def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
+def _unit(size: int) -> sp.csr_array:
+    return sp.csr_array(sp.eye_array(size))
+
+
+def _worst_change(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
     """Return a change within the adjacency that moves ``J d`` far: the best of several ascents."""
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Within)
+    if isinstance(adjacency, ComplexWithin) and adjacency.norm != 2:
+        return _worst_phases(J, spec, adjacency, p)
     columns = np.asarray((abs(J) if p == 1 else J.power(2)).sum(axis=0)).ravel()
     if adjacency.norm in ("entry", 1):
         change = np.zeros(columns.size)
@@ -240,6 +258,61 @@ def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
     changes = [_ascent(J, direction, adjacency.norm == math.inf, p) for direction in starts]
     best = max(changes, key=lambda change: float(np.linalg.norm(J @ change, p)))
     return adjacency.radius * best
+
+
+def _worst_phases(J: sp.csr_array, spec: PrivateSpec, adjacency: ComplexWithin, p: int) -> Array:
+    """Return `_worst_change` of complex data, whose entries may change at any phase.
+
+    The stored numbers are the real entries, all real parts of the others, and their imaginary
+    parts. Each entry moves in the plane, by a bounded modulus.
+    """
+    real = spec.shape[0] if adjacency.hermitian else 0
+    pairs = (spec.size - real) // 2
+    first, second = np.arange(real, real + pairs), np.arange(real + pairs, spec.size)
+
+    def moduli(direction: Array) -> Array:
+        return np.concatenate(
+            [np.abs(direction[:real]), np.hypot(direction[first], direction[second])]
+        )
+
+    def spread(by_entry: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([by_entry, by_entry[real:]])
+
+    def unit(direction: Array) -> Array:
+        # Entries without a direction of their own take that of equal parts.
+        idle = spread(moduli(direction) == 0)
+        direction = np.where(idle, 1.0, direction)
+        return direction / spread(moduli(direction))
+
+    alone = adjacency.norm in ("entry", 1)
+    best, most = np.zeros(spec.size), -1.0
+    for angle in np.pi * np.arange(_PHASES) / _PHASES:
+        change = np.ones(spec.size)
+        change[first], change[second] = np.cos(angle), np.sin(angle)
+        if alone:  # of the entry that moves farthest at this phase
+            effects = abs(_entries(J, change, real, pairs))
+            sizes = effects.sum(axis=0) if p == 1 else np.sqrt(effects.power(2).sum(axis=0))
+            change = change * spread(np.eye(1, real + pairs, int(np.argmax(sizes))).ravel())
+        for _ in range(_STEPS):
+            moved = J @ change
+            direction = J.T @ (np.where(moved < 0, -1.0, 1.0) if p == 1 else moved)
+            ahead = unit(direction)
+            if alone:
+                ahead = ahead * spread(moduli(change) > 0)
+            if float(np.linalg.norm(J @ ahead, p)) <= float(np.linalg.norm(moved, p)):
+                break
+            change = ahead
+        size = float(np.linalg.norm(J @ change, p))
+        if size > most:
+            best, most = change, size
+    return adjacency.radius * best
+
+
+def _entries(J: sp.csr_array, change: Array, real: int, pairs: int) -> sp.csr_array:
+    """Return the effect of each complex entry's change, a column per entry."""
+    parts = sp.csr_array(J @ sp.diags_array(change))
+    planar = parts[:, real : real + pairs] + parts[:, real + pairs :]
+    return sp.csr_array(sp.hstack([parts[:, :real], planar]))
 
 
 def _ascent(J: sp.csr_array, direction: Array, box: bool, p: int) -> Array:
