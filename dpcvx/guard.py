@@ -12,6 +12,8 @@ import inspect
 import math
 import os
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -26,6 +28,10 @@ from .errors import DataError, DpcvxError, FileError, ModelError, PrivacyError
 T = TypeVar("T")
 # Whose frames are not the caller's: the package, and what enters its contexts.
 _OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
+# Where installed packages and Python's own modules are.
+_INSTALLED = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib", "stdlib")
+)
 _PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
 # What a plan fixes, so that its runs cannot change it.
 _FIXED = {
@@ -349,14 +355,29 @@ def without_attribute(thing: object, name: str, hints: Mapping[str, str]) -> Att
     )
 
 
+def line_of_user(error: BaseException) -> str:
+    """Return file and line of the innermost code outside this and installed packages, or "".
+
+    Parameters
+    ----------
+    error : BaseException
+        Error that was raised within a function of the package.
+
+    Returns
+    -------
+    str
+        Such as " in method.py, line 12": the place in the code alone, and nothing of its values.
+    """
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        name = frame.filename
+        if not name.startswith((*_OWN, *_INSTALLED, "<")):
+            where = f" in {Path(name).name}, line {frame.lineno}"
+    return where
+
+
 def discreet(function: C) -> C:
     """Return a function that computes on raw data in the open, such as a test of privacy."""
-
-    def refusal(kind: str) -> PrivacyError:
-        return PrivacyError(
-            f"{function.__name__}(...) failed with {kind}; the message is withheld, because it may "
-            "quote the data. Try it with made-up data."
-        )
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -367,6 +388,14 @@ def discreet(function: C) -> C:
         except BaseException as error:
             # Raised by the call itself: an argument is missing or unknown, and no value is quoted.
             expected = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            where = line_of_user(error)
+
+            def refusal(kind: str) -> PrivacyError:
+                return PrivacyError(
+                    f"{function.__name__}(...) failed with {kind}{where}; the message is withheld, "
+                    "because it may quote the data. Try it with made-up data."
+                )
+
             left = _bare(error) if expected else _silenced(error, refusal)
         finally:
             del args, kwargs

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError, package_fault
 from .base import Algorithm, Batch, Residuals
 from .facts import PublicFacts
 from .penalties import PenaltyRule, Spectral, as_penalty
@@ -150,7 +151,13 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         if isinstance(replies, Batch):
             z, lam = replies.whole.z, replies.whole.lam
         else:
+            kinds = {*map(type, replies)}
+            if kinds != {LocalCopy} and not all(issubclass(kind, LocalCopy) for kind in kinds):
+                raise self._no_copy(server, replies)
             z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
+            sizes = [*map(np.size, server.z)]
+            if [*map(np.size, z)] != sizes or [*map(np.size, lam)] != sizes:
+                raise self._no_copy(server, replies)
         copies, changes = joined(z), server.changes
         if isinstance(self.penalty, Spectral):
             moved, priced = copies - joined(server.z), joined(lam) - joined(server.lam)
@@ -164,6 +171,22 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             mismatch=float(np.max(np.abs(together), initial=0.0)),
             changes=changes,
         )
+
+    def _no_copy(self, server: ConsensusServer, replies: Sequence[Any]) -> ModelError:
+        """Return the refusal of the first reply that is no copy of an agent's shared entries."""
+        for local, copy in zip(server.program.agents, replies, strict=True):
+            n = local.slots.size
+            said = type(copy).__name__
+            if isinstance(copy, LocalCopy):
+                if np.size(copy.z) == np.size(copy.lam) == n:
+                    continue
+                said = f"LocalCopy with {np.size(copy.z)} and {np.size(copy.lam)} numbers"
+            return ModelError(
+                f"{type(self).__name__}.act replied with a {said}, and agent '{local.name}' shares "
+                f"{n} numbers. Reply with LocalCopy(z, lam): its copy "
+                "state.x[local.program.shared] and the multipliers of it."
+            )
+        raise package_fault("A reply was refused, and all are copies.")
 
     @staticmethod
     def _moved(server: ConsensusServer, rho: float) -> tuple[Array, float]:

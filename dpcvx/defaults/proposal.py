@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .._arguments import one_of
 from .._words import plural, together
 from ..algorithms.base import Requirements
+from ..algorithms.contract import proposed_by
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.one_shot import OneShot
 from ..algorithms.written_model import other_rules
@@ -236,7 +237,8 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
         forecast = of_steps(agents, public, draft.releases)
         selection = replace(selection, forecast=forecast)
     facts = RunFacts(program, public, agents=agents)
-    return replace(draft, algorithm=algorithm.propose(facts)), selection
+    proposed = proposed_by(algorithm, algorithm.propose(facts))
+    return replace(draft, algorithm=proposed), selection
 
 
 def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:

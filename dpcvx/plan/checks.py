@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .._arguments import Kind, check_argument, choice, count, one_of, optional, show
 from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
+from ..algorithms.contract import require_requirements
 from ..algorithms.federated_gradient import FederatedGradient
 from ..algorithms.learned_scale import LearnScale
 from ..algorithms.program import Program
@@ -57,6 +58,8 @@ def check_request(request: Request) -> None:
             f"problem.plan(...) takes an algorithm object first, got {type(algorithm).__name__}. "
             "Write for example problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)."
         )
+    if algorithm is not None:
+        require_requirements(algorithm)
     fixed = None if algorithm is None else algorithm.fixed_rounds
     if rounds is not None and fixed is not None and rounds != fixed:
         raise ModelError(

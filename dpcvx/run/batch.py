@@ -81,6 +81,7 @@ class Agents:
     ) -> None:
         self._executor, self._batches = executor, batches
         self._whole = len(batches) == 1
+        self.count = sum(map(len, batches))
         executor.start(workers)
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:

@@ -182,7 +182,7 @@ class PrivacyGate:
             self.releases += [Release(agent, *round_step, value.copy()) for agent, value in pairs]
         return values
 
-    def withheld(self, compute: Callable[[], T], *, foreign: bool = False) -> T:
+    def withheld(self, compute: Callable[[], T], *, foreign: str = "") -> T:
         """Compute on the agents' data; see `withheld`."""
         whose: int | str = self.agents[0]
         if self.count > 1:
@@ -504,13 +504,27 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Data:
     return values
 
 
-def withheld(agent: int | str, compute: Callable[[], T], *, foreign: bool = False) -> T:
-    """Compute on private data without warnings and without messages that could quote them."""
+def withheld(agent: int | str, compute: Callable[[], T], *, foreign: str = "") -> T:
+    """Compute on private data without warnings and without messages that could quote them.
+
+    Parameters
+    ----------
+    agent : int or str
+    compute : callable
+    foreign : str
+        Name of the code of others that is called; empty if all of it is the package's.
+    """
 
     def refusal(kind: str) -> PrivacyError:
+        if foreign:
+            return PrivacyError(
+                f"{foreign} failed with {kind} on the private data of agent {agent}. Its message "
+                "is withheld because it may quote the data. Call it by itself, with an object "
+                "whose gradient(x) returns made-up numbers, to see it."
+            )
         return PrivacyError(
             f"A computation on the private data of agent {agent} failed with {kind}. Its message "
             "is withheld because it may quote the data. Run it with made-up data to see it."
         )
 
-    return guarded(compute, refusal, foreign=foreign)
+    return guarded(compute, refusal, foreign=bool(foreign))

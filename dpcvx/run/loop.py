@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ..algorithms.base import Algorithm, Answer, Batch
+from ..algorithms.contract import breach, sent_by
 from ..algorithms.program import Program
 from ..errors import PrivacyError
 from ..model.declaration import Declaration
@@ -229,11 +230,18 @@ def _round(
     """Run all exchanges of a round, and return the server's state and the agents' replies."""
     heard: list[Reply] = []
     for k in range(algorithm.exchanges):
-        server, messages = algorithm.send(server, t, k)
+        sent = algorithm.send(server, t, k)
+        good = type(sent) is tuple and len(sent) == 2 and type(sent[1]) is list
+        if not good or len(sent[1]) != agents.count:
+            sent = sent_by(algorithm, sent, agents.count)
+        before, messages = sent
         replies: list[Reply | None] = agents.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
         said = _said(replies)
-        server = algorithm.receive(server, t, k, [total_of(said)] if algorithm.adds(k) else said)
+        terms = [total_of(said)] if algorithm.adds(k) else said
+        server = algorithm.receive(before, t, k, terms)
+        if server is None and before is not None:
+            raise breach(algorithm, "receive", server, "Return the server's state.")
     return server, heard
 
 

@@ -24,7 +24,7 @@ from ..model.trailing import BehindTheDoor, of_all
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.known import Facts, Known, Objective, finite_clipped, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm
-from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.query import Query, require_priced
 from ..sensitivity.queries.scale import CurvatureSums
 from ..sensitivity.queries.solutions import PerturbedMinimizer
 from ..sensitivity.stored_vectors import (
@@ -151,9 +151,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             if facts is not None and noise is not None:
                 # Where points are hidden, nothing may follow them, and no bound either.
                 bound = facts.change if noise.prepaid else asked.bound(facts)
-            grid, entry = charge_for(
-                self._facts, when, asked, asked.size(self._n), noise, facts, bound
-            )
+            size = asked.size(self._n)
+            if not (type(bound) is float and bound >= 0 and type(size) is int):
+                require_priced(asked, bound, size)
+            grid, entry = charge_for(self._facts, when, asked, size, noise, facts, bound)
             charges.append(Charge(rows, entry, grid))
             if noise is not None and bound == 0:
                 public.append(rows)
@@ -239,13 +240,18 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         foreign = not type(query).__module__.startswith("dpcvx.")
         compute = functools.partial(query.evaluate, objective)
         # The gate withholds what fails in the package's own.
-        values = self._gate.withheld(compute, foreign=True) if foreign else compute()
+        if foreign:
+            values = self._gate.withheld(compute, foreign=f"{type(query).__name__}.evaluate")
+        else:
+            values = compute()
         if self.count > 1:
             return np.broadcast_to(values, (self.count, query.size(self._n)))
-        if values.shape != (query.size(self._n),):
+        size = query.size(self._n)
+        if not isinstance(values, np.ndarray) or values.shape != (size,):
             raise PrivacyError(
-                f"{type(query).__name__}.evaluate returned an array of another shape than "
-                "(size(n),), to which noise was scaled. Make the two agree."
+                f"{type(query).__name__}.evaluate returned no array, or an array of another shape "
+                f"than (size(n),) = ({size},), to which noise was scaled. Make the two agree: "
+                "return np.array([...]) of that shape."
             )
         return values[np.newaxis]
 

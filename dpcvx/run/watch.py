@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Answer, HiddenIterates, Residuals
+from ..algorithms.contract import breach
 from ..defaults.conditions import conditions
 from ..errors import PrivacyError
 from ..plan.terms import Terms
@@ -173,6 +174,9 @@ class Watch:
             return False
         algorithm = self._plan.algorithm
         residuals = algorithm.residuals(server)
+        if type(residuals) is not Residuals:
+            due = "Return Residuals(primal, dual, mismatch, penalty)."
+            raise breach(algorithm, "residuals", residuals, due)
         self._last = self.history.append(residuals, [reply.outcome for reply in replies])
         if self._counts_rounds:  # else times of rounds could tell whose they were
             self._reporter.round(self._last)

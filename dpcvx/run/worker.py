@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm, Answer, Batch, Local, Residuals
+from ..algorithms.contract import breach, no_point
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..privacy.accounts import Account
@@ -94,6 +95,10 @@ class Worker:
             public_gradient=program.form.at_zero().gradient,
         )
         self._state = algorithm.start_agent(self._local)
+        first = algorithm.answer(self._state)
+        self._shape = program.start.shape
+        if first is not None and np.shape(first.last)[-1:] != self._shape:
+            raise no_point(algorithm, "start_agent", first.last, program)
         self._growth = Growth()
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply | None]:
@@ -104,11 +109,15 @@ class Worker:
             return [None] * count
         if k == 0:
             self._oracle.begin(t)
-        self._state, reply = self._algorithm.act(
-            self._local, self._state, t, k, message, self._oracle
-        )
+        acted = self._algorithm.act(self._local, self._state, t, k, message, self._oracle)
+        if type(acted) is not tuple or len(acted) != 2:
+            due = "Return the agent's state and its reply: state, reply."
+            raise breach(self._algorithm, "act", acted, due)
+        self._state, reply = acted
         answer = self._algorithm.answer(self._state)
         if answer is not None:
+            if np.shape(answer.last)[-1:] != self._shape:
+                raise no_point(self._algorithm, "act", answer.last, self._local.program)
             self._growth = self._growth.after(t, answer.last)
         outcome, term = self._algorithm.outcome(self._state), self._algorithm.adds(k)
         if count == 1:

@@ -127,7 +127,14 @@ class Known:
         PrivacyError
             If it is not bounded.
         """
-        value = self.sensitivity.near(self.norm if p is None else p, x, scale)
+        sensitivity = self.sensitivity
+        if np.shape(x)[-1:] != sensitivity.extent.lower.shape:
+            raise PrivacyError(
+                f"Agent '{self.facts.name}' has {sensitivity.extent.lower.size} numbers, and a "
+                f"query names a point of shape {np.shape(x)}. Pass the agent's whole point, such "
+                "as state.x."
+            )
+        value = sensitivity.near(self.norm if p is None else p, x, scale)
         if value == math.inf:
             raise PrivacyError(
                 f"Agent '{self.facts.name}' reached a point at which nothing bounds what one "

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 from .._arguments import check_argument, count, listed, optional, show
 from ..algorithms.base import Algorithm
 from ..errors import ModelError, PrivacyError
-from ..guard import frameless
+from ..guard import frameless, line_of_user
 from .instances import INSTANCES, Instance, equal_clinics
 from .promises import (
     PROMISES,
@@ -120,7 +120,8 @@ class Conformance(Sequence[MethodCheck]):
                 passed.append(str(check))
             except Exception as error:
                 kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-                broken[str(check)] = f"{kind}{error}"
+                where = line_of_user(error) if kind else ""
+                broken[str(check)] = f"{kind}{error}{f' (raised{where})' if where else ''}"
         return ConformanceReport(self.method, tuple(passed), broken, self.refused)
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._arguments import show
 from ...errors import PrivacyError
 from ..known import ROUNDING, Facts, Known, Objective
 
@@ -185,6 +186,32 @@ class Query(abc.ABC):
         raise PrivacyError(
             "observer='last_iterate' is proved for steps along gradients, and a "
             f"{type(self).__name__} is none. Plan with observer='everyone'."
+        )
+
+
+def require_priced(query: Query, bound: object, size: object) -> None:
+    """Refuse a bound or a size that noise cannot be scaled to.
+
+    Parameters
+    ----------
+    query : Query
+    bound, size : object
+        Values that the query's `bound` and `size` returned.
+
+    Raises
+    ------
+    PrivacyError
+    """
+    if not isinstance(bound, (int, float, np.floating)) or not bound >= 0:
+        raise PrivacyError(
+            f"{type(query).__name__}.bound returned {show(bound)}. Return one number of at least "
+            "0: the largest distance between the answers for neighboring data, such as "
+            "public_state.gradient_bound(self.x). Noise is scaled to it."
+        )
+    if not isinstance(size, (int, np.integer)) or size < 0:
+        raise PrivacyError(
+            f"{type(query).__name__}.size returned {show(size)}. Return a whole number: how many "
+            "numbers `evaluate` returns. Noise is drawn for so many."
         )
 
 

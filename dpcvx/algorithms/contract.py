@@ -1,0 +1,108 @@
+"""Refusals of what a method of a user's own returns: its name, what it returned, what is due.
+
+The run loop checks a value where a wrong one would fail later, in a line that is not the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._arguments import is_int, show
+from .._words import plural
+from ..errors import ModelError
+from ..sensitivity.queries.query import Query
+from .base import Algorithm, Batch, Requirements
+from .program import LocalProgram
+
+_GUIDE = "docs/guides/extending.md shows a whole method."
+
+
+def breach(method: object, what: str, returned: object, due: str) -> ModelError:
+    """Return the refusal of a value that a method returned.
+
+    Parameters
+    ----------
+    method : object
+    what : str
+        Its function, such as "send".
+    returned : object
+        The value; its type or shape is shown.
+    due : str
+        A sentence on what to return.
+    """
+    said = show(returned)
+    return ModelError(f"{type(method).__name__}.{what} returned {said}. {due} {_GUIDE}")
+
+
+def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, Sequence[Any]]:
+    """Return the state and the messages of `Algorithm.send`; refuse what is no such pair.
+
+    Parameters
+    ----------
+    method : Algorithm
+    sent : tuple
+    agents : int
+    """
+    if not isinstance(sent, tuple) or len(sent) != 2:
+        raise breach(method, "send", sent, "Return the server's state and a list: state, messages.")
+    state, messages = sent
+    if not isinstance(messages, (list, tuple, Batch)):
+        due = "Return a list with a message for each agent after the state; None leaves one idle."
+        raise breach(method, "send", messages, due)
+    if len(messages) != agents:
+        raise ModelError(
+            f"{type(method).__name__}.send returned {plural(len(messages), 'message')} for "
+            f"{plural(agents, 'agent')}. Return one for each agent, in the order of "
+            f"program.agents; None leaves an agent idle. {_GUIDE}"
+        )
+    return state, messages
+
+
+def no_point(
+    method: Algorithm[Any, Any], what: str, point: Any, program: LocalProgram
+) -> ModelError:
+    """Return the refusal of an agent's point of another size than its program has.
+
+    Parameters
+    ----------
+    method : Algorithm
+    what : str
+        The function that returned the state.
+    point : ndarray
+        Its point.
+    program : LocalProgram
+    """
+    n = program.start.size
+    shape = f"shape {np.shape(point)}" if isinstance(point, np.ndarray) else show(point)
+    return ModelError(
+        f"{type(method).__name__}.{what} returned a state whose point has {shape}, and agent "
+        f"'{program.name}' has {plural(n, 'number')}. Return a state with x of shape ({n},), such "
+        f"as state.after(x). {_GUIDE}"
+    )
+
+
+def proposed_by(method: Algorithm[Any, Any], proposed: Any) -> Algorithm[Any, Any]:
+    """Return what `Algorithm.propose` returned; refuse what is no method."""
+    if not isinstance(proposed, Algorithm):
+        due = "Return the method with its open numbers filled in: replace(self, step=...)."
+        raise breach(method, "propose", proposed, due)
+    return proposed
+
+
+def require_requirements(method: Algorithm[Any, Any]) -> None:
+    """Refuse requirements that no plan can be made for."""
+    needs: Any = method.requirements
+    if not isinstance(needs, Requirements):
+        due = "Return Requirements(convex=True, exact=False, releases=1, queries=(Gradient,))."
+        raise breach(method, "requirements", needs, due)
+    queries: Any = needs.queries
+    kinds = queries if isinstance(queries, tuple) else (None,)
+    if not all(isinstance(kind, type) and issubclass(kind, Query) for kind in kinds):
+        due = "Write queries=(Gradient,), a tuple of types of Query."
+        raise breach(method, "requirements", queries, due)
+    if not is_int(needs.releases, 0):
+        due = "Write releases=1, the number of releases of an agent in a round."
+        raise breach(method, "requirements", needs.releases, due)
