@@ -153,9 +153,9 @@ class BudgetError(PrivacyError):
             )
         elif affordable == 0:
             advice = (
-                "It covers no further release of this kind, and a larger `epsilon` alone makes "
-                "noise smaller and releases dearer. Give noise of a level of its own, and the "
-                "total of all runs"
+                "It covers no further release of this kind. Raising `epsilon` alone recalibrates "
+                "to less noise, so each release costs more. Give noise of a level of its own, and "
+                "the total of all runs"
             )
             advice += f": plan({instead})." if instead else "."
         else:

@@ -14,7 +14,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.transforms.indicator import indicator
 from numpy.typing import NDArray
 
@@ -396,7 +395,7 @@ def require_listed(tree: Tree, where: str) -> None:
     ----------
     tree : cvxpy objective or constraint
     where : str
-        Whose it is, such as "agent 'north'".
+        Name of the part of the model, such as "agent 'north'".
 
     Raises
     ------
@@ -411,8 +410,7 @@ def require_listed(tree: Tree, where: str) -> None:
             continue
         seen.add(id(node))
         nodes += node.args
-        if isinstance(node, SuppFuncAtom):
-            nodes += node._parent.constraints
+        nodes += getattr(getattr(node, "_parent", None), "constraints", ())  # of cp.suppfunc
         if isinstance(node, cp.Parameter) and id(node) not in listed_ids:
             raise ModelError(
                 f"The model, in {where}, has '{node.name()}' within an atom that does not list it "

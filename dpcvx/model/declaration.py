@@ -96,7 +96,7 @@ class Declaration:
         object.__setattr__(self, "coupling", self._checked_coupling())
         self._add_slacks()
         owner: dict[int, str] = {}
-        seen: set[str] = set()
+        seen: dict[str, str] = {}  # agent by private name
         for name, agent in self.named.items():
             for private, spec in agent.specs(name).items():
                 if private.id in owner:
@@ -108,12 +108,15 @@ class Declaration:
                         "describe the same people)."
                     )
                 if spec.name in seen:
+                    first = seen[spec.name]
+                    both = f"agents '{first}' and '{name}'" if first != name else f"agent '{name}'"
                     raise ModelError(
-                        f"Two private objects are called '{spec.name}', so the guarantee and "
-                        "data={...} could not tell them apart. Give each dp.Private its own name=."
+                        f"Two private objects are called '{spec.name}', in {both}. Give each its "
+                        f"own name, such as dp.Private(..., name='{spec.name} of {name}'): the "
+                        "guarantee, data={...} and owners' policies tell them apart by name."
                     )
                 owner[private.id] = name
-                seen.add(spec.name)
+                seen[spec.name] = name
         self._check_labels()
         self._check_sharing()
         self._check_own()

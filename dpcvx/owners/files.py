@@ -360,8 +360,8 @@ class OwnerFiles:
         except BlockingIOError:
             raise refused(
                 "taken",
-                f"one on this machine has the ledger '{self._ledger.name}'; wait until it is done, "
-                "or end it",
+                f"another process here uses the ledger '{self._ledger.name}'; wait until it is "
+                "done, or end it",
             ) from None
         finally:
             os.close(file)

@@ -256,7 +256,7 @@ class PairSecret:
     key: bytes = field(repr=False)
 
     def words(self, t: int, size: int) -> NDArray[np.uint64]:
-        """Return so many words of round t."""
+        """Return `size` pseudorandom words of 64 bits for round t."""
         nonce = (0).to_bytes(8, "little") + t.to_bytes(8, "little")
         stream = Cipher(algorithms.ChaCha20(self.key, nonce), None).encryptor()
         return np.frombuffer(stream.update(bytes(8 * size)), "<u8").astype(np.uint64)

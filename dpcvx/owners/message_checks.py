@@ -80,7 +80,7 @@ def require_reply(
     """
     where = f"agent '{local.name}', round {said.t}"
     if not said.diverged and not are_numbers(said.message):
-        raise refused("nonsense", f"{where}: numbers that are none, or too large")
+        raise refused("nonsense", f"{where}: numbers that are not finite, or too large")
     if not _replies(said.message, asked, algorithm, local, said.t):
         raise refused("nonsense", where)
 
@@ -222,7 +222,7 @@ def require_sense(
         With code "nonsense".
     """
     if not are_numbers(message):
-        raise refused("nonsense", "numbers that are none, or too large")
+        raise refused("nonsense", "numbers that are not finite, or too large")
     if not _sensible(message, algorithm, local, k, parties):
         raise refused("nonsense", type(message).__name__)
 

@@ -259,7 +259,7 @@ class Form:
         return self.pair + t * self.C, self.pair_sum + t * np.abs(self.C)
 
     def after_shift(self, P: Array) -> Array:
-        """Return W of (3), rounded up."""
+        """Return the matrix W of equation (3), rounded up."""
         Pb = np.einsum("kij,kj->ki", P, self.b)
         scale = 1 + np.einsum("ki,ki->k", Pb, self.b)
         away = Pb[:, :, None] * Pb[:, None, :] / scale[:, None, None]

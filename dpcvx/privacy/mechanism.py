@@ -465,8 +465,8 @@ class Calibrated:
         """
         if self.truncation is not None and size > self.truncation.size:
             raise PrivacyError(
-                f"Noise with a limit was planned for {self.truncation.size} components, and what "
-                f"leaves has {size}. Plan the release that is made."
+                f"Truncated noise was planned for {self.truncation.size} components, and a release "
+                f"has {size}. Plan for releases of that size."
             )
         if self.split is not None:
             return self._split_grid(self.split, sensitivity, size, floor)

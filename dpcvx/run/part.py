@@ -71,7 +71,7 @@ class Begun:
 
 @dataclass(frozen=True, eq=False)
 class AgentPart:
-    """Part of a plan for one agent, with all that its local updates need of the rest.
+    """Part of a plan for one agent, with the facts on other agents that its updates need.
 
     Attributes
     ----------

@@ -197,9 +197,9 @@ class Sensitivity:
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
         """Return the lowest known bound at the point x, which is public; parameters as of `bound`.
 
-        It is the lower one of two bounds: over the agent's set, if x did not leave it, and, if
-        records are read, over a ball around 0 that contains x, since most losses are steeper
-        farther out. If both are infinite, it is the bound at x itself.
+        The bound is the lower one of two. The first holds over the agent's set, if x is in it. The
+        second, if records are read, holds over a ball around 0 that contains x: most losses are
+        steeper farther out. If both are infinite, the bound is that at x itself.
         """
         equal, value = scale is None or np.ptp(scale) == 0, math.inf
         inside = (self.varies or self.flattens) and self.extent.contains(x)

@@ -431,7 +431,7 @@ class Rules(NamedTuple):
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     def room(self, budget: int) -> float:
-        """Functions that may be broken where the method starts, relative to columns."""
+        """Return how many functions may be violated at the initial point, relative to columns."""
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
 
     def shared(self, budget: int) -> tuple[int, int]:
@@ -441,12 +441,12 @@ class Rules(NamedTuple):
         return steps, budget - steps if budget - steps >= self.least else 0
 
     def reach(self, budget: int) -> float:
-        """Values that functions may have where the method starts, relative to their terms."""
+        """Return the values that functions may have at the initial point, relative to terms."""
         return self.away * 2.0 ** min(budget, self.most)
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
-        """The penalties of the second stage, and when the first one is tried again."""
+        """Return the penalties of the second stage, and when the first stage is tried again."""
         return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
 
 

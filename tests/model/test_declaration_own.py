@@ -104,5 +104,5 @@ def test_a_private_object_belongs_to_one_agent_there_as_well():
 
 
 def test_two_objects_of_one_name_could_not_be_told_apart():
-    with pytest.raises(dp.ModelError, match="Two private objects are called 'load'"):
+    with pytest.raises(dp.ModelError, match=r"called 'load', in .*name='load of "):
         pair(lambda gen, tie, d: [gen <= d[0]], private("load"))

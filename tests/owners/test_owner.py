@@ -139,7 +139,7 @@ def test_a_folder_of_the_ledger_that_is_missing_is_named(north):
 def test_a_command_that_is_given_twice_does_no_harm(north):
     owner = dp.Owner(north / "owner.toml")
     with OwnerFiles(owner.policy.ledger).alone():
-        with pytest.raises(dp.RefusedError, match="one on this machine has the ledger") as caught:
+        with pytest.raises(dp.RefusedError, match="another process here uses the ledger") as caught:
             owner.join("wss://127.0.0.1:1", timeout=0.1, verbose=False)
     assert caught.value.code == "taken"
 

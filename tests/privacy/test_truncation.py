@@ -116,7 +116,7 @@ def test_within_the_limit_it_is_the_same_noise(norm):
 
 def test_a_release_of_more_than_was_planned_is_refused():
     noise = Calibrated(dp.Laplace(), 1.0, truncation=Truncation(20.0, 3, 1.0, 1e-6))
-    with pytest.raises(dp.PrivacyError, match="planned for 3 components, and what leaves has 4"):
+    with pytest.raises(dp.PrivacyError, match="planned for 3 components, and a release has 4"):
         noise.grid(1.0, 4)
 
 

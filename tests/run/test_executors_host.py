@@ -50,11 +50,11 @@ def test_the_same_call_again_gives_the_same_bytes_and_releases_once():
 @pytest.mark.parametrize("number", [-1, 2, 7])
 def test_any_other_call_is_refused_and_nothing_is_drawn(number):
     host, own = hosted()
-    with pytest.raises(dp.PrivacyError, match=f"asked for call {number} and stands at 0"):
+    with pytest.raises(dp.PrivacyError, match=f"has done call 0, and call {number} is due"):
         host.call(number, "act", (1, 0), own)
     host.call(1, "act", (1, 0), own)
     for behind in (0, 3):
-        with pytest.raises(dp.PrivacyError, match="stands at 1"):
+        with pytest.raises(dp.PrivacyError, match="has done call 1"):
             host.call(behind, "act", (1, 0), own)
 
 

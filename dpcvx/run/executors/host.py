@@ -94,8 +94,8 @@ class Host:
         if number != self._done + 1:
             event("out of order", {"call": number})
             raise PrivacyError(
-                f"A worker was asked for call {number} and stands at {self._done}: its state is "
-                "not that of this run, and to go on would release something else. Run the plan "
+                f"A worker has done call {self._done}, and call {number} is due: its state is not "
+                "that of this run, and further calls would release other values. Run the plan "
                 "again with the same ledger=."
             )
         calls = {
