@@ -87,7 +87,7 @@ class Way:
 
     @property
     def scale(self) -> LearnScale | None:
-        """Scale that is learned first, from which clip and steps follow; None without any."""
+        """Scale that is learned first, and that clip and steps follow; None without any."""
         return getattr(self.algorithm, "scale", None)
 
 
