@@ -16,6 +16,7 @@ budget does. Its questions are noisy sums over records, and the steps follow fro
 p is the noise of one release over the largest sum that records can have, which is public;
 :math:`v = \min(14 p, 0.4)`, :math:`u = \min(14 p, \max(0.4, \min(0.25 + 3.5 p, 0.6)))` and
 :math:`T_0 = 0.85 / p`, between 5 and 300. A clip that cuts more has less noise and more bias.
+The limit of curvatures is too low with odds of one in five, because a low limit lengthens steps.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _PARTS = (0.2, 0.4, 0.4)
 ROUNDS = 2 * _COUNTS + 1
 # Of the records, the part whose curvature is cut.
 _CURVED = 0.1
+# Their limit is lower with this probability: too low a limit lengthens steps, without a bound.
+_LOW = 0.2
 # What the count of cut records has of the cost of a step, next to the gradient.
 _COUNTED = 2 / 93
 # So many standard deviations of a count are taken for noise.
@@ -334,7 +337,7 @@ class Scale:
             return "curvature", self.limit
         if t > ROUNDS:
             return "gradient", self.multiple
-        return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-_median(self.odds) / 2)
+        return "bends" if t <= _COUNTS else "reaches", 2.0 ** (-_quantile(self.odds) / 2)
 
     def question(
         self, t: int, agent: int, point: Array, columns: Index, size: int
@@ -358,11 +361,10 @@ class Scale:
         odds = self._counted(t, counted / max(1, self.records))
         if t % (_COUNTS + 1) < _COUNTS:
             return replace(self, odds=odds)
-        quantile = 2.0 ** (-max(_median(odds) - 0.5, 0.0) / 2)
         done = replace(self, odds=_before())
         if t <= _COUNTS:
-            return replace(done, limit=quantile)
-        quantile = self._within(quantile)
+            return replace(done, limit=_limit(odds, _LOW))
+        quantile = self._within(_limit(odds, 0.5))
         return replace(done, first=quantile, multiple=quantile)
 
     def _counted(self, t: int, above: float) -> Array:
@@ -376,7 +378,7 @@ class Scale:
         # Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
         noise = self._noise(budget)
         part = max(wanted, min(0.5, _SURE * noise))
-        below = np.maximum(0.0, 1.0 + _median(self.odds) - np.arange(_CELLS + 1.0))
+        below = np.maximum(0.0, 1.0 + _quantile(self.odds) - np.arange(_CELLS + 1.0))
         least = np.where(below > 0, part, 0.0)
         missed = np.maximum(least - above, above - np.where(below > 0, 1.0, part))
         usual = np.where(below > 0, 1 - (1 - part) * np.exp(-below / _SPREAD), 0.0)
@@ -463,9 +465,14 @@ def _before() -> Array:
     return odds / odds.sum()
 
 
-def _median(odds: Array) -> int:
-    """Return the half octaves to the middle of the odds."""
-    return int(np.searchsorted(np.cumsum(odds), 0.5 * odds.sum()))
+def _quantile(odds: Array, part: float = 0.5) -> int:
+    """Return the half octaves to the middle of the odds, or to another part of them."""
+    return int(np.searchsorted(np.cumsum(odds), part * odds.sum()))
+
+
+def _limit(odds: Array, part: float) -> float:
+    """Return the limit that is exceeded with this part of the odds."""
+    return 2.0 ** (-max(_quantile(odds, part) - 0.5, 0.0) / 2)
 
 
 def _change(local: LocalProgram) -> float:

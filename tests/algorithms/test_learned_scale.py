@@ -40,7 +40,10 @@ def clinic(count=1, records=400, width=1.0, relation="replace_one", **arguments)
 @given(seed=st.integers(0, 2**32 - 1), low=st.floats(-9, -1), high=st.floats(0, 1))
 @pytest.mark.parametrize("first", [1, 8], ids=["curvature", "contribution"])
 def test_limits_are_quantiles_where_nothing_is_noisy(first, seed, low, high):
-    """Within three quarters of an octave: six counts leave two half octaves of 62 at most."""
+    """Within three quarters of an octave: six counts leave two half octaves of 62 at most.
+
+    A limit of curvature may be one more half octave too high, which only shortens steps.
+    """
     values = 2.0 ** np.random.default_rng(seed).uniform(low, high - 1, size=1000)
     now = scale(limit=0.1, mean=1.0, largest=1.0)
     for t in range(first, first + 6):
@@ -50,15 +53,15 @@ def test_limits_are_quantiles_where_nothing_is_noisy(first, seed, low, high):
     part = 0.1 if first == 1 else RULE.cut
     found = now.limit if first == 1 else now.multiple
     expected = np.quantile(values, 1 - part)
-    assert abs(math.log2(found / expected)) <= 0.75
+    assert -0.75 <= math.log2(found / expected) <= (1.25 if first == 1 else 0.75)
     assert np.array_equal(now.odds, scale().odds)  # for the next one
 
 
-@pytest.mark.parametrize(("first", "most"), [(1, 0.12), (8, 0.03)], ids=["curvature", "reach"])
+@pytest.mark.parametrize(("first", "most"), [(1, 0.05), (8, 0.03)], ids=["curvature", "reach"])
 def test_one_noisy_count_does_not_lose_the_scale(first, most):
     """A limit that is 4 octaves too low lengthens steps 16 times.
 
-    With noise of 0.55 and 0.39 of all records in a count, 0.09 and 0.01 of 1,000 draws end there.
+    With noise of 0.55 and 0.39 of all records in a count, 0.03 and 0.02 of 1,000 draws end there.
     A search that halves its range after each count loses 0.32 and 0.19. The seed is fixed.
     """
     rng = np.random.default_rng(0)
