@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,6 +196,10 @@ def _method(
     if convex and noisy and substitutes(problem, request, by_moments=False):
         return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
+        # The same data leave, whoever solves the problem; the server solves it exactly.
+        if substitutes(problem, request, drowned=True):
+            with suppress(ModelError, PrivacyError):
+                return _as_written(problem, request, True)
         return _released(request), earlier
     chosen = _stepwise(problem, request, noisy and _summable(earlier.program))
     if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(earlier.program) is None:
@@ -392,7 +397,9 @@ def _exact(request: Selection, study: Study, noisy: bool) -> Selection:
     )
 
 
-def substitutes(problem: Declaration, request: Request, by_moments: bool = True) -> bool:
+def substitutes(
+    problem: Declaration, request: Request, by_moments: bool = True, drowned: bool = False
+) -> bool:
     """Return whether released data may replace the data in a model solved as it is written.
 
     One change of the data is bounded by itself, so that nothing has to be known of the model. For
@@ -405,6 +412,8 @@ def substitutes(problem: Declaration, request: Request, by_moments: bool = True)
     request : Request
     by_moments : bool
         Whether records may be replaced, if the model reads no more than their second moments.
+    drowned : bool
+        Whether records may be replaced whatever the noise does to them.
     """
     algorithm, noisy = request.algorithm, request.mechanism is not None
     method = algorithm is None
@@ -414,7 +423,7 @@ def substitutes(problem: Declaration, request: Request, by_moments: bool = True)
     once = request.rounds is None or (is_int(request.rounds, 1) and int(request.rounds) == 1)
     once = once and (request.release is None or one_of(request.release, "once"))
     plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
-    small = all(_small(name, agent, by_moments) for name, agent in problem.named.items())
+    small = drowned or all(_small(name, agent, by_moments) for name, agent in problem.named.items())
     return (
         method
         and once
