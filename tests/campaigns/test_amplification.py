@@ -6,13 +6,19 @@ from tests.campaigns.amplification import AFTER, attacked, followed
 
 
 def test_no_exact_loss_is_above_what_a_certificate_proves():
-    found = [attacked(seed) for seed in range(50)]
+    # Losses of many rounds take longest: one problem in four has them.
+    found = [attacked(seed, after=AFTER if seed % 4 == 0 else AFTER[:6]) for seed in range(50)]
     assert sum(one is None for one in found) <= 2
-    ratios = np.array([one for one in found if one is not None])
-    assert ratios.max() <= 1
+    largest = np.array(
+        [
+            np.max([one[k] for one in found if one is not None and len(one) > k], axis=0)
+            for k in range(len(AFTER))
+        ]
+    )
+    assert largest.max() <= 1
     # The exact losses come close to the claims, or they would show nothing.
-    assert (ratios.max(axis=0)[:, :2] > 0.98).all()
-    assert ratios[:, AFTER.index(1), 2].max() > 0.98
+    assert (largest[:, :2] > 0.98).all()
+    assert largest[AFTER.index(1), 2] > 0.98
 
 
 def test_shifts_of_nonlinear_users_hide_a_turn_and_are_no_larger_than_claimed():
