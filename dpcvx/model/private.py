@@ -120,9 +120,8 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         Sign of the data, for cvxpy's convexity rules; checked when the data are read.
     symmetric, PSD : bool
         Declare a symmetric matrix, or a positive semidefinite one, such as the covariance P in
-        ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image are
-        then one entry of the adjacency. Symmetric matrices may also have a sign, `bounds`, or
-        `boolean`.
+        ``cp.quad_form(x, P)``; checked when the data are read. An entry and its mirror image count
+        as one entry. A sign, `bounds` and `boolean` go with `symmetric`.
     complex, hermitian : bool
         Declare complex numbers, or a Hermitian matrix; ``complex=True, PSD=True`` is one without
         negative eigenvalues. `Within` then bounds moduli; see docs/guides/any_model.md.
@@ -131,10 +130,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         math.inf)`` for positive data. Checked when the data are read. Released data are projected
         onto them. Bounds of records keep the argument of ``cp.log(X @ w)`` above 0.
     boolean : bool
-        Declare that all entries are 0 or 1, as in a mask; checked and projected in the same way.
+        Declare that all entries are 0 or 1; checked and projected likewise.
     simplex : bool
         Declare that each row, or the whole vector, is nonnegative and sums to 1; checked and
-        projected in the same way.
+        projected likewise.
     columns : sequence of str, optional
         Public names of the columns, in their order. Owners on other machines compare them with
         ``owner.toml``, so that swapped columns are refused.

@@ -211,7 +211,7 @@ def storage(offer, policy):
 
 def taken(offer, policy):
     with OwnerFiles(policy.ledger).alone():
-        with pytest.raises(dp.RefusedError, match="has the ledger") as refusal:
+        with pytest.raises(dp.RefusedError, match="uses the ledger") as refusal:
             with OwnerFiles(policy.ledger).alone():
                 pass
     return refusal.value.code

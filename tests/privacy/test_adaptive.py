@@ -315,7 +315,7 @@ def test_more_epsilon_alone_does_not_help_a_single_release():
     kind = {"rounds": 2, "delta": 1e-5, "release": "once"}
     first = one_agent().plan(dp.LinearizedADMM(), epsilon=0.5, **kind).run(seed=1)
     for epsilon in (0.5, 2.0, 50.0):
-        with pytest.raises(dp.BudgetError, match="a larger `epsilon` alone makes noise smaller"):
+        with pytest.raises(dp.BudgetError, match="Raising `epsilon` alone recalibrates"):
             one_agent().plan(dp.LinearizedADMM(), epsilon=epsilon, **kind).run(
                 seed=2, ledger=first.ledger
             )

@@ -206,7 +206,7 @@ def test_data_have_to_be_what_was_declared():
     [
         ({"shape": (2, 3), "PSD": True}, "only square matrices"),
         ({"shape": 3, "symmetric": True}, "only square matrices"),
-        ({"shape": (2, 2), "PSD": True, "nonneg": True}, "a sign at once"),
+        ({"shape": (2, 2), "PSD": True, "nonneg": True}, "a sign of its entries at once"),
         ({"shape": (2, 2), "symmetric": True, "adjacency": dp.Rows(1.0)}, "dp.Rows at once"),
         ({"shape": (2, 2), "PSD": "yes"}, "PSD="),
     ],
