@@ -8,11 +8,11 @@ from .solvers.newton import compile_ahead
 
 def main() -> int:
     """Run the command, or say what has to be installed for it."""
-    if sys.argv[1:] == ["warm"]:  # needs nothing of what owners need
-        return _warm()
     try:
         from .owners.cli import main as run
     except ModuleNotFoundError as error:
+        if sys.argv[1:] == ["warm"]:  # needs nothing of what owners need
+            return _warm()
         sys.stderr.write(f"{error}\n")
         return 1
     return run()

@@ -26,7 +26,7 @@ from .layout import Layout, layout_of
 from .perspective import copyable
 from .private import Private, specs_of, without_data
 from .spec import Asserted, PrivateSpec, unnamed
-from .structure import Opaque, digest_of
+from .structure import Opaque, digest_of, nodes_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -309,14 +309,7 @@ def _check_pairs(tree: Tree, label: str) -> None:
     Shapes (n, 1) and (n,), or (n, 1) and (1, n), meet in n x n entries: mostly a column of a table
     beside a vector. Different lengths, or a term that is n x n itself, are taken as meant.
     """
-    nodes: list[Any] = [tree]
-    seen = set[int]()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        nodes += node.args
+    for node in nodes_of(tree):
         if len(node.args) < 2 or not spellings.broadcasts(node) or _square(node) < 2:
             continue
         n = _square(node)
@@ -335,10 +328,7 @@ def _check_pairs(tree: Tree, label: str) -> None:
 
 def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
     """Refuse the one atom that holds an expression which cvxpy does not copy with it."""
-    nodes: list[Any] = [objective]
-    while nodes:
-        node = nodes.pop()
-        nodes += node.args
+    for node in nodes_of(objective):
         if isinstance(node, indicator):
             raise ModelError(
                 f"The objective of agent '{label}' uses cp.transforms.indicator, which cvxpy does "
@@ -402,15 +392,7 @@ def require_listed(tree: Tree, where: str) -> None:
     ModelError
     """
     listed_ids = {id(parameter) for parameter in tree.parameters()}
-    nodes: list[Any] = [tree]
-    seen = set[int]()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        nodes += node.args
-        nodes += getattr(getattr(node, "_parent", None), "constraints", ())  # of cp.suppfunc
+    for node in nodes_of(tree):
         if isinstance(node, cp.Parameter) and id(node) not in listed_ids:
             raise ModelError(
                 f"The model, in {where}, has '{node.name()}' within an atom that does not list it "

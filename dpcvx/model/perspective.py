@@ -14,6 +14,7 @@ import cvxpy as cp
 
 from ..errors import ModelError
 from .atoms import spellings
+from .structure import nodes_of
 
 Tree = TypeVar("Tree")
 
@@ -26,13 +27,11 @@ def copyable(tree: Tree) -> Tree:
     tree : cvxpy objective or constraint
         Returned itself if it has none.
     """
-    places: dict[int, Any] = {}
-    nodes: list[Any] = [tree]
-    while nodes:
-        node = nodes.pop()
-        nodes += node.args
-        if spellings.is_perspective(node) and "tree_copy" not in vars(node):
-            places[id(node)] = _held(node.f, node.args[0], node.f_recession)
+    places = {
+        id(node): _held(node.f, node.args[0], node.f_recession)
+        for node in nodes_of(tree)
+        if spellings.is_perspective(node) and "tree_copy" not in vars(node)
+    }
     if not places:
         return tree
     copy = cast(Any, tree).tree_copy(places)

@@ -8,7 +8,7 @@ compute the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from numbers import Complex, Integral, Real
@@ -47,6 +47,19 @@ def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
         If it holds an object of another kind.
     """
     return _Walk(places or {}).digest(value)
+
+
+def nodes_of(tree: Any) -> Iterator[Any]:
+    """Return every node of a cvxpy tree once, those of the set of ``cp.suppfunc`` too."""
+    nodes, seen = [tree], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        nodes += node.args
+        nodes += getattr(getattr(node, "_parent", None), "constraints", ())  # of cp.suppfunc
+        yield node
 
 
 class _Walk:
