@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -51,7 +51,7 @@ class Dask:
     @frameless
     def __init__(self, client: Any, timeout: float = 600.0) -> None:
         check_argument("dp.Dask", "timeout", timeout, POSITIVE)
-        if not callable(getattr(client, "submit", None)) or not hasattr(client, "scheduler_info"):
+        if not callable(getattr(client, "submit", None)) or not hasattr(client, "nthreads"):
             raise ModelError(
                 f"dp.Dask({show(client)}) needs a client of a Dask cluster: from distributed "
                 "import Client, then dp.Dask(Client())."
@@ -70,7 +70,7 @@ class Dask:
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Send every worker its agents; all build them at the same time."""
         self._require_open()
-        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        workers = sorted(self._addresses())
         if not workers:
             raise ModelError(
                 "The Dask cluster has no workers, so nobody could take the agents. Start some, and "
@@ -95,6 +95,17 @@ class Dask:
         for host in self._hosts:
             host.call = self._waited(host, host.future, until)
         self._answers({host.worker: host.call.made() for host in self._hosts}, until)
+
+    def _addresses(self) -> Collection[str]:
+        """Addresses of the workers that the scheduler has now.
+
+        Not from `scheduler_info`: it returns what the client stored last, and a periodic call of
+        the client stores a list without workers there.
+        """
+        try:
+            return self._client.nthreads()
+        except OSError:
+            return ()
 
     def _is_closed(self) -> bool:
         return getattr(self._client, "status", "running") in ("closing", "closed")
@@ -173,8 +184,7 @@ class Dask:
             try:
                 return future.result(timeout=_GLANCE)
             except TimeoutError:
-                there = self._client.scheduler_info(n_workers=-1).get("workers", {})
-                gone = host.worker not in there
+                gone = host.worker not in self._addresses()
                 if gone or time.monotonic() > until:
                     raise self._lost([host], ConnectionError() if gone else None) from None
             except _LOST as error:
