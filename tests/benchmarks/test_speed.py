@@ -69,9 +69,12 @@ def test_an_owner_is_soon_at_its_coordinator():
 
 @pytest.mark.parametrize("measure", [owners.owner_round, owners.coordinator_message])
 def test_rows_of_owners_are_measured(measure):
-    """They use what is between owners by its parts; how long these take is not judged here."""
+    """They use what is between owners by its parts; how long these take is not judged here.
+
+    Not even the sign: a round of an owner is a difference of two clocks, which others disturb.
+    """
     (row,) = measure(Effort(repeats=1, quick=True))
-    assert row.measured is not None and row.measured > 0
+    assert row.measured is not None and np.isfinite(row.measured)
 
 
 @pytest.mark.parametrize("measured, flagged", [(1.19, False), (1.21, True), (None, False)])
