@@ -61,6 +61,26 @@ def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, S
     return state, messages
 
 
+def uncounted(method: Algorithm[Any, Any], agent: str, asked: int, t: int) -> ModelError:
+    """Return the refusal of more releases in a round than the requirements say.
+
+    Parameters
+    ----------
+    method : Algorithm
+    agent : str
+    asked : int
+        Releases that the agent was asked for in the round, so far.
+    t : int
+        Round.
+    """
+    name = type(method).__name__
+    return ModelError(
+        f"{name}.act asked agent '{agent}' for {plural(asked, 'release')} in round {t}, and "
+        f"{name}.requirements says releases={method.requirements.releases}. Write "
+        f"Requirements(releases={asked}), so that the plan prices all of them. {_GUIDE}"
+    )
+
+
 def no_point(
     method: Algorithm[Any, Any], what: str, point: Any, program: LocalProgram
 ) -> ModelError:

@@ -36,7 +36,8 @@ class AgentOracle(abc.ABC):
         self.accounts = accounts
         self.releases = releases
         self.count = count
-        self._round = self._step = 0
+        self._round = 0
+        self.asked = 0  # releases of this round so far, with one that was refused
 
     def begin(self, t: int) -> None:
         """Start round t: releases are numbered within it.
@@ -46,9 +47,9 @@ class AgentOracle(abc.ABC):
         PrivacyError
             If something left in this round: its noise would be drawn again.
         """
-        if t < self._round or (t == self._round and self._step > 0):
+        if t < self._round or (t == self._round and self.asked > 0):
             raise PrivacyError(f"Round {t} has begun before, and its noise may not be drawn twice.")
-        self._round, self._step = t, 0
+        self._round, self.asked = t, 0
 
     @abc.abstractmethod
     def release(self, query: Query) -> Array:
@@ -63,5 +64,5 @@ class AgentOracle(abc.ABC):
         return np.full(size if self.count == 1 else (self.count, size), 0.5)
 
     def _next(self) -> tuple[int, int]:
-        self._step += 1
-        return self._round, self._step
+        self.asked += 1
+        return self._round, self.asked

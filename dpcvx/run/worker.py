@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Algorithm, Answer, Batch, Local, Residuals
-from ..algorithms.contract import breach, no_point
+from ..algorithms.contract import breach, no_point, uncounted
 from ..algorithms.program import LocalProgram
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError
 from ..privacy.accounts import Account
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.newton import PLAIN
@@ -82,6 +82,7 @@ class Worker:
         self._count = len(self.agents)
         self._algorithm = algorithm
         self._oracle = oracle
+        self._counted = algorithm.requirements.releases
         self._local = Local(
             program=program,
             projector=Projector(
@@ -109,7 +110,14 @@ class Worker:
             return [None] * count
         if k == 0:
             self._oracle.begin(t)
-        acted = self._algorithm.act(self._local, self._state, t, k, message, self._oracle)
+        try:
+            acted = self._algorithm.act(self._local, self._state, t, k, message, self._oracle)
+        except BudgetError:
+            if self._oracle.asked > self._counted:  # a budget ends where nothing was priced
+                raise self._uncounted(t) from None
+            raise
+        if self._oracle.asked > self._counted:
+            raise self._uncounted(t)
         if type(acted) is not tuple or len(acted) != 2:
             due = "Return the agent's state and its reply: state, reply."
             raise breach(self._algorithm, "act", acted, due)
@@ -129,6 +137,9 @@ class Worker:
         for row, part in partial_rows(reply).items():
             replies[row] = made(part)
         return replies
+
+    def _uncounted(self, t: int) -> ModelError:
+        return uncounted(self._algorithm, self._local.program.name, self._oracle.asked, t)
 
     def answer(self) -> list[Answer | None]:
         """Return the iterates so far; None if the server side knows them."""

@@ -20,8 +20,8 @@ def problem():
     return dp.Problem(agents)
 
 
-def run(method):
-    plan = problem().plan(method, epsilon=1e3, delta=1e-6, rounds=2)
+def run(method, rounds=2):
+    plan = problem().plan(method, epsilon=1e3, delta=1e-6, rounds=rounds)
     return plan.run(seed=1, verbose=False)
 
 
@@ -83,6 +83,25 @@ def test_a_wrong_return_value_is_refused_by_the_name_of_the_method(function, cha
     with pytest.raises(dp.ModelError) as refusal:
         run(Altered(function=function, change=change))
     assert f"Altered.{function}" in str(refusal.value) and said in str(refusal.value)
+
+
+@dataclass(frozen=True)
+class Twice(dp.ADMM):
+    """ADMM that asks for its gradient twice, and says that it asks once."""
+
+    def act(self, local, state, t, k, message, oracle):
+        oracle.release(Gradient(state.x))
+        return super().act(local, state, t, k, message, oracle)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])  # the budget ends with the second release, or later
+def test_more_releases_than_the_requirements_say_are_refused_in_their_round(rounds):
+    due = (
+        r"Twice.act asked agent 'north' for 2 releases in round 1, .* says releases=1. "
+        r"Write Requirements\(releases=2\)"
+    )
+    with pytest.raises(dp.ModelError, match=due):
+        run(Twice(), rounds)
 
 
 @dataclass(frozen=True, eq=False)
