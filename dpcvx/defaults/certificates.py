@@ -150,27 +150,39 @@ def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, A
 
 def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -> Array:
     """Return logarithms of multipliers that make P small: for a turn there, or for a goal."""
-    fixed = np.swapaxes(form.next, 1, 2) @ W @ form.next
+    # Components are few, and numpy takes ten times as long for as many small arrays.
+    fixed = (np.swapaxes(form.next, 1, 2) @ W @ form.next).tolist()
     aims = form.b[:, :, None] * form.b[:, None, :] if goal is None else goal
+    parts = [*zip(fixed, form.F.tolist(), form.G.tolist(), aims.tolist(), strict=True)]
+    squares = form.squares.tolist()
 
     def cost(z: Array) -> float:
-        users, public = np.exp(np.minimum(z, 40.0))
-        right = fixed + users * form.F + public * form.G
-        a, b, c = -right[:, 2, 2], -right[:, 2, 3], -right[:, 3, 3]
-        det = a * c - b * b
-        if not ((a > 0) & (det > _SINGULAR * a * c)).all():
-            return math.inf
-        e, r = right[:, :2, 2, None], right[:, :2, 3, None]
-        flat = np.swapaxes(e, 1, 2), np.swapaxes(r, 1, 2)
-        a, b, c = (entry[:, None, None] for entry in (a / det, b / det, c / det))
-        P = right[:, :2, :2] + c * e * flat[0] - 2 * b * e * flat[1] + a * r * flat[1]
-        traces = P[:, 0, 0] + P[:, 1, 1]
-        losses = (aims * P).sum(axis=(1, 2))
+        users, public = np.exp(np.minimum(z, 40.0)).tolist()
+        losses, traces = [], []
+        for right, F, G, ((a00, a01), (a10, a11)) in parts:
+            (p00, p01, e0, r0), (p10, p11, e1, r1), (_, _, e, b), (_, _, _, r) = right
+            p00, p11 = p00 + users * F[0][0], p11 + users * F[1][1]
+            r1 = r1 + public * G[1][3]
+            a, b, c = -(e + users * F[2][2]), -b, -(r + public * G[3][3])
+            det = a * c - b * b
+            if not (a > 0 and det > _SINGULAR * a * c):
+                return math.inf
+            a, b, c = a / det, 2 * (b / det), c / det
+            p00 = p00 + c * e0 * e0 - b * e0 * r0 + a * r0 * r0
+            p01 = p01 + c * e0 * e1 - b * e0 * r1 + a * r0 * r1
+            p10 = p10 + c * e1 * e0 - b * e1 * r0 + a * r1 * r0
+            p11 = p11 + c * e1 * e1 - b * e1 * r1 + a * r1 * r1
+            losses.append(a00 * p00 + a01 * p01 + a10 * p10 + a11 * p11)
+            traces.append(p00 + p11)
         if goal is not None:
-            return float(losses.sum() + 1e-4 * traces.sum())
-        losses = form.squares * (losses / (1 + size * losses) + 1e-3 * traces)
-        top = losses.max()
-        return float(top * ((losses / top) ** _POWER).sum() ** (1 / _POWER) + 1e-3 * losses.sum())
+            return math.fsum(losses) + 1e-4 * math.fsum(traces)
+        shares = [
+            q * (loss / (1 + size * loss) + 1e-3 * trace)
+            for q, loss, trace in zip(squares, losses, traces, strict=True)
+        ]
+        top = max(shares)
+        root = math.fsum((share / top) ** _POWER for share in shares) ** (1 / _POWER)
+        return top * root + 1e-3 * math.fsum(shares)
 
     while math.isinf(cost(z)) and z.max() < 30:
         z = z + 1.0
