@@ -93,7 +93,10 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
         x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
     if not alone and m < x.size and outcome in _FOUND:
         x = with_slacks(program, x)
-        y, outcome = _completed(whole.data, x, unit, m) if m else (x, Outcome.FAILED)
+        y, outcome = x, Outcome.FAILED
+        if m:
+            scaled = _scaled(whole.data, unit)
+            y, outcome = _completed(scaled, _projector(scaled), x, unit, m)
         if outcome not in _FOUND:
             # The first m are a solver's: within its accuracy none may suit them.
             y, outcome = _projected(whole.data, x, unit, np.ones(x.size))
@@ -104,11 +107,8 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
 
 def _holds(whole: Joint, x: Array, unit: Array) -> bool:
     """Return whether a point keeps all constraints as well as solvers do."""
-    try:
-        projector = Projector(_scaled(whole.data, unit), "of all")
-    except ModelError:  # bounds alone contradict each other
-        return False
-    return projector.violation(x / unit) <= _SOLVED
+    projector = _projector(_scaled(whole.data, unit))
+    return projector is not None and projector.violation(x / unit) <= _SOLVED
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
@@ -167,9 +167,8 @@ def _meet(program: Program) -> bool:
 
 def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
     """Return the closest point of a set in these units, else x itself, and the outcome."""
-    try:
-        projector = Projector(_scaled(data, unit), "of all")
-    except ModelError:  # bounds alone contradict each other
+    projector = _projector(_scaled(data, unit))
+    if projector is None:
         return x, Outcome.INFEASIBLE
     if projector.violation(x / unit) <= _ROUNDING:
         return x, Outcome.SOLVED
@@ -190,26 +189,38 @@ def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
     m, n = shared.size, whole.start.size
     x = with_slacks(program, np.concatenate([shared, whole.start[m:]]))
     units = np.concatenate([unit, np.full(n - m, unit.max())])
-    x, outcome = _completed(whole.data, x, units, m)
-    if outcome not in _FOUND:
+    scaled = _scaled(whole.data, units)
+    projector = _projector(scaled)
+    if projector is None:
         return False
-    return Projector(_scaled(whole.data, units), "of all").violation(x / units) <= _ROUNDING
+    x, outcome = _completed(scaled, projector, x, units, m)
+    return outcome in _FOUND and projector.violation(x / units) <= _ROUNDING
 
 
-def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Outcome]:
-    """Return the closest point of a set with the first m components fixed, and the outcome."""
-    try:
-        projector = Projector(_scaled(data, unit), "of all")
-    except ModelError:
+def _completed(
+    scaled: ConeData, projector: Projector | None, x: Array, unit: Array, m: int
+) -> tuple[Array, Outcome]:
+    """Return the closest point of a set with the first m components fixed, and the outcome.
+
+    Parameters
+    ----------
+    scaled : ConeData
+        The set in units of the components.
+    projector : Projector or None
+        Its projector; None if there is none.
+    x, unit : ndarray, shape (n,)
+    m : int
+    """
+    if projector is None:
         return x, Outcome.INFEASIBLE
     point, outcome = x / unit, Outcome.SOLVED
     for _ in range(2):  # as in `_projected`
         if m == x.size or projector.violation(point) <= _ROUNDING:
             break
-        auxiliary = np.zeros(data.q.size - x.size)
+        auxiliary = np.zeros(scaled.q.size - x.size)
         free = np.r_[np.zeros(m), np.ones(x.size - m), auxiliary]
         distance = replace(
-            _scaled(data, unit),
+            scaled,
             P=sp.csc_array(sp.diags_array(free)),
             q=-free * np.r_[point, auxiliary],
         )
@@ -219,6 +230,14 @@ def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Ou
             break
         point = answer.x
     return np.where(point == x / unit, x, unit * point), outcome
+
+
+def _projector(scaled: ConeData) -> Projector | None:
+    """Return the projector onto a set; None if its bounds alone contradict each other."""
+    try:
+        return Projector(scaled, "of all")
+    except ModelError:
+        return None
 
 
 def _scaled(data: ConeData, unit: Array) -> ConeData:
