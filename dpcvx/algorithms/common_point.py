@@ -245,7 +245,10 @@ def _scaled(data: ConeData, unit: Array) -> ConeData:
     largest = float(unit.max(initial=0.0)) or 1.0
     # Auxiliary columns take part in the common scale.
     relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
-    return replace(data, A=sp.csc_array(data.A @ sp.diags_array(relative)), b=data.b / largest)
+    A = data.A
+    values = A.data * np.repeat(relative, np.diff(A.indptr))
+    A = sp.csc_array((values, A.indices, A.indptr), shape=A.shape)
+    return replace(data, A=A, b=data.b / largest)
 
 
 def _everything(local: LocalProgram) -> ConeData:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -266,15 +265,18 @@ def picked(positions: Index, size: int) -> sp.csr_array:
 def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:
     """Return programs side by side, in columns of one vector, rows in the order of `Cones`."""
     q = np.zeros(size)
-    rows: list[list[sp.csr_array]] = [[] for _ in _widths(Cones())]
-    right: list[list[Array]] = [[] for _ in rows]
-    for part, positions in zip(parts, columns, strict=True):
+    widths = np.array([_widths(part.cones) for part in parts])
+    # Of every kind, the rows of all parts follow each other.
+    before = (np.cumsum(widths.T.ravel()) - widths.T.ravel()).reshape(widths.T.shape).T
+    entries, right = [], np.zeros(int(widths.sum()))
+    for part, positions, counts, firsts in zip(parts, columns, widths, before, strict=True):
         np.add.at(q, positions, part.q)
-        A = sp.csr_array(part.A @ picked(positions, size))
-        ends = np.cumsum([0, *_widths(part.cones)])
-        for kind, (first, last) in enumerate(pairwise(ends)):
-            rows[kind].append(A[first:last])
-            right[kind].append(part.b[first:last])
+        A = part.A.tocoo()
+        rows = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        right[rows] = part.b
+        stored = A.data != 0
+        entries.append((A.data[stored], rows[A.row[stored]], positions[A.col[stored]]))
+    values, row, column = (np.concatenate(arrays) for arrays in zip(*entries, strict=True))
     cones = [part.cones for part in parts]
     return ConeData(
         P=sp.csc_array(
@@ -283,8 +285,8 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
             )
         ),
         q=q,
-        A=sp.csc_array(sp.vstack([block for kind in rows for block in kind])),
-        b=np.concatenate([block for kind in right for block in kind]),
+        A=sp.csc_array((values, (row, column)), shape=(right.size, size)),
+        b=right,
         cones=Cones(
             zero=sum(c.zero for c in cones),
             nonneg=sum(c.nonneg for c in cones),

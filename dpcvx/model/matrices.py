@@ -155,7 +155,9 @@ def compact(M: Any) -> Matrix:
 
 
 def csr(M: Any) -> sp.csr_array:
-    """Return a matrix as CSR."""
+    """Return a matrix as CSR: itself if it is one."""
+    if isinstance(M, sp.csr_array):
+        return M
     return sp.csr_array(sp.eye_array(M.size) if isinstance(M, Identity) else M)
 
 

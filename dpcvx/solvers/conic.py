@@ -137,36 +137,17 @@ class ConicProgram:
     def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:
         self._data = data
         n, N = data.n, data.A.shape[1]
-        own_A = data.A[:, :n]
+        own_A = data.A if n == N else data.A[:, :n]
         self._own_A = own_A.toarray() if math.prod(own_A.shape) <= _LITTLE else own_A
-        self._own_P = data.P[:, :n]
-        ones = sp.csc_array((np.ones(n), (np.arange(n), np.arange(n))), shape=(N, N))
-        pattern = sp.csc_array(sp.triu(data.P + 0 * data.P) + ones)  # keeps a slot per diagonal
-        pattern.sort_indices()
-        base = sp.csc_array(sp.triu(data.P))
-        column = np.repeat(np.arange(N), np.diff(pattern.indptr))
-        self._pattern = pattern
-        self._slots = np.flatnonzero((pattern.indices == column) & (column < n))
-        self._base = np.asarray(base[pattern.indices, column]).ravel()
-        self._curvature = float(np.max(np.abs(data.P.data), initial=0.0))
-        start = self._base / max(self._curvature, 1.0)
-        start[self._slots] += 1.0
         self._violated = ConeTest(data.cones)
-        self._sizes = abs(sp.csr_array(data.A))
-        near = _without_distant(data)
-        # A minimizer over a larger set that lies in the smaller one is its minimizer.
-        self._wider = None if near is None else ConicProgram(near[0], kernel)
-        self._distant = _EMPTY if near is None else near[1]
-        self._active_set = None
-        if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
-            self._active_set = ActiveSet(data)
-        self._start = start
+        few = n == N <= _LARGEST_DENSE
+        self._by_active_set = few and data.cones.polyhedral and 0 < data.A.shape[0]
         # No linear term of its own and no curvature: what projections have.
         self._flat = not (data.q.any() or data.P.nnz)
         self._kernel = kernel
         self._zero = np.zeros(N)
-        self._sent = start, self._zero
-        self._weights, self._kept = b"", (start, 1.0)
+        self._sent: tuple[Array | None, Array] = None, self._zero
+        self._weights, self._kept = b"", (np.zeros(0), 1.0)
 
     @property
     def by_newton(self) -> bool:
@@ -178,8 +159,33 @@ class ConicProgram:
 
     # Most programs are asked by one way only, and some for violations alone.
     @cached_property
+    def _active_set(self) -> ActiveSet | None:
+        return ActiveSet(self._data) if self._by_active_set else None
+
+    @cached_property
+    def _wider(self) -> tuple[ConicProgram, NDArray[np.intp]] | None:
+        """The program without distant bounds, and their rows.
+
+        A minimizer over a larger set that lies in the smaller one is its minimizer.
+        """
+        near = _without_distant(self._data)
+        return None if near is None else (ConicProgram(near[0], self._kernel), near[1])
+
+    @cached_property
+    def _quadratic(self) -> _Quadratic:
+        return _quadratic_of(self._data)
+
+    @cached_property
+    def _sizes(self) -> sp.csr_array:
+        return abs(sp.csr_array(self._data.A))
+
+    @cached_property
+    def _own_P(self) -> sp.csc_array:
+        return self._data.P[:, : self._data.n]
+
+    @cached_property
     def _layout(self) -> NewtonLayout | None:
-        projects = self._flat and self._active_set is None and self._data.A.shape[0] > 0
+        projects = self._flat and not self._by_active_set and self._data.A.shape[0] > 0
         return layout_of(self._data) if projects else None
 
     @cached_property
@@ -188,7 +194,7 @@ class ConicProgram:
 
     @cached_property
     def _sum(self) -> QuadraticSum | None:
-        alone = self._flat or self._active_set is not None
+        alone = self._flat or self._by_active_set
         return None if alone else quadratic_sum(self._data)
 
     @cached_property
@@ -204,7 +210,7 @@ class ConicProgram:
         """The solver that is asked first; those after it refine what they solve."""
         cones = self._data.cones
         refined = max(cones.soc, default=0) > _UNREFINED or bool(cones.psd)
-        return self._build(_TIGHT, self._start, refined=refined)
+        return self._build(_TIGHT, self._quadratic.start, refined=refined)
 
     def solve(self, D: Array, c: Array | None, center: Array) -> ConicAnswer:
         """Solve for one diagonal D >= 0 and one linear term c.
@@ -241,8 +247,9 @@ class ConicProgram:
             if nearest is not None:
                 return ConicAnswer(nearest.x, Outcome.SOLVED, math.sqrt(2 * nearest.gap))
         if self._wider is not None:
-            wider = self._wider.solve(D, c, center)
-            if wider.x is not None and not self._beyond(wider.x):
+            program, distant = self._wider
+            wider = program.solve(D, c, center)
+            if wider.x is not None and not self._beyond(wider.x, distant):
                 return wider
         near = self._instance(D, c, center)
         if not max(near.far, near.curvature) <= LARGEST:
@@ -250,7 +257,7 @@ class ConicProgram:
         first = attempt(lambda: self._updated(near))
         if first is None:
             # What it was told of this program is not known.
-            first, self._sent = _NOTHING, (self._start, self._zero)
+            first, self._sent = _NOTHING, (None, self._zero)
             vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
@@ -323,9 +330,8 @@ class ConicProgram:
         self._sent = near.values, near.q
         return self._found(self._solver, near)
 
-    def _beyond(self, x: Array) -> bool:
-        """Return whether x violates a distant bound."""
-        rows = self._distant
+    def _beyond(self, x: Array, rows: NDArray[np.intp]) -> bool:
+        """Return whether x violates one of these bounds."""
         return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
 
     def _found(self, solver: Any, instance: _Instance) -> SolverAnswer:
@@ -361,7 +367,7 @@ class ConicProgram:
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
-        values, curvature = self._quadratic(D)
+        values, curvature = self._with_weights(D)
         q, slope = self._zero, 0.0
         if c is not None or not self._flat:
             q = data.q + self._own_P @ center
@@ -387,13 +393,14 @@ class ConicProgram:
             b /= far
         return _Instance(values, q, b, center, far, curvature)
 
-    def _quadratic(self, D: Array) -> tuple[Array, float]:
+    def _with_weights(self, D: Array) -> tuple[Array, float]:
         """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
         weights = D.tobytes()
-        if weights != self._weights:
-            curvature = max(self._curvature, largest(D)) or 1.0
-            values = self._base.copy()
-            values[self._slots] += D
+        if weights != self._weights or not weights:
+            form = self._quadratic
+            curvature = max(form.curvature, largest(D)) or 1.0
+            values = form.base.copy()
+            values[form.slots] += D
             values /= curvature
             self._weights, self._kept = weights, (values, curvature)
         return self._kept
@@ -485,7 +492,7 @@ class ConicProgram:
         return True
 
     def _with(self, values: Array) -> sp.csc_array:
-        pattern = self._pattern
+        pattern = self._quadratic.pattern
         return sp.csc_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
 
     def _build(
@@ -500,7 +507,29 @@ class ConicProgram:
         return interior_point(P, self._data, tolerance, equilibrate, certain, refined)
 
 
-_EMPTY = np.zeros(0, dtype=np.intp)
+class _Quadratic(NamedTuple):
+    """The entries of ``triu(P + diag(D))`` that solvers are told of, for any D."""
+
+    pattern: sp.csc_array  # with a slot for every component of x
+    slots: NDArray[np.intp]  # of D among its entries
+    base: Array  # entries of P
+    curvature: float
+    start: Array  # entries for D = 1 at unit curvature
+
+
+def _quadratic_of(data: ConeData) -> _Quadratic:
+    n, N = data.n, data.A.shape[1]
+    ones = sp.csc_array((np.ones(n), (np.arange(n), np.arange(n))), shape=(N, N))
+    pattern = sp.csc_array(sp.triu(data.P + 0 * data.P) + ones)  # keeps a slot per diagonal
+    pattern.sort_indices()
+    upper = sp.csc_array(sp.triu(data.P))
+    column = np.repeat(np.arange(N), np.diff(pattern.indptr))
+    slots = np.flatnonzero((pattern.indices == column) & (column < n))
+    base = np.asarray(upper[pattern.indices, column]).ravel()
+    curvature = float(np.max(np.abs(data.P.data), initial=0.0))
+    start = base / max(curvature, 1.0)
+    start[slots] += 1.0
+    return _Quadratic(pattern, slots, base, curvature, start)
 
 
 def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:

@@ -17,8 +17,8 @@ def test_the_fallback_solver_agrees_on_every_cone(name, seed):
     program = ConicProgram(data)
     r = np.random.default_rng(seed)
     v, D = r.normal(size=data.n), r.uniform(0.5, 2, data.n)
-    values = program._base.copy()
-    values[program._slots] += D
+    values = program._quadratic.base.copy()
+    values[program._quadratic.slots] += D
     q = np.concatenate([-D * v, np.zeros(data.A.shape[1] - data.n)])
     fallback = first_order(program._with(values), q, data.b, data)
     assert fallback[: data.n] == pytest.approx(program.solve(D, -D * v, v).x, abs=1e-4)
@@ -35,8 +35,8 @@ def test_the_fallback_solver_agrees_on_exact_steps_with_all_cones_at_once():
     assert min(data.cones.zero, data.cones.nonneg, data.cones.exp) > 0
     assert data.cones.soc and data.cones.psd and data.cones.power
     program = ConicProgram(data)
-    values = program._base.copy()
-    values[program._slots] += 0.5
+    values = program._quadratic.base.copy()
+    values[program._quadratic.slots] += 0.5
     fallback = first_order(program._with(values), data.q, data.b, data)
     answer = program.solve(np.full(data.n, 0.5), np.zeros(data.n), np.ones(data.n))
     assert fallback[: data.n] == pytest.approx(answer.x, abs=1e-4)
@@ -45,4 +45,4 @@ def test_the_fallback_solver_agrees_on_exact_steps_with_all_cones_at_once():
 def test_the_fallback_solver_declines_generalized_power_cones():
     data = sets.compiled(CONIC["power nd"].agent())
     program = ConicProgram(data)
-    assert first_order(program._with(program._base), data.q, data.b, data) is None
+    assert first_order(program._with(program._quadratic.base), data.q, data.b, data) is None
