@@ -157,6 +157,12 @@ def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -
     squares = form.squares.tolist()
 
     def cost(z: Array) -> float:
+        try:
+            return finite_cost(z)
+        except (ArithmeticError, ValueError):  # numbers out of range, where forms nearly vanish
+            return math.inf
+
+    def finite_cost(z: Array) -> float:
         users, public = np.exp(np.minimum(z, 40.0)).tolist()
         losses, traces = [], []
         for right, F, G, ((a00, a01), (a10, a11)) in parts:
