@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             families[item.nodeid.partition("[")[0]].append(item)
         items[:] = [case for cases in families.values() for case in spread(cases, most)]
+    # A page takes a minute, and at the end of all tests other processes would wait for it.
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
     order = config.getoption("--shuffle")
     if order is not None:
         random.Random(order).shuffle(items)
@@ -73,10 +75,14 @@ def spread(cases, most):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _priced_once():
-    """A fifth of the processor's time would go into prices of the same Laplace noise."""
+def _computed_once():
+    """A fifth of the processor's time would go into prices of the same Laplace noise.
+
+    Another fiftieth would go into searches for the same certificates.
+    """
     with pytest.MonkeyPatch.context() as patch:
         spies.price_once(patch)
+        spies.search_once(patch)
         yield
 
 

@@ -5,6 +5,7 @@ Whoever renames or moves one changes this file, and no test.
 
 from functools import cache
 
+from dpcvx.defaults import certificates
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.randomness import together
 from dpcvx.privacy.secret_sharing import Partial, SecretSum, Share
@@ -55,6 +56,19 @@ def change(patch, what, value):
 def price_once(patch):
     """Have the loss distribution of the same Laplace noise computed once in a process."""
     patch.setattr(Composition, "_loss_distribution", cache(Composition._loss_distribution))
+
+
+def search_once(patch):
+    """Have the rounds of a certificate searched once in a process; plans share constants."""
+    search, searched = certificates._chains, {}
+
+    def chains(form, iteration, end, count, sweeps, pair=0.0):
+        what = iteration, count, sweeps, pair  # the end follows from the pair
+        if what not in searched:
+            searched[what] = search(form, iteration, end, count, sweeps, pair)
+        return searched[what]
+
+    patch.setattr(certificates, "_chains", chains)
 
 
 def add_up_without_shares(patch):
