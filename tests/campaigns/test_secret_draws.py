@@ -40,8 +40,8 @@ def test_long_runs_lose_no_more_than_claimed_and_not_much_less(run):
     claimed = draws.price(1e-6).epsilon
     exact = max(
         long_run(Line(curvature, convexity, beta, eta), users, rounds, 1 / noise, other, 1e-6)
-        for curvature in (mu, nu)
-        for convexity in (mu_g, 1.0)
+        for curvature in {mu, nu}
+        for convexity in {mu_g, 1.0}
         for other in (0.0, 0.5, 1.0)
     )
     assert exact <= claimed <= 3 * exact

@@ -5,6 +5,7 @@ import pickle
 import traceback
 import warnings
 from dataclasses import dataclass, replace
+from functools import cache
 
 import cvxpy as cp
 import numpy as np
@@ -48,18 +49,28 @@ PLANNED = Composition().with_gaussian(2.0, 10**6).with_laplace(2.0, 10**6)
 AMPLE = Budget(1e9, 1e-6, PLANNED)
 
 
+@cache
+def planned(constraints, cost):
+    """Projector and facts of an agent with private d: nothing that a test does changes them."""
+    x = cp.Variable(3, name="x")
+    d = dp.Private(shape=(3,), name="d", adjacency=dp.Within(0.01))
+    agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
+    plan = dp.Problem([agent]).plan(
+        dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
+    )
+    return sets.projector(agent), answering(plan.agents[0], *QUERIES)
+
+
+def squares(x, d):
+    """The cost of an agent, unless a test has one of its own."""
+    return cp.sum_squares(A @ x - d)
+
+
 class Agent:
     """``||A x - d||^2`` over a set, with private d, and everything an oracle needs."""
 
-    def __init__(self, constraints=FREE, cost=lambda x, d: cp.sum_squares(A @ x - d)):
-        x = cp.Variable(3, name="x")
-        d = dp.Private(shape=(3,), name="d", adjacency=dp.Within(0.01))
-        agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
-        self.projector = sets.projector(agent)
-        plan = dp.Problem([agent]).plan(
-            dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
-        )
-        self.facts = answering(plan.agents[0], *QUERIES)
+    def __init__(self, constraints=FREE, cost=squares):
+        self.projector, self.facts = planned(constraints, cost)
         self.form, self.sensitivity = self.facts.form, self.facts.sensitivity
 
     def gate(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
