@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.matrices import without_zeros
+from ..model.matrices import scaled_columns, without_zeros
 from ..model.prior import Expectation
 from ..model.quadratic import curved
 from ..model.spec import PrivateSpec
@@ -40,7 +40,7 @@ from ..sensitivity.release_once import (
     whole_data,
 )
 from ..sensitivity.second_moments import has_intercept, moments, moments_of
-from .data_shape import Stake, best_shape, data_shape
+from .data_shape import ShapeTask, Stake, best_shapes, data_shape
 from .response import Response
 
 Array = NDArray[np.float64]
@@ -68,6 +68,36 @@ def _james_stein(
     return JamesStein(center, deviation, dimension, has_direction) if dimension > 2 else None
 
 
+@dataclass(frozen=True, eq=False)
+class Proposed:
+    """The statistic that is proposed for one release, and a search that may find a better one.
+
+    Attributes
+    ----------
+    statistic : Statistic or None
+        The best one that takes no search.
+    task : ShapeTask, optional
+        The search, for all agents together.
+    shaped : callable, optional
+        Returns the better one of `statistic` and that of a shape, which it gets.
+    """
+
+    statistic: Statistic | None
+    task: ShapeTask | None = None
+    shaped: Callable[[Array], Statistic | None] | None = None
+
+
+def searched(proposals: Sequence[Proposed]) -> list[Statistic | None]:
+    """Return the statistic of each proposal, after all searches."""
+    shapes = iter(best_shapes([given.task for given in proposals if given.task is not None]))
+    statistics: list[Statistic | None] = []
+    for given in proposals:
+        shape = None if given.task is None else next(shapes)
+        better = None if shape is None or given.shaped is None else given.shaped(shape)
+        statistics.append(given.statistic if better is None else better)
+    return statistics
+
+
 def publication(
     sensitivity: Sensitivity,
     p: int,
@@ -79,8 +109,8 @@ def publication(
     whole: bool = False,
     single: bool = False,
     stakes: Sequence[Stake] = (),
-) -> Statistic | None:
-    """Return the statistic to release once, with noise scaled to its lp sensitivity.
+) -> Proposed:
+    """Return what is proposed to release once, with noise scaled to its lp sensitivity.
 
     For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
     noise to the problem, whichever is expected to cost least; for least squares on records, their
@@ -107,8 +137,8 @@ def publication(
 
     Returns
     -------
-    Statistic or None
-        None if the gradient does not depend on the data.
+    Proposed
+        With a statistic of None if the gradient does not depend on the data.
 
     Raises
     ------
@@ -139,7 +169,8 @@ def publication(
         )
     if whole:
         plain = whole_data(sensitivity, p, owner)
-        return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
+        shaped_data = _shaped_data(sensitivity, p, plain, response, variance, stakes)
+        return Proposed(shaped_data or plain)
     if not sensitivity.linear:
         statistics = moments(sensitivity, p)
         forms = [task.form for task in sensitivity.records]
@@ -159,10 +190,10 @@ def publication(
                 f"{_INTERCEPT if added else ''}. Write it like that, or use "
                 "release='each_step'."
             )
-        return statistics
+        return Proposed(statistics)
     statistics = _statistics(sensitivity, p, owner, response.curvature)
     if len(statistics) < 2:
-        return statistics[0] if statistics else None
+        return Proposed(statistics[0] if statistics else None)
     if single:  # those that such noise hides; if there are none, the plan refuses the data
         statistics = [one for one in statistics if moves_one(one)] or statistics[:1]
     plain = _covariance(statistics[0], variance)
@@ -174,26 +205,31 @@ def publication(
 
     statistics = [estimate for one in statistics if (estimate := estimated(one)) is not None]
     if single and len(statistics) == 1:
-        return statistics[0]
+        return Proposed(statistics[0])
     covariances = [_covariance(one, variance) for one in statistics]
     gaps = [response.gap(covariance) for covariance in covariances]
     if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
         gaps = _relative(*covariances)
-        return statistics[0] if gaps[0] <= gaps[1] * (1 + _TIE) else statistics[1]
+        return Proposed(statistics[0] if gaps[0] <= gaps[1] * (1 + _TIE) else statistics[1])
     best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
-    if single:
-        return statistics[best]
-    if influence is None or not math.isfinite(gaps[best]):
-        return statistics[best]
+    if single or influence is None or not math.isfinite(gaps[best]):
+        return Proposed(statistics[best])
     worth = _WORTH * gaps[best]
     # What is expected lowers the cost of every shape.
     below = math.inf if informs else 2 * worth / variance(1.0)
-    shaped = _shaped(sensitivity, p, influence, below)
-    shaped = None if shaped is None else estimated(shaped)
-    if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
-        return shaped
-    return statistics[best]
+    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), _units(sensitivity.private, p)
+    if units is None or math.prod(J.shape) > DENSE:
+        return Proposed(statistics[best])
+
+    def shaped(shape: Array) -> Statistic | None:
+        statistic = estimated(by_matrix(sensitivity, p, J, shape / units))
+        if statistic is None or not response.gap(_covariance(statistic, variance)) < worth:
+            return None
+        return statistic
+
+    task = ShapeTask(J.toarray() * units, influence, p, below)
+    return Proposed(statistics[best], task, shaped)
 
 
 def for_model(
@@ -256,26 +292,14 @@ def _covariance(publication: Publication, variance: Callable[[float], float]) ->
     return covariance
 
 
-def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
-    """Return a statistic that shapes the noise, if single entries change.
+def _units(specs: Sequence[PrivateSpec], p: int) -> Array | None:
+    """Return the largest change of each entry, if single entries change; else None.
 
-    For balls in l2, no shape is better than the data.
-
-    Parameters
-    ----------
-    sensitivity : Sensitivity
-    p : {1, 2}
-    influence : ndarray, shape (n, n)
-        Influence of the linear coefficient, for noise of about the expected size.
-    below : float
-        See `best_shape`.
+    For balls in l2, no shape of noise is better than the data.
     """
-    J, specs = without_zeros(sp.hstack(sensitivity.jacobians)), sensitivity.private
-    if math.prod(J.shape) > DENSE or not all(map(_one_by_one, specs)):
+    if not all(map(_one_by_one, specs)):
         return None
-    units = np.concatenate([np.full(spec.size, reach_of(spec, p)) for spec in specs])
-    shape = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
-    return None if shape is None else by_matrix(sensitivity, p, J, shape / units)
+    return np.concatenate([np.full(spec.size, reach_of(spec, p)) for spec in specs])
 
 
 def _shaped_data(
@@ -327,7 +351,7 @@ def _statistics(
     if not sensitivity.constant:
         return [data]
     units = 1 / data.encode.diagonal()
-    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
+    weights = _weights(scaled_columns(J[used], units), curvature[used])
     return [data, weighted(sensitivity, p, J, weights)]
 
 

@@ -31,7 +31,7 @@ from .data_shape import Stake
 from .remarks import Remark
 from .response import LARGEST, Response
 from .stakes import NOTHING, AtStandIns, at_stand_ins
-from .statistics import for_model, informed, publication
+from .statistics import Proposed, for_model, informed, publication, searched
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -119,30 +119,40 @@ def published(
     stakes : mapping of int to sequence of Stake, optional
         Stakes of an agent's constraints with private data, by position of the agent.
     """
-    agents_with: list[AgentPlan] = []
     # Searches for shapes call BLAS on small matrices: more threads than one only wait for others.
     with ThreadpoolController().select(user_api="blas").limit(limits=1):
-        for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
-            sensitivity, noise = agent.sensitivity, agent.noise
-            statistic = None
-            if sensitivity is not None and noise is not None and agent.program.as_written:
-                assert program.model is not None
-                statistic = for_model(agent, sensitivity, noise, program.model.agents[k].by_moments)
-            elif sensitivity is not None and noise is not None:
-                statistic = publication(
-                    sensitivity,
-                    noise.mechanism.norm,
-                    agent.name,
-                    response,
-                    noise.variance,
-                    agent.expected,
-                    whole=bool(agent.program.limits),
-                    single=noise.mechanism.single,
-                    # Noise with a limit is planned for so many components as there are data.
-                    stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
-                )
-            agents_with.append(replace(agent, publication=statistic))
-    return tuple(agents_with)
+        proposals = [
+            _proposed(program, k, agent, response, (stakes or {}).get(k, ()))
+            for k, (agent, response) in enumerate(zip(agents, around, strict=True))
+        ]
+        statistics = searched(proposals)
+    pairs = zip(agents, statistics, strict=True)
+    return tuple(replace(agent, publication=statistic) for agent, statistic in pairs)
+
+
+def _proposed(
+    program: Program, k: int, agent: AgentPlan, response: Response, stakes: Sequence[Stake]
+) -> Proposed:
+    """Return what agent k may release once; other parameters as of `published`."""
+    sensitivity, noise = agent.sensitivity, agent.noise
+    if sensitivity is None or noise is None:
+        return Proposed(None)
+    if agent.program.as_written:
+        assert program.model is not None
+        by_moments = program.model.agents[k].by_moments
+        return Proposed(for_model(agent, sensitivity, noise, by_moments))
+    return publication(
+        sensitivity,
+        noise.mechanism.norm,
+        agent.name,
+        response,
+        noise.variance,
+        agent.expected,
+        whole=bool(agent.program.limits),
+        single=noise.mechanism.single,
+        # Noise with a limit is planned for so many components as there are data.
+        stakes=() if noise.truncation is not None else stakes,
+    )
 
 
 def toward_proxy(

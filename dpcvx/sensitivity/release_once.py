@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .._words import at_least, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
-from ..model.matrices import product, sums_rounded_once, without_zeros
+from ..model.matrices import product, scaled_columns, sums_rounded_once, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
@@ -113,7 +113,7 @@ class Publication:
             if estimate.left.ndim == 2:  # of all components
                 return product(back @ estimate.left, back.T)
             left[entries] = estimate.left
-        return product(back @ sp.diags_array(left), back.T)
+        return product(scaled_columns(back, left), back.T)
 
     @cached_property
     def back(self) -> sp.csr_array | None:
@@ -121,6 +121,8 @@ class Publication:
         J = self.jacobian
         if J is None:
             return None
+        if self.kind == "data":
+            return scaled_columns(J, 1 / self.encode.diagonal())
         if self.whole:
             return sp.csr_array(J @ self.decode)
         if self.kind == "shaped slope":
@@ -483,7 +485,7 @@ def whole_data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
     reaches = [reach_of(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, reaches, strict=True)])
     plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
-    felt = float(abs(J @ sp.diags_array(units)).max()) if J.nnz else 0.0
+    felt = float(np.abs(J.data * units[J.indices]).max(initial=0.0))
     largest = max(plain, felt, float(units.max()))
     if not largest <= LARGEST:
         raise PrivacyError(
@@ -541,5 +543,7 @@ def reach_of(spec: PrivateSpec, p: int) -> float:
     if isinstance(adjacency, ComplexWithin):
         real = spec.shape[0] if adjacency.hermitian else 0
         return adjacency.reach(real, (spec.size - real) // 2, p)
+    if adjacency.norm in ("entry", 1):
+        return adjacency.radius
     identity = sp.eye_array(spec.size, format="csr")
     return ball_norm(identity, adjacency.norm, p).value * adjacency.radius

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import structural_rank
 
 from ..model.canonical import ConeData
 from ..model.matrices import without_zeros
@@ -462,8 +463,11 @@ class ConicProgram:
         s = data.b - self._own_A @ x
         auxiliary = data.A[:, data.n :]
         if auxiliary.shape[1]:
-            equalities = auxiliary[: data.cones.zero].toarray()
-            y, _, rank, _ = np.linalg.lstsq(equalities, s[: data.cones.zero])
+            equalities = sp.csr_array(auxiliary[: data.cones.zero])
+            # Of many columns no full matrix is made, if where its numbers stand leaves them open.
+            if structural_rank(equalities) < auxiliary.shape[1]:
+                return None
+            y, _, rank, _ = np.linalg.lstsq(equalities.toarray(), s[: data.cones.zero])
             if rank < auxiliary.shape[1]:
                 return None
             s = s - auxiliary @ y

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcvx.model import matrices
-from dpcvx.model.matrices import product, scaled_rows, sums_rounded_once, without_zeros
+from dpcvx.model.matrices import (
+    product,
+    scaled_columns,
+    scaled_rows,
+    sums_rounded_once,
+    without_zeros,
+)
 from dpcvx.model.normal_form import Combination, digest_of
 
 
@@ -120,3 +126,14 @@ def test_sums_of_ordinary_entries_are_not_computed_twice_and_overflow_stays():
     assert sums_rounded_once(M, np.array([1e16, 0.9, -1e16]), 1e-9) == 0.9
     assert np.isinf(sums_rounded_once(M, np.array([1.7e308, 1.7e308, 0.0]), 1e-9))
     assert sums_rounded_once(M, np.array([1e305, 1.0, -1e305]), 1e-9) == 0.0  # as it was
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scaled_columns_have_the_bits_and_the_order_of_the_product(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 12, 2))
+    M = sp.csr_array(sp.random_array(shape, density=rng.random(), rng=rng))
+    weights = rng.normal(size=shape[1]) * (rng.random(shape[1]) < 0.9)
+    product_, scaled = sp.csr_array(M @ sp.diags_array(weights)), scaled_columns(M, weights)
+    for name in ("indptr", "indices", "data"):
+        assert np.array_equal(getattr(product_, name), getattr(scaled, name))
