@@ -88,12 +88,18 @@ class Response:
         # Two points, each anywhere between bounds of distance D, are D^2 / 6 apart in mean square.
         return float(np.sum(bend[bounded] * self.widths[bounded] ** 2)) / 12
 
+    @property
+    def by_component(self) -> bool:
+        """Return whether the problem is looked at component by component, without covariances."""
+        return self.widths.size > LARGEST
+
     def gap(self, covariance: sp.csr_array) -> float:
         """Return E for noise in the agent's slope.
 
         Parameters
         ----------
         covariance : csr_array, shape (n, n)
+            Its diagonal is enough if `by_component`.
 
         Returns
         -------
@@ -101,7 +107,7 @@ class Response:
             In units of the objective; infinite where the noise pulls along a direction without
             curvature and without end.
         """
-        if self.widths.size > LARGEST:
+        if self.by_component:
             return self._by_component(covariance.diagonal())
         P, values = self._modes(covariance)
         felt = np.einsum("ij,ij->j", P, covariance @ P)
@@ -121,7 +127,7 @@ class Response:
         covariance : csr_array, shape (n, n)
             Covariance in the agent's linear coefficient.
         """
-        if self.widths.size > LARGEST:
+        if self.by_component:
             return None
         P, values = self._modes(covariance)
         P = P[:, values > _FLAT] / np.sqrt(values[values > _FLAT])
@@ -167,7 +173,7 @@ class Response:
         ----------
         slope : ndarray, shape (n,)
         """
-        if self.widths.size > LARGEST:  # no full matrix
+        if self.by_component:  # no full matrix
             return self._by_component(slope * slope)
         return self.gap(sp.csr_array(np.outer(slope, slope)))
 

@@ -196,7 +196,8 @@ def publication(
         return Proposed(statistics[0] if statistics else None)
     if single:  # those that such noise hides; if there are none, the plan refuses the data
         statistics = [one for one in statistics if moves_one(one)] or statistics[:1]
-    plain = _covariance(statistics[0], variance)
+    diagonal = response.by_component
+    plain = _covariance(statistics[0], variance, diagonal)
     influence = response.influence(plain)
 
     def estimated(publication: Publication) -> Publication | None:
@@ -206,7 +207,7 @@ def publication(
     statistics = [estimate for one in statistics if (estimate := estimated(one)) is not None]
     if single and len(statistics) == 1:
         return Proposed(statistics[0])
-    covariances = [_covariance(one, variance) for one in statistics]
+    covariances = [_covariance(one, variance, diagonal) for one in statistics]
     gaps = [response.gap(covariance) for covariance in covariances]
     if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
@@ -286,8 +287,11 @@ def _in_margins(owner: str) -> PrivacyError:
     )
 
 
-def _covariance(publication: Publication, variance: Callable[[float], float]) -> sp.csr_array:
-    covariance = publication.slope_covariance(variance(publication.sensitivity))
+def _covariance(
+    publication: Publication, variance: Callable[[float], float], diagonal: bool = False
+) -> sp.csr_array:
+    noise = variance(publication.sensitivity)
+    covariance = publication.slope_covariance(noise, diagonal=diagonal)
     assert covariance is not None
     return covariance
 
@@ -324,7 +328,7 @@ def _shaped_data(
     J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
     felt = np.zeros((units.size, units.size))
     if J.nnz:
-        influence = response.influence(_covariance(plain, variance))
+        influence = response.influence(_covariance(plain, variance, response.by_component))
         if influence is None:
             return None
         felt = J.T @ (influence @ J.toarray())

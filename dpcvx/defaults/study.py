@@ -189,7 +189,7 @@ def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]
     if agent.program.as_written:
         estimated = informed(statistic, proxies, None, variance, noise.mechanism.norm)
         return agent if estimated is None else replace(agent, publication=estimated)
-    covariance = statistic.slope_covariance(variance)
+    covariance = statistic.slope_covariance(variance, diagonal=response.by_component)
     if covariance is None:
         return agent
     influence = response.influence(covariance)
@@ -205,7 +205,8 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
     """
     covariance = None
     if isinstance(statistic, Publication):
-        covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
+        variance = noise.variance(statistic.sensitivity)
+        covariance = statistic.slope_covariance(variance, diagonal=response.by_component)
     return math.nan if covariance is None else response.gap(covariance)
 
 

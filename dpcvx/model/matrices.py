@@ -18,6 +18,7 @@ from scipy.linalg import cholesky_banded
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 # Private data, checked: their entries column by column, or a sparse matrix as it is.
 Data = Array | sp.csr_array
 
@@ -211,14 +212,19 @@ def scaled_columns(M: sp.csr_array, weights: Array) -> sp.csr_array:
     weights : ndarray, shape (n,)
         Finite.
     """
-    ends, counts = M.indptr[1:], np.diff(M.indptr)
-    # The product has the entries of each row in reverse, and none that are zero.
-    reverse = np.repeat(M.indptr[:-1] + ends - 1, counts) - np.arange(M.nnz)
+    reverse = reversed_rows(M)[1]  # the product has none that are zero
     indices = M.indices[reverse]
     data = M.data[reverse] * weights[indices]
     if (data == 0).any():
         return sp.csr_array(M @ sp.diags_array(weights))
     return sp.csr_array((data, indices, M.indptr), shape=M.shape)
+
+
+def reversed_rows(M: sp.csr_array) -> tuple[Index, Index]:
+    """Return the row of each entry, and positions that reverse each row, as products do."""
+    counts = np.diff(M.indptr)
+    rows = np.repeat(np.arange(M.shape[0]), counts)
+    return rows, np.repeat(M.indptr[:-1] + M.indptr[1:] - 1, counts) - np.arange(M.nnz)
 
 
 def sums_rounded_once(M: sp.csr_array, x: Array, error: float) -> Array:

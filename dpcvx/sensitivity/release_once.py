@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 from .._words import at_least, between, together
 from ..errors import PrivacyError
 from ..model.adjacency import ComplexWithin, Rows, Within
-from ..model.matrices import product, scaled_columns, sums_rounded_once, without_zeros
+from ..model.matrices import (
+    product,
+    reversed_rows,
+    scaled_columns,
+    sums_rounded_once,
+    without_zeros,
+)
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
@@ -88,7 +94,7 @@ class Publication:
         """Number of components that are released."""
         return int(self.encode.shape[0])
 
-    def slope_covariance(self, variance: float) -> sp.csr_array | None:
+    def slope_covariance(self, variance: float, *, diagonal: bool = False) -> sp.csr_array | None:
         """Covariance of the error in the linear coefficient of the surrogate objective, (n, n).
 
         With a prior, it is that for data as the prior expects. It is None if it depends on the
@@ -98,22 +104,48 @@ class Publication:
         ----------
         variance : float
             Variance of the noise in one component of the statistic.
+        diagonal : bool
+            Whether the diagonal is enough: covariances of many components may be large.
         """
-        unit = self._unit_covariance
-        return None if unit is None else variance * unit
+        if not diagonal:
+            unit = self._unit_covariance
+            return None if unit is None else variance * unit
+        variances = self._unit_variances
+        return None if variances is None else sp.csr_array(sp.diags_array(variance * variances))
 
     @cached_property
     def _unit_covariance(self) -> sp.csr_array | None:
         """See `slope_covariance`; for noise of variance one. Plans scale it many times."""
-        back = self.back
+        back, left = self.back, self._left
         if back is None:
             return None
+        if left.ndim == 2:  # of all components
+            return product(back @ left, back.T)
+        return product(scaled_columns(back, left), back.T)
+
+    @cached_property
+    def _unit_variances(self) -> Array | None:
+        """Diagonal of `_unit_covariance`, with its sums in the same order."""
+        back, left = self.back, self._left
+        if back is None:
+            return None
+        if left.ndim == 2:
+            unit = self._unit_covariance
+            return None if unit is None else unit.diagonal()
+        rows, reverse = reversed_rows(back)
+        entries = back.data[reverse]
+        weights = entries * left[back.indices[reverse]] * entries
+        return np.bincount(rows, weights, minlength=back.shape[0])
+
+    @property
+    def _left(self) -> Array:
+        """Part of its variance that estimates leave the noise, by component, or of all (s, s)."""
         left = np.ones(self.size)
         for entries, estimate in self.estimates:
-            if estimate.left.ndim == 2:  # of all components
-                return product(back @ estimate.left, back.T)
+            if estimate.left.ndim == 2:
+                return estimate.left
             left[entries] = estimate.left
-        return product(scaled_columns(back, left), back.T)
+        return left
 
     @cached_property
     def back(self) -> sp.csr_array | None:

@@ -282,7 +282,8 @@ def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
 
 def _runs(starts: Index, cones: list[int]) -> Index:
     """Return the rows of these cones, one cone after the other."""
-    first, sizes = starts[:-1][cones], np.diff(starts)[cones]
+    chosen = np.array(cones, dtype=np.intp)
+    first, sizes = starts[chosen], starts[chosen + 1] - starts[chosen]
     before = np.cumsum(sizes) - sizes
     return np.repeat(first - before, sizes) + np.arange(sizes.sum())
 

@@ -545,10 +545,10 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     count = np.diff(rows.indptr)
     distant = np.zeros(count.size, dtype=bool)
     first = data.cones.zero + data.cones.nonneg
-    for i in data.cones.zero + np.flatnonzero(count[data.cones.zero : first] == 1):
-        k = rows.indptr[i]
-        far = data.b[i] > _DISTANT * abs(rows.data[k])
-        distant[i] = far and rows.indices[k] < data.n
+    single = data.cones.zero + np.flatnonzero(count[data.cones.zero : first] == 1)
+    entries = rows.indptr[single]
+    far = data.b[single] > _DISTANT * np.abs(rows.data[entries])
+    distant[single] = far & (rows.indices[entries] < data.n)
     if not distant.any() or distant.all():
         return None
     cones = replace(data.cones, nonneg=data.cones.nonneg - int(distant.sum()))

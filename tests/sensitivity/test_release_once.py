@@ -18,6 +18,7 @@ from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release
 from dpcvx.run.public_oracle import publish
+from dpcvx.sensitivity.estimates import EntrywiseMean
 from dpcvx.sensitivity.queries.gradients import Gradient
 from dpcvx.sensitivity.release_once import Once, Publication, restated
 from tests.helpers import Words
@@ -809,3 +810,18 @@ def test_entries_that_cancel_do_not_move_a_sum_farther_than_its_sensitivity():
     once = agent.publication
     first, second = (once.statistic([np.array([1e16, v, -1e16])]) for v in (0.95, 1.05))
     assert 0 < np.abs(first - second).max() <= once.sensitivity
+
+
+@pytest.mark.parametrize("name", ["several, more data", "more data than components"])
+@pytest.mark.parametrize("estimated", [False, True])
+def test_variances_alone_are_the_diagonal_of_the_covariance_bit_by_bit(name, estimated):
+    publication = plan_for(name, dp.Gaussian(noise_multiplier=2.0)).agents[0].publication
+    if estimated:
+        size = publication.size
+        spread = np.geomspace(0.1, 10, size)
+        estimate = EntrywiseMean(np.zeros(size), spread, 1.0, laplace=False)
+        publication = replace(publication, estimates=((slice(0, size), estimate),))
+    whole = publication.slope_covariance(3.0)
+    alone = publication.slope_covariance(3.0, diagonal=True)
+    assert np.array_equal(whole.diagonal(), alone.diagonal())
+    assert alone.nnz <= alone.shape[0]
