@@ -135,7 +135,7 @@ class Publication:
         rows, reverse = reversed_rows(back)
         entries = back.data[reverse]
         weights = entries * left[back.indices[reverse]] * entries
-        return np.bincount(rows, weights, minlength=back.shape[0])
+        return np.bincount(rows, weights, minlength=back.shape[0]).astype(float)
 
     @property
     def _left(self) -> Array:

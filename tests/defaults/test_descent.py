@@ -59,5 +59,7 @@ def test_shapes_of_many_tasks_are_those_of_each():
     tasks.append(ShapeTask(np.zeros((2, 3)), np.eye(2), 1))
     for task, shape in zip(tasks, best_shapes(tasks), strict=True):
         alone = best_shape(task.changes, task.influence, task.p, task.below)
-        assert (shape is None) == (alone is None)
-        assert shape is None or np.array_equal(shape, alone)
+        if shape is None or alone is None:
+            assert shape is alone
+        else:
+            assert np.array_equal(shape, alone)
