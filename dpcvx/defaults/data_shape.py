@@ -202,7 +202,7 @@ _ROUNDED = 1e-14
 _SMOOTH = (
     (0.1, 10), (0.05, 20), (0.02, 40), (0.01, 80), (0.005, 160), (0.002, 300), (0.001, 600),
 )  # fmt: skip
-_CHANGE, _STEPS = 1e-4, 100
+_CHANGE, _STEPS = 1e-5, 100
 # The later searches, which take two thirds of the time, lower the cost to at least this part of
 # what the first left: 0.83 in 180 random problems of six kinds.
 _FIRST, _LATER = 1, 0.8
