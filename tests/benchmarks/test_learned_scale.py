@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .learned_scale import STUDIES, ratio
+from .learned_scale import STUDIES, row
 
 # Of the gap by declared bounds: the mean that was specified, and the largest of one model. The
 # exponential loss has 1.4 at epsilon 1; all others stay below 1.
@@ -12,12 +12,12 @@ MEAN, LARGEST = 0.24, 1.5
 
 @pytest.mark.study
 def test_gaps_are_a_fraction_of_those_by_declared_bounds():
-    ratios = {name: ratio(study, 1.0, data=4, runs=2)[0] for name, study in STUDIES.items()}
+    many = [name for name in STUDIES if not name.startswith("few")]
+    ratios = {name: row(name, 1.0, data=4, runs=2).ratio for name in many}
     assert np.exp(np.mean(np.log([*ratios.values()]))) < MEAN
     assert max(ratios.values()) < LARGEST
 
 
 def test_bounds_that_are_far_too_wide_hardly_matter():
     """One set of data and one run of each: the ratio is below 0.01 by the median of eight."""
-    found, learned, declared = ratio(STUDIES["squares, all 10 x too wide"], 1.0, data=1, runs=1)
-    assert found == learned / declared < 0.1
+    assert row("squares, all 10 x too wide", 1.0, data=1, runs=1).ratio < 0.1
