@@ -3,15 +3,15 @@ r"""The scale of records, learned before the first step: their clip, mean and la
 Bounds that users declare may be far from the data, and no public number tells. A small part of the
 budget does. Its questions are noisy sums over records, and the steps follow from their answers:
 
-* a contribution limit C that about v of the records exceed at the start, by six noisy counts, each
-  where the odds of the limit given all counts so far have their middle;
+* a contribution limit C, v / u times that which about v of the records exceed at the start, by six
+  noisy counts, each where the odds of the limit given all counts so far have their middle;
 * the mean m and the largest curvature :math:`\lambda` of the sum of losses at the start, each
   record's cut to a limit that one in ten exceeds, which six more counts find;
 * then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` along noisy sums of clipped gradients, with
   :math:`\eta_t = \min(1.5 / \lambda,\, s / (m \sqrt{\max(1, \tau \min(1, 200 p))}))`,
   :math:`\tau = t T_0 / T`; s is the least such that all steps together lead as far as T_0 steps
-  whose length only m limits. C follows, by :math:`C e^{0.3 (k - u)}`, the noisy part k of
-  the records that exceed it.
+  whose length only m limits. C follows, by :math:`C e^{h (k - u)}`, the noisy part k of
+  the records that exceed it. h is 0.3, or 0.05 over the noise of k where that is less.
 
 p is the noise of one release over the largest sum that records can have, which is public;
 :math:`v = \min(14 p, 0.4)`, :math:`u = \min(14 p, \max(0.4, \min(0.25 + 3.5 p, 0.6)))` and
@@ -63,8 +63,11 @@ LOUDEST = 0.1
 # A clip follows what is counted, down to 1/30 of the first and up to 8 times: longer gradients come
 # from steps that lead away, and noise would grow with the clip.
 _FOLLOWS, _DOWN, _UP = 0.3, 30.0, 8.0
+# Noise of counts moves the logarithm of a clip by no more than this in a round: by more, the clip
+# would wander, and with it the length of steps.
+_SHAKES = 0.05
 # Before any count, a limit is so much less likely by half octave below the declared bounds.
-_RARER = 0.05
+_RARER = 0.1
 # A limit is exceeded by all but a part of the records a few half octaves below that which few
 # exceed. This holds for most data only, as if by so much noise.
 _SPREAD, _DOUBT = 6.0, 0.3
@@ -364,8 +367,9 @@ class Scale:
         done = replace(self, odds=_before())
         if t <= _COUNTS:
             return replace(done, limit=_limit(odds, _LOW))
-        quantile = self._within(_limit(odds, 0.5))
-        return replace(done, first=quantile, multiple=quantile)
+        # Counts that are this loud hardly move the clip from here to where it cuts u.
+        first = self._within(_limit(odds, 0.5) * self.rule.sought / self.rule.cut)
+        return replace(done, first=first, multiple=first)
 
     def _counted(self, t: int, above: float) -> Array:
         """Return the odds after a count: that part of the records, with noise, is above the limit.
@@ -392,6 +396,13 @@ class Scale:
         assert self.rule.noise is not None
         return self.rule.noise / (2 * math.sqrt(self.n * budget))
 
+    @property
+    def _follows(self) -> float:
+        """Return how far a clip follows a count: less far where noise of the count is loud."""
+        assert self.rule.steps is not None
+        noise = self._noise(_COUNTED * (1 - self.rule.share) / self.rule.steps)
+        return min(_FOLLOWS, _SHAKES / max(noise, 1e-9))
+
     def _with_curvature(self, total: Array) -> Scale:
         limit = self.limit * max(self.bends)
         # One tells a scale, where noise hides all else.
@@ -407,7 +418,7 @@ class Scale:
         """Return the sum of all gradients, and the clip of the next one."""
         exceeded = float(total[-1]) / (self.units.beside * self.records)
         turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
-        multiple = self.multiple * math.exp(_FOLLOWS * turn)
+        multiple = self.multiple * math.exp(self._follows * turn)
         multiple = float(np.clip(multiple, self.first / _DOWN, self.first * _UP))
         gradient, brake = self.multiple * total[:-1], self.brake
         if self._turned(gradient):

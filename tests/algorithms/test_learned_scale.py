@@ -124,19 +124,47 @@ def test_steps_lead_as_far_as_free_ones_where_curvature_lets_them(mean, uneven, 
 
 
 def test_clip_follows_what_exceeds_it():
-    now = scale(first=0.5, multiple=0.5)
+    quiet = replace(RULE, noise=0.005)
+    now = scale(quiet, first=0.5, multiple=0.5)
     total = np.array([1.0, 2.0, 3.0, 4.0, 0.1 * 900])
     gradient, after = now.stepped(total)
     assert (gradient == 0.5 * total[:4]).all()
-    assert after.multiple == pytest.approx(0.5 * math.exp(0.3 * (0.9 - RULE.cut)))
+    assert after.multiple == pytest.approx(0.5 * math.exp(0.3 * (0.9 - quiet.cut)))
     assert after.exceeded == pytest.approx(0.9)
-    for rule, expected in ((replace(RULE, most=0.4), 0.4), (replace(RULE, least=0.7), 0.7)):
+    for rule, expected in ((replace(quiet, most=0.4), 0.4), (replace(quiet, least=0.7), 0.7)):
         assert replace(now, rule=rule).stepped(total)[1].multiple == expected
     for count, times in ((900, 8.0), (0, 1 / 30)):
         far = now
-        for _ in range(100):
+        for _ in range(200):
             far = far.stepped(np.array([1.0, 2.0, 3.0, 4.0, 0.1 * count]))[1]
         assert far.multiple == pytest.approx(0.5 * times)
+
+
+@pytest.mark.parametrize(("noise", "lower"), [(0.01, 1.0), (0.04, 1.0), (0.09, 0.4 / 0.565)])
+def test_first_clip_is_lower_where_counts_are_too_loud_to_follow(noise, lower):
+    """All odds are in one cell, so that the last count tells nothing: its middle is the limit."""
+    odds = np.full(63, 1e-300)
+    odds[10] = 1.0
+    now = scale(dp.LearnScale(noise=noise, steps=150), odds=odds, mean=1.0, largest=1.0)
+    after = now.learned(ROUNDS, np.array([300.0]))
+    assert after.first == after.multiple == pytest.approx(lower * 2 ** (-9.5 / 2))
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
+def test_clip_hardly_moves_by_noise_of_counts(noise):
+    """Noise of a count as it is in a plan, no record beyond the wanted part; the seed is fixed."""
+    rule, rng = dp.LearnScale(noise=noise, steps=150), np.random.default_rng(0)
+    spread = noise / (2 * math.sqrt(4 * 2 / 93 * 0.95 / 150))
+    now, start = scale(rule, first=0.5, multiple=0.5), np.ones(4)
+    moves = []
+    for _ in range(400):
+        part = rule.cut + spread * rng.normal()
+        after = now.stepped(np.append(start, 0.1 * 1000 * part))[1]
+        moves.append(math.log(after.multiple / now.multiple))
+    assert np.sqrt(np.mean(np.square(moves))) < 0.053
+    quiet = scale(replace(rule, noise=1e-4), first=0.5, multiple=0.5)
+    moved = quiet.stepped(np.append(start, 0.1 * 1000 * 0.9))[1].multiple
+    assert moved == pytest.approx(0.5 * math.exp(0.3 * (0.9 - quiet.rule.cut)))
 
 
 @pytest.mark.parametrize(
