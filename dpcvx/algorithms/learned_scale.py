@@ -292,6 +292,9 @@ class Scale:
         Factor by which steps are shorter than planned.
     last : ndarray or None
         The sum of gradients of the round before.
+    moved : float
+        Move of a clipped gradient by one change, in clips: 2 where records are replaced, 1 where
+        they come or go.
     """
 
     rule: LearnScale
@@ -310,6 +313,7 @@ class Scale:
     whole: float = 0.0
     brake: float = 1.0
     last: Array | None = None
+    moved: float = 2.0
 
     @staticmethod
     def of(rule: LearnScale, program: Program, secret: bool = False) -> Scale:
@@ -324,6 +328,7 @@ class Scale:
         """
         agents = program.agents
         terms = once_per_kind(agents, lambda local: _public(local.form))
+        clipped = [local for local in agents if _change(local) > 0]
         return Scale(
             rule,
             agents[0].n,
@@ -332,6 +337,7 @@ class Scale:
             Units.of(program, secret),
             (sum(mean for mean, _ in terms), sum(most for _, most in terms)),
             whole=sum(records_of(local) * (local.clip or 0.0) for local in agents),
+            moved=min(once_per_kind(clipped, _changes), default=2.0),
         )
 
     def asked(self, t: int) -> tuple[str, float]:
@@ -394,7 +400,7 @@ class Scale:
     def _noise(self, budget: float) -> float:
         """Return the noise of a count for a part of the budget, as a part of all records."""
         assert self.rule.noise is not None
-        return self.rule.noise / (2 * math.sqrt(self.n * budget))
+        return self.rule.noise / (self.moved * math.sqrt(self.n * budget))
 
     @property
     def _follows(self) -> float:
@@ -488,9 +494,14 @@ def _limit(odds: Array, part: float) -> float:
 
 def _change(local: LocalProgram) -> float:
     """Return the move of a clipped gradient by one change; 0 if no records are clipped."""
+    return (local.clip or 0.0) * _changes(local)
+
+
+def _changes(local: LocalProgram) -> float:
+    """Return the same in clips: 2 where records are replaced, 1 where they come or go, else 0."""
     rows = (spec.adjacency for spec in local.form.private if isinstance(spec.adjacency, Rows))
     kinds = {adjacency.relation for adjacency in rows}
-    return (local.clip or 0.0) * (2.0 if "replace_one" in kinds else float(bool(kinds)))
+    return 2.0 if "replace_one" in kinds else float(bool(kinds))
 
 
 def _public(form: NormalForm) -> tuple[float, float]:

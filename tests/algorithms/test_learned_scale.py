@@ -189,6 +189,15 @@ def test_the_budget_is_the_same_for_any_rounds(share, rounds):
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_noise_of_a_count_is_that_of_its_release(relation):
+    plan = clinic(relation=relation).plan(scale=dp.LearnScale(), rounds=20, epsilon=1.0, delta=1e-6)
+    rule = plan.algorithm.scale
+    learning = Scale.of(rule, plan.program)
+    multiplier = plan.agents[0].noise.at(1, 1).multiplier  # a record moves a count by one
+    assert learning._noise(rule.parts[0]) == pytest.approx(multiplier / 400, rel=0.02)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 def test_what_is_charged_is_reached_and_not_passed(relation):
     plan = clinic(2, records=40, relation=relation).plan(
         scale=dp.LearnScale(), rounds=20, epsilon=1.0, delta=1e-6
