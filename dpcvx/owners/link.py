@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidURI, WebSocketException
@@ -495,7 +496,7 @@ def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[
 
 
 def require_address(address: str) -> None:
-    """Refuse what is no address of a coordinator.
+    """Refuse what is no address of a coordinator, or has no port.
 
     Raises
     ------
@@ -503,12 +504,18 @@ def require_address(address: str) -> None:
     """
     try:
         secure = parse_uri(address).secure
+        port = urlsplit(address).port
     except (InvalidURI, ValueError):
-        secure = False
+        secure, port = False, None
     if not secure:
         raise ModelError(
             f"The address {show(address)} is no coordinator's address. Write wss://, its machine "
             'and its port, such as "wss://coordinator.example:8443".'
+        )
+    if not port:  # an owner would look for the coordinator at 443, where nobody listens
+        raise ModelError(
+            f"The address {show(address)} has no port. Append the one that the coordinator prints "
+            'when it starts, such as "wss://coordinator.example:8443": there is no default.'
         )
 
 

@@ -176,7 +176,13 @@ class _File:
                 "accept.methods",
                 f'is a list, such as ["ADMM"], of methods among {", ".join(METHODS)}',
             )
-        delta = self._number(budget, "delta", "budget.")
+        epsilon, delta = (self._number(budget, key, "budget.") for key in ("epsilon", "delta"))
+        if epsilon == 0:
+            raise self._wrong(
+                "budget.epsilon",
+                "is above 0, and here 0. Write epsilon = 1.0, or what you allow all runs in the "
+                "ledger together: at epsilon 0 every release is refused",
+            )
         if delta >= 1:
             raise self._wrong(
                 "budget.delta",
@@ -188,7 +194,7 @@ class _File:
         return Policy(
             agent=agent,
             ledger=self._folder / self._text(said, "ledger"),
-            epsilon=self._number(budget, "epsilon", "budget."),
+            epsilon=epsilon,
             delta=delta,
             data={name: self._held(name, data[name], agent) for name in data},
             methods=tuple(methods),

@@ -300,6 +300,9 @@ def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
         with pytest.raises(dp.ModelError, match=r"is no coordinator's address\. Write wss://"):
             dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
+    for address in ("wss://localhost", "wss://localhost:", "wss://localhost:0", "wss://[::1]"):
+        with pytest.raises(dp.ModelError, match=r"has no port\. Append the one"):
+            dp.Owner(folders / "north" / "owner.toml").join(address, timeout=0.1)
     with pytest.raises(dp.ModelError, match="must be text"):
         dp.RemoteOwners(8443, keys=folders / "coordinator" / "keys")
     for address in ("8443", "localhost", "localhost:https", "a:99999"):

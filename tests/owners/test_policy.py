@@ -127,6 +127,10 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
             r"budget.epsilon is missing. Write epsilon = 1\.0",
         ),
         (lambda t: t.replace("1e-6", "1.0"), "budget.delta is below 1, and here 1"),
+        (
+            lambda t: t.replace("epsilon = 1.0", "epsilon = 0"),
+            r"budget.epsilon is above 0, and here 0\. Write epsilon = 1.0",
+        ),
         (lambda t: t.replace("agent", "agnet"), r"agnet is unknown. Write agent\."),
         (lambda t: t.replace("[budget]", ""), r"delta belongs below a line \[budget\]"),
         (lambda t: t.replace("1e-6", '"small"'), "budget.delta is a number"),

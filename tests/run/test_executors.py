@@ -345,7 +345,10 @@ def test_other_errors_arrive_without_their_message(monkeypatch, capfd, error):
         raise error from ValueError(SECRET)
 
     in_gradients(monkeypatch, fails)
-    with pytest.raises(dp.PrivacyError, match=f"Agent 0 .*{type(error).__name__}") as caught:
+    # The line in the user's function is said as well: it is code, and no data.
+    line = fails.__code__.co_firstlineno + 2
+    where = rf"Agent 0 .*{type(error).__name__} in test_executors.py, line {line};"
+    with pytest.raises(dp.PrivacyError, match=where) as caught:
         planned().run(executor=dp.Processes(2))
     trace = "".join(traceback.TracebackException.from_exception(caught.value).format())
     assert "31415" not in trace

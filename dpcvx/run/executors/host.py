@@ -31,6 +31,7 @@ from ... import errors
 from ..._events import event
 from ..._words import together
 from ...errors import ModelError, PrivacyError, WorkerLostError
+from ...guard import line_of_user
 from ...model.sealed import Sealed, handed_over
 from ...privacy.ledger_file import Journal
 from ...privacy.ledger_lines import Notes
@@ -164,8 +165,9 @@ def _sendable(agent: int, answer: Answer) -> Answer:
 
 def _withheld(agent: int, error: BaseException) -> PrivacyError:
     return PrivacyError(
-        f"Agent {agent} failed in its worker process with {type(error).__name__}; the message is "
-        "withheld, because it may quote the data. Where they may be seen, dp.Serial() shows it."
+        f"Agent {agent} failed in its worker process with {type(error).__name__}"
+        f"{line_of_user(error)}; the message is withheld, because it may quote the data. Where "
+        "they may be seen, dp.Serial() shows it."
     )
 
 
