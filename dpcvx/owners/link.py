@@ -199,6 +199,10 @@ class SocketHub:
 
         asyncio.run_coroutine_threadsafe(part(), self._loop).result()
         self._thread.join()
+        # Sockets hold their context unseen by the garbage collector, and it holds `_tell_once`: a
+        # hub that held its sockets would stay in memory after every run.
+        self._live.clear()
+        self._met.clear()
 
     def _await(self, name: str, what: str, seconds: float | None = None) -> None:
         seconds = self._patience if seconds is None else seconds

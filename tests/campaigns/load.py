@@ -1,17 +1,26 @@
-"""Load: many plans, rounds, agents and owners, and large models; memory stays where it was.
+"""Load: many plans, rounds, runs, agents and owners, and large models; memory stays where it was.
 
-A trial is one of `TRIALS` at a size. It ends as ``done``, or as a fault: GROWN (objects or bytes
-that stay with every plan or round) or WRONG (a run that did not end, or charged otherwise than it
-planned). Counts of objects and bytes depend on no clock and on no other process.
+A trial is one of `TRIALS` at a size. It ends as ``done``, or as a fault: GROWN (objects, bytes or
+open files that stay with every plan, round or run) or WRONG (a run that did not end, or charged
+otherwise than it planned). Counts of objects and bytes depend on no clock and on no other process.
+Seconds of the processor and the largest memory so far are noted.
 """
 
 import gc
+import json
+import resource
+import tempfile
+import threading
+import time
 import tracemalloc
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
+from dpcvx.owners.keys import fingerprint_of_file, make_study
+from tests.owners.federation import together
 
 from .tally import Tally
 
@@ -50,24 +59,33 @@ def charged(result, rounds):
     )
 
 
+def grown(act, size):
+    """What stays after the second half of so many acts, in words; nothing if that is nothing."""
+    counts = []
+    act()  # what is imported and remembered once is no growth
+    for _ in range(2):
+        for _ in range(size // 2):
+            act()
+        gc.collect()
+        files = len([*Path("/proc/self/fd").glob("*")])
+        counts.append((len(gc.get_objects()), files, threading.active_count()))
+    objects, files, threads = (b - a for a, b in zip(*counts, strict=True))
+    # A memo of some hundred entries may still fill up; one object per act would show.
+    few = objects < max(size // 4, 50) and files <= 0 and threads <= 0
+    return "" if few else f"GROWN {counts} objects, files, threads"
+
+
 def plans(size):
     """So many plans and runs of one problem leave no objects."""
     problem, data = problem_of(2)
-    counts = []
-    for _ in range(2):
-        for _ in range(size // 2):
-            planned(problem, 2).run(data=data, seed=1)
-        gc.collect()
-        counts.append(len(gc.get_objects()))
-    # A memo of some hundred entries may still fill up; one object per plan would show.
-    return "" if counts[1] - counts[0] < max(size // 4, 50) else f"GROWN {counts}"
+    return grown(lambda: planned(problem, 2).run(data=data, seed=1), size)
 
 
 def rounds(size):
-    """A run of five times so many rounds needs no memory that a short one does not."""
+    """A run of fifty times so many rounds needs no memory that a short one does not."""
     problem, data = problem_of(2)
     peaks = []
-    for count in (size // 2, 5 * size):
+    for count in (size // 2, 50 * size):
         plan = planned(problem, count)
         tracemalloc.start()
         result = plan.run(data=data, seed=1)
@@ -75,7 +93,7 @@ def rounds(size):
         tracemalloc.stop()
         if not charged(result, count):
             return "WRONG"
-    each = (peaks[1] - peaks[0]) / (5 * size - size // 2)
+    each = (peaks[1] - peaks[0]) / (50 * size - size // 2)
     return "" if each < _ROUND else f"GROWN {each:.0f} bytes a round"
 
 
@@ -85,12 +103,51 @@ def agents(size):
     return "" if charged(planned(problem, 2).run(data=data, seed=1), 2) else "WRONG"
 
 
+def folders_of(place, data, settings):
+    """Keys, policies and data files of the owners of a problem."""
+    names = [f"a{k}" for k in range(len(data))]
+    first, *_ = make_study(place, names)
+    pinned = fingerprint_of_file(first / "coordinator.crt")
+    for name, (private, values) in zip(names, data.items(), strict=True):
+        np.save(place / name / "data.npy", values)
+        (place / name / "owner.toml").write_text(
+            f'agent = "{name}"\nledger = "spent.jsonl"\nkeys = "keys"\n'
+            f'coordinator = "{pinned}"\n'
+            "[budget]\nepsilon = 1e3\ndelta = 1e-6\n"
+            f"[accept]\nask = false\n{settings}\n"
+            f'[data."{private}"]\nfile = "data.npy"\nshape = {json.dumps(values.shape)}\n'
+            "within = 0.1\n"
+        )
+    return names
+
+
 def owners(size):
-    """A tenth of so many owners end a run by messages."""
+    """A tenth of so many owners end a run over sockets, in threads of one process."""
     problem, data = problem_of(max(size // 10, 2))
     plan = planned(problem, 3)
-    result = plan.run(executor=dp.LoopbackOwners(plan, data=data, seed=1))
-    return "" if charged(result, 3) else "WRONG"
+    with tempfile.TemporaryDirectory() as folder:
+        names = folders_of(Path(folder), data, "")
+        result, own = together(Path(folder), plan, names, timeout=600.0)
+    over = all(owner.status == "completed" for owner in own.values())
+    return "" if charged(result, 3) and over and len(own) == len(names) else "WRONG"
+
+
+def soak(size):
+    """A tenth of so many runs of three owners over sockets, with the same ledgers, leave nothing.
+
+    Objects, open files and threads of both sides are counted. Replies leave at fixed times.
+    """
+    problem, data = problem_of(3)
+    plan = planned(problem, 5)
+    with tempfile.TemporaryDirectory() as folder:
+        names = folders_of(Path(folder), data, "reply_after = 0.05")
+
+        def run():
+            result, _ = together(Path(folder), plan, names, timeout=600.0)
+            if not charged(result, 5):
+                raise AssertionError(f"the ledger has {result.ledger}")
+
+        return grown(run, max(size // 10, 2))
 
 
 def large(size):
@@ -111,14 +168,18 @@ def large(size):
     return "" if charged(far, 2) and same else "WRONG"
 
 
-TRIALS = (plans, rounds, agents, owners, large)
+TRIALS = (plans, rounds, agents, owners, soak, large)
 
 
 def campaign(size, seed):
     """Run every trial at a size."""
     tally = Tally()
     for trial in TRIALS:
+        before = time.process_time()
         fault = trial(size)
+        seconds = time.process_time() - before
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        tally.note(f"{trial.__name__}: {seconds:.0f} s of the processor, {peak} MiB so far")
         tally.add(f"{trial.__name__} {'done' if not fault else fault.split()[0]}",
                   f"{trial.__name__} at size {size}: {fault}" if fault else None)  # fmt: skip
     return tally

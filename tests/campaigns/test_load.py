@@ -7,7 +7,7 @@ from tests.campaigns import load
 
 @pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 def test_load_in_a_short_form_leaves_nothing():
-    found = load.campaign(12, seed=0)
+    found = load.campaign(6, seed=0)
     assert found.faults == [] and found.counts.total() == len(load.TRIALS)
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,28 @@ def gathered(*arguments):
         hub.close()
         raise
     return hub
+
+
+def together(place, plan, names=NAMES, timeout=20.0, log=None):
+    """Run coordinator and owners in threads of this process; results of both sides."""
+    port = free_port()
+    executor = dp.RemoteOwners(
+        f"127.0.0.1:{port}",
+        keys=place / "coordinator" / "keys",
+        timeout=timeout,
+        verbose=False,
+        log=log,
+    )
+    with ThreadPoolExecutor(len(names) + 1) as pool:
+        joined = {
+            name: pool.submit(
+                dp.Owner(place / name / "owner.toml").join,
+                f"wss://127.0.0.1:{port}", seed=1, timeout=timeout, verbose=False,
+            )
+            for name in names
+        }  # fmt: skip
+        result = pool.submit(plan.run, executor=executor)
+        return result.result(), {name: owner.result() for name, owner in joined.items()}
 
 
 def plan_of(place):

@@ -1,5 +1,6 @@
 """Owners on machines of their own: certificates on both sides, losses, and strangers."""
 
+import gc
 import queue
 import re
 import signal
@@ -20,10 +21,19 @@ import dpcvx as dp
 from dpcvx.owners import keys, wire
 from dpcvx.owners.audit_log import report
 from dpcvx.owners.coordinator import Gone
-from dpcvx.owners.link import NAMED, dial
+from dpcvx.owners.link import NAMED, SocketHub, dial
 from dpcvx.owners.messages import Hello, Refusal
 from tests.owners import federation
-from tests.owners.federation import LOADS, NAMES, expected, free_port, gathered, plan_of, write
+from tests.owners.federation import (
+    LOADS,
+    NAMES,
+    expected,
+    free_port,
+    gathered,
+    plan_of,
+    together,
+    write,
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,27 +50,6 @@ def wait_for(port):
         time.sleep(0.05)
 
 
-def together(place, plan, tmp_path, owners=None, **settings):
-    """Run coordinator and owners in threads of this process; results of both sides."""
-    port = free_port()
-    address = f"wss://127.0.0.1:{port}"
-    executor = dp.RemoteOwners(
-        f"127.0.0.1:{port}",
-        keys=place / "coordinator" / "keys",
-        **{"timeout": 20.0, "verbose": False, **settings},
-    )
-    with ThreadPoolExecutor(4) as pool:
-        joined = {
-            name: pool.submit(
-                (owners or {}).get(name) or dp.Owner(place / name / "owner.toml").join,
-                address, seed=1, timeout=20.0, verbose=False,
-            )
-            for name in NAMES
-        }  # fmt: skip
-        result = pool.submit(plan.run, executor=executor)
-        return result.result(), {name: one.result() for name, one in joined.items()}
-
-
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [
@@ -74,7 +63,7 @@ def test_results_are_those_of_one_process(tmp_path, method, rounds):
     place = write(tmp_path, method, rounds, colluders)
     plan = plan_of(place)
     one = expected(plan)
-    result, own = together(place, plan, tmp_path, log=tmp_path / "run.dpx")
+    result, own = together(place, plan, log=tmp_path / "run.dpx")
     for x, y, local in zip(one.last.vectors, result.last.vectors, plan.program.agents, strict=True):
         assert x[local.shared].tobytes() == y[local.shared].tobytes()
         assert np.isnan(y[np.setdiff1d(np.arange(local.n), local.shared)]).all()
@@ -92,6 +81,16 @@ def test_results_are_those_of_one_process(tmp_path, method, rounds):
     repeated = plan.run(executor=again)
     for x, y in zip(result.last.vectors, repeated.last.vectors, strict=True):
         assert np.array_equal(x, y, equal_nan=True)
+
+
+def test_a_hub_leaves_memory_when_its_run_is_over(tmp_path):
+    def hubs():
+        gc.collect()
+        return {id(thing) for thing in gc.get_objects() if type(thing) is SocketHub}
+
+    place, before = write(tmp_path, rounds=2), hubs()
+    together(place, plan_of(place))
+    assert hubs() <= before
 
 
 def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_path):
@@ -278,7 +277,7 @@ def test_replies_leave_at_fixed_times(tmp_path):
 def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
     place = write(tmp_path)
     plan = plan_of(place)
-    _, own = together(place, plan, tmp_path, log=place / "coordinator" / "run.dpx")
+    _, own = together(place, plan, log=place / "coordinator" / "run.dpx")
     secrets = np.concatenate([*LOADS.values(), *(own[n].last[f"gen {n}"] for n in NAMES)])
     secrets = [s for s in secrets if 0 < s < 1.5]
     kept = {p: p.read_bytes() for p in (place / "coordinator").rglob("*") if p.is_file()}
