@@ -1,10 +1,12 @@
 """Rows of nights, and the page that shows them over time."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests import nightly
+from tests.campaigns.__main__ import NAMES
 from tests.campaigns.__main__ import main as campaigns
 
 
@@ -37,6 +39,12 @@ def test_a_night_that_ran_twice_counts_once(tmp_path):
     rows.write_text(rows.read_text() + '{"night": 1}\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 3 is no row of a night"):
         nightly.series(rows)
+
+
+def test_every_campaign_can_be_run_in_full():
+    for name in NAMES:
+        source = Path(campaigns.__code__.co_filename).with_name(f"{name}.py").read_text()
+        assert "\nFULL = " in source and "\ndef campaign(size" in source, name
 
 
 def test_campaigns_and_commands_keep_rows(tmp_path):

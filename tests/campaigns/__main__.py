@@ -12,7 +12,7 @@ from tests.nightly import keep
 NAMES = sorted(
     module.name
     for module in pkgutil.iter_modules(here.__path__)
-    if module.name not in ("__main__", "on_ranks", "runs", "tally", "wires")
+    if module.name not in ("__main__", "colluders", "on_ranks", "runs", "tally", "wires")
     and not module.name.startswith("test_")
 )
 
