@@ -1,5 +1,6 @@
 """Policies in files: what they may say, and what they must."""
 
+import sys
 from types import SimpleNamespace
 
 import cvxpy as cp
@@ -233,6 +234,18 @@ MODELS = {
     "import dpcvx as dp\ndp.Within(-1)": "Line 3 is refused: dp.Within",
     "raise SystemExit(3)": "Line 2 raises SystemExit: 3",
 }
+
+
+def test_a_model_imports_what_is_beside_it(tmp_path):
+    (tmp_path / "numbers_of_model.py").write_text("ROUNDS = 3\n")
+    path = tmp_path / "model.py"
+    path.write_text(
+        "from numbers_of_model import ROUNDS\n"
+        "from tests.owners.test_offers import tied\n"
+        "plan = tied()\nassert ROUNDS == 3\n"
+    )
+    before = list(sys.path)
+    assert isinstance(model_plan(path), dp.Plan) and sys.path == before
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -38,10 +38,11 @@ def launched(script, *arguments, ranks=2):
 STUDY = """
 import sys
 import dpcvx as dp
+from rounds_of_study import ROUNDS  # beside the script
 from tests.instances import power_line
 
 plan = power_line().problem.plan(
-    dp.LinearizedADMM(penalty=2.0), rounds=20, epsilon=1.0, delta=1e-6
+    dp.LinearizedADMM(penalty=2.0), rounds=ROUNDS, epsilon=1.0, delta=1e-6
 )
 
 class Watched(dp.MPI):
@@ -65,6 +66,7 @@ def test_a_job_whose_rank_fails_ends_and_is_gone_on_with(tmp_path):
     """Rank 1 is asked in round 7 for a call that does not follow its last one, and refuses."""
     script, ledger = tmp_path / "study.py", tmp_path / "spent.jsonl"
     script.write_text(STUDY)
+    (tmp_path / "rounds_of_study.py").write_text("ROUNDS = 20\n")
     first = launched(script, ledger, 7)
     told, _ = first.communicate(timeout=300)
     assert first.returncode != 0 and "rounds" not in told
