@@ -36,6 +36,7 @@ class Processes:
     Results are those of `Serial`, bit for bit. Data that a callable fetches are read in the worker
     and stay there; but all processes belong to one user, so this is no barrier against an attacker.
     Errors that are not the package's own arrive without their message, which could quote the data.
+    They name their type and the line of your code.
     There is no time limit: a worker that is stopped, or a solve that does not end, holds the run up
     until Control-C. With ``plan.run(ledger="file")`` the same call then resumes the run.
 
