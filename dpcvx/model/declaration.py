@@ -478,10 +478,16 @@ def matching(
         for name, agent in problem.named.items()
         for private, spec in agent.specs(name).items()
     }
+    by_name: dict[str, list[Private]] = {}
+    for private, name in names.items():
+        by_name.setdefault(name, []).append(private)
+    numbers = {id(private): private for private in names}  # cvxpy's objects compare as expressions
     pairs: list[tuple[Private, T]] = []
     for key, value in data.items():
-        named = isinstance(key, str)
-        matches = [p for p in names if (names[p] == key if named else p is key)]
+        if isinstance(key, str):
+            matches = by_name.get(key, [])
+        else:
+            matches = [numbers[id(key)]] if id(key) in numbers else []
         if len(matches) != 1:
             label = show(key if isinstance(key, str) else key.spec.name)
             which = f"{len(matches)} private objects have" if matches else "no private object has"

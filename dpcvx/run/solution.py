@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -297,7 +297,8 @@ class Solution:
     @property
     def means(self) -> list[tuple[str, Array]]:
         """Name and mean over the holders of every variable that some agent holds."""
-        return [(name, self._mean(variable)) for variable, name in self._own_names.items()]
+        names = self._own_names
+        return [*zip(names.values(), self._means(names).values(), strict=True)]
 
     @property
     def _own_names(self) -> dict[int, str]:
@@ -311,16 +312,25 @@ class Solution:
 
     def _mean(self, variable: int) -> Array:
         """Return the mean over the agents that hold each entry of a variable, by its cvxpy id."""
-        start = np.asarray(self.start[variable])
-        flat = real_entries(start).copy()
-        total, count = np.zeros(flat.size), np.zeros(flat.size)
+        return self._means([variable])[variable]
+
+    def _means(self, variables: Iterable[int]) -> dict[int, Array]:
+        """Return the means of variables by their cvxpy ids, in one pass over all agents."""
+        starts = {variable: np.asarray(self.start[variable]) for variable in variables}
+        flats = {variable: real_entries(start).copy() for variable, start in starts.items()}
+        sums = {k: (np.zeros(flat.size), np.zeros(flat.size)) for k, flat in flats.items()}
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             for piece in local.layout.pieces:
-                if piece.variable == variable:
+                if piece.variable in sums:
+                    total, count = sums[piece.variable]
                     total[piece.entries] += x[piece.offset : piece.stop]
                     count[piece.entries] += 1
-        flat[count > 0] = total[count > 0] / count[count > 0]
-        return from_real_entries(flat, start.shape, np.iscomplexobj(start))
+        for variable, (total, count) in sums.items():
+            flats[variable][count > 0] = total[count > 0] / count[count > 0]
+        return {
+            variable: from_real_entries(flats[variable], start.shape, np.iscomplexobj(start))
+            for variable, start in starts.items()
+        }
 
     @property
     def common(self) -> tuple[Array, ...]:
@@ -342,7 +352,8 @@ class Solution:
         coupling = self.program.coupling
         if coupling is None:
             return 0.0
-        values = [np.ravel(self._mean(variable), order="F") for variable in coupling.starts]
+        means = self._means(coupling.starts)
+        values = [np.ravel(means[variable], order="F") for variable in coupling.starts]
         return coupling.violation(np.concatenate(values))
 
     @property
@@ -391,9 +402,10 @@ def assign(
     Dual values of an earlier solve in cvxpy belong to other values: they become those of the
     problem that was solved for released data, and None where there was none.
     """
+    means = {} if solution is None else solution._means([variable.id for variable in variables])
     for variable in variables:
         # save_value stores without the attribute checks, which rounding can fail.
-        variable.save_value(None if solution is None else solution[variable])
+        variable.save_value(means.get(variable.id))
     decision = None if solution is None else solution.decision
     for constraint in constraints:
         duals = constraint.dual_variables
