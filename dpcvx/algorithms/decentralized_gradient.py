@@ -107,10 +107,9 @@ class DecentralizedGradient(NeighborMethod):
         graph = _alone(program) if alone else self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
             raise ModelError(
-                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs everyone's "
-                "point, "
-                "and in this network not everyone hears everyone. Use graph='complete', or "
-                "aggregate='mixing' or 'range'."
+                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs the points "
+                "of all agents, and in this network some agents are not neighbors. Use "
+                "graph='complete', or aggregate='mixing' or 'range'."
             )
         step, output = as_step(self.step), self.returned
         if step is None:

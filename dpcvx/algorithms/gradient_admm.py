@@ -468,26 +468,26 @@ def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> No
     """Refuse steps that may expand."""
     if not blocks.exact:
         raise PrivacyError(
-            f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and is "
-            "solved to the solver's accuracy. Whether such a step expands differences is not "
-            "known, so observer='last_iterate' promises nothing with it. Write its objective "
-            "as a sum over single entries of y (l1, squares, bounds), with a coupling in "
-            "which each equality has one of them, or observer='everyone'."
+            f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and "
+            "is solved to the solver's accuracy. Such a step may expand differences, so "
+            "observer='last_iterate' has no proved guarantee. Write the agent's objective as a "
+            "sum over single entries of y (l1, squares, bounds), with one entry of y in each "
+            "equality of coupling=. Or write observer='everyone'."
         )
     if clipped:
         raise PrivacyError(
             "Clipped gradients of records with several scores each belong to no convex "
-            "function, and a step along them may expand: observer='last_iterate' promises "
-            "nothing. Use losses of one score A @ x per record, bound the data so that the "
-            "sensitivity is finite without clip_norm=, or write observer='everyone'."
+            "function, and a step along them may expand differences, so observer='last_iterate' "
+            "has no proved guarantee. Use losses of one score A @ x per record, bound the data "
+            "so that the sensitivity is finite without clip_norm=, or write observer='everyone'."
         )
     for k in blocks.users:
         if not convex(program.agents[k].form):
             raise PrivacyError(
                 f"The objective of agent '{program.agents[k].name}' is not convex for all "
-                "admissible data, so that a step may expand: observer='last_iterate' promises "
-                "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
-                "write observer='everyone'."
+                "admissible data, so a step may expand differences, and observer='last_iterate' "
+                "has no proved guarantee. Look for a quadratic with a negative denominator or "
+                "eigenvalue, or write observer='everyone'."
             )
 
 
@@ -495,12 +495,13 @@ def _require_one_bound(largest: float) -> None:
     """Refuse losses that have no bound, and those that are none; `largest`: of sensitivities."""
     if largest == 0:
         raise PrivacyError(
-            "No user's gradient depends on private data, so there is no loss to be amplified. "
+            "No user's gradient depends on private data, so there is no privacy loss to reduce. "
             "Write observer='everyone'."
         )
     if math.isinf(largest):
         raise PrivacyError(
-            "observer='last_iterate' needs one bound of what a change of the data does to the "
-            "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
-            "bounded slopes, or data that enter linearly, or write observer='everyone'."
+            "observer='last_iterate' needs one bound, for all x, on the effect of one change of "
+            "the data on the gradient. Here the bound differs from point to point. Choose a "
+            "loss with bounded slopes, or data that enter linearly, or write "
+            "observer='everyone'."
         )

@@ -120,16 +120,16 @@ def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) ->
         off[i, list(around)] = 0.0
     if off.max() > 0:
         raise ModelError(
-            f"The mixing matrix has a weight between {pair(off)}, who are no neighbors: they "
+            f"The mixing matrix has a weight between {pair(off)}, who are not neighbors: they "
             "cannot exchange values. Set it to zero, or add the edge to the graph."
         )
     sums = np.array([math.fsum(row) for row in matrix])
     worst = int(np.argmax(np.abs(sums - 1)))
     if abs(sums[worst] - 1) > _SLACK:
         raise ModelError(
-            f"The row of agent '{names[worst]}' in the mixing matrix sums to {sums[worst]:.12g}, "
-            "not to 1: agents that agree would be moved. Put one minus the sum of the other "
-            "entries on the diagonal."
+            f"The row of agent '{names[worst]}' in the mixing matrix sums to "
+            f"{sums[worst]:.12g}, not to 1: averaging would move agents that already agree. Put "
+            "one minus the sum of the other entries on the diagonal."
         )
     _check_spectrum(matrix)
     return (matrix + matrix.T) / 2

@@ -355,8 +355,8 @@ def _names(agents: Sequence[str]) -> tuple[str, ...]:
         )
     if len(names) < 2:
         raise ModelError(
-            f"A network needs two agents or more and got {len(names)}: alone, an agent has nobody "
-            "to average with."
+            f"A network needs two agents or more and got {len(names)}: an agent alone has "
+            "nobody to average with."
         )
     return names
 
@@ -420,15 +420,15 @@ def _neighbors(graph: nx.Graph[Any], names: tuple[str, ...]) -> Around:
     if unknown:
         nodes = f"positions 0 to {n - 1}" if by_position else f"agents {quoted(names)}"
         raise ModelError(
-            f"Nodes of the graph that are none of the {nodes}: {quoted(unknown)}. Nodes are the "
-            "agents' names or their positions; "
+            f"The graph has nodes that are none of the {nodes}: {quoted(unknown)}. Nodes are "
+            "the agents' names or their positions; "
             "networkx.convert_node_labels_to_integers(graph) numbers them."
         )
     absent = [names[i] for i, key in enumerate(keys) if key not in graph]
     if absent:
         raise ModelError(
-            f"Agents that are no nodes of the graph: {quoted(absent)}. They could not talk to "
-            "anyone; add their edges, or leave them out of `agents`."
+            f"The graph has no nodes for agents {quoted(absent)}, so they have no neighbors. "
+            "Add their edges, or leave them out of `agents`."
         )
     positions = {key: i for i, key in enumerate(keys)}
     parts = sorted(

@@ -263,8 +263,8 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         if self.sums == "moments" and self.sharing is None:
             raise ModelError(
                 "dp.OneShot(sums='moments') is a way to form secret sums. Write "
-                "sharing=dp.SecretSharing(limit=...) next to it, or leave sums= out: by "
-                "release='once' every agent's moments leave by themselves."
+                "sharing=dp.SecretSharing(limit=...) next to it, or leave sums= out: with "
+                "release='once' every agent's moments are released separately."
             )
 
     @property

@@ -320,11 +320,10 @@ def _check_weights(study: Study) -> None:
         raise ModelError(
             f"Private '{spec.name}' multiplies a function of the variables of agent "
             f"'{local.name}' that is not affine, and with coupling= no step size is known for "
-            "that. Give the function f(x) a variable of its own: "
-            f"u = cp.Variable({spec.size}, bounds=[...]), "
-            "the constraint u <= f(x) if its objective is maximized, or f(x) <= u if it is "
-            "minimized, and u in place of f(x) in the objective. The gradient is affine in "
-            f"'{spec.name}' then, which can leave once. Or write "
+            f"that. Give the function f(x) a variable of its own: u = cp.Variable({spec.size}, "
+            "bounds=[...]), the constraint u <= f(x) if its objective is maximized, or f(x) <= "
+            "u if it is minimized, and u in place of f(x) in the objective. Then the gradient "
+            f"is affine in '{spec.name}', which can be released once. Or write "
             "algorithm=dp.ResourceADMM(step=...)."
         )
 

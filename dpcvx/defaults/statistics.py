@@ -154,9 +154,9 @@ def publication(
             if one is not None
         )
         raise PrivacyError(
-            f"prior= has a value for '{name}', but it is not known how to use expectations "
-            f"where the gradient is not affine in the data with a constant Jacobian, as that of "
-            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of prior=."
+            f"prior= has a value for '{name}', and dpcvx uses prior means only for gradients "
+            "that are affine in the data, with a constant Jacobian. The gradient of agent "
+            f"'{owner}' is not: {sensitivity.obstacle}. Leave it out of prior=."
         )
     if whole and informs:
         raise _in_margins(owner)
@@ -261,8 +261,9 @@ def for_model(
     records = moments_of(sensitivity.private, p) if by_moments and not local.limits else None
     if records is not None and agent.expects:
         raise PrivacyError(
-            f"prior= has values for records of agent '{local.name}', which leave as their second "
-            "moments. Leave them out of prior=: no estimate of moments follows from them."
+            f"prior= has values for records of agent '{local.name}', which are released as "
+            "their second moments. Leave them out of prior=: no estimate of moments follows "
+            "from them."
         )
     if records is not None:
         return records

@@ -56,7 +56,7 @@ class Prior:
         if (spread < 0).any():
             raise ModelError(
                 "dp.Prior(std=...) is a standard deviation and has entries below zero. Write "
-                "how far the data may lie from their mean as a rule, or 0 for known entries."
+                "the typical distance of the data from their mean, or 0 for known entries."
             )
         object.__setattr__(self, "std", spread)
 
@@ -115,8 +115,8 @@ def expectations(
         for private in agent.kept:
             if private in given_priors:
                 raise ModelError(
-                    f"prior= has a value for '{specs[private].name}', of which nothing leaves: "
-                    f"it is in recourse= of agent '{name}' only. Leave it out of prior=."
+                    f"prior= has a value for '{specs[private].name}', which is never released: "
+                    f"only recourse= of agent '{name}' uses it. Leave it out of prior=."
                 )
         by_agent[name] = tuple(
             _kept(given_priors[private], specs[private]) if private in given_priors else None

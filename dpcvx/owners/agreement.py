@@ -161,7 +161,7 @@ def read_offer(document: bytes) -> Offer:
     """
     offer = wire.decode(document)
     if not isinstance(offer, Offer):
-        raise refused("unreadable", "another message where an offer was due")
+        raise refused("unreadable", "the message is no offer")
     return offer
 
 
@@ -187,7 +187,7 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     if noise is not None:
         _check_noise_form(offer, noise, policy)
     elif local.form.private:
-        raise refused("budget", "no noise is offered")
+        raise refused("budget", "the offer adds no noise")
     try:
         return Agreement(offer, policy, _part(offer, local, policy))
     except DpcvxError as error:
@@ -258,11 +258,14 @@ def _check_parts(offer: Offer, policy: Policy) -> None:
     if COORDINATOR in names:  # whose certificate has that name would take part in its own runs
         raise refused("malformed", f"an agent named '{COORDINATOR}'")
     if offer.parts[offer.place] != (offer.agent, wire.digest(offer.program)):
-        raise refused("altered", "the program is not the one that the others are told of")
+        raise refused("altered", "the program is not the one that the list of participants names")
     if policy.program and offer.parts[offer.place][1] != policy.program:
-        raise refused("model", "another program than that of the owner's own model")
+        raise refused("model", "the offer holds another program than the owner's own model")
     if len(names) - 1 < policy.partners:
-        raise refused("partners", f"{len(names) - 1} of {policy.partners}")
+        raise refused(
+            "partners",
+            f"{len(names) - 1} others take part, and the policy asks for {policy.partners}",
+        )
 
 
 def _check_method(offer: Offer, policy: Policy) -> None:
@@ -279,9 +282,9 @@ def _check_method(offer: Offer, policy: Policy) -> None:
     if offer.program.limits:
         raise refused("method", "private data in constraints")
     if offer.program.as_written is not needs.as_written:
-        raise refused("malformed", "a program of another method")
+        raise refused("malformed", "the program was compiled for another method")
     if needs.exact is True and offer.program.exact is None:
-        raise refused("malformed", "an objective that is not compiled")
+        raise refused("malformed", "the objective is not compiled")
     if not 1 <= offer.rounds <= _MOST_ROUNDS or not 1 <= offer.share <= COUNTED:
         raise refused("malformed", "the number of rounds")
 
@@ -295,7 +298,7 @@ def _with_own_data(local: LocalProgram, policy: Policy) -> LocalProgram:
 def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     held = policy.data.get(spec.name)
     if held is None:
-        raise refused("data", "the owner holds none of that name")
+        raise refused("data", "the owner holds no data of that name")
     mine = held.spec
     if spec.shape != mine.shape:
         which = f"'{mine.name}' has the shape {mine.shape} in the policy, and another in the offer"
@@ -354,7 +357,7 @@ def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     if noise.linear is not None or (needs.perturbed is not None and not needs.perturbed >= 0):
         raise refused("malformed", "noise")
     if noise.level is not None or noise.truncation is not None:
-        raise refused("method", "noise that is charged as a whole")
+        raise refused("method", "the noise has one privacy loss for the whole run")
     split = noise.split
     if (split is None) != (needs.secret is None):
         raise refused("malformed", "noise")
@@ -363,7 +366,7 @@ def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     if not _is_proved(noise, split, offer):
         raise refused("malformed", "noise that is split")
     if max(offer.share, policy.share) > 1:
-        raise refused("method", "data of one person with several agents of a secret sum")
+        raise refused("method", "one person may have data with several agents of a secret sum")
     if policy.max_colluders is None or split.max_colluders < policy.max_colluders:
         raise refused("colluders", "noise that is split over the owners")
 
@@ -392,10 +395,13 @@ def _check_document(offer: Offer) -> None:
     """
     if not sums_in_secret(offer.algorithm):
         if offer.lines:
-            raise refused("malformed", "a document of secret sums without any")
+            raise refused(
+                "malformed",
+                "the offer lists participants of secret sums, and its method has no such sums",
+            )
         return
     if tuple((line.agent, line.program) for line in offer.lines) != offer.parts:
-        raise refused("documents", "other participants than those of the plan")
+        raise refused("documents", "the participants are not those of the plan")
     if wire.digest(offer.lines[offer.place]) != wire.digest(line_of(offer)):
         raise refused("documents", "the line of this owner is not what its offer says")
     if offer.algorithm.requirements.secret is None:
@@ -403,7 +409,9 @@ def _check_document(offer: Offer) -> None:
     expected = _to_a_sum(offer.lines[offer.place])
     for line in offer.lines:
         if _to_a_sum(line) != expected or line.share != 1:
-            raise refused("documents", f"{show(line.agent)} adds other noise to the sums")
+            raise refused(
+                "documents", f"{show(line.agent)} adds other noise to the sums than this owner"
+            )
 
 
 def _to_a_sum(line: Line) -> tuple[object, ...] | None:
@@ -474,7 +482,10 @@ def _require_enough_noise_in_sums(agent: AgentPlan, noise: Calibrated, offer: Of
         return
     rounding = split.width * math.sqrt(agent.program.n)
     if noise.multiplier * (agent.bound + rounding) > _held(offer, split) * (1 + _SLACK):
-        raise refused("documents", "all others add too little noise for what is to be charged")
+        raise refused(
+            "documents",
+            "the other participants add too little noise for the loss that would be charged",
+        )
 
 
 def _schedule(offer: Offer, local: LocalProgram) -> tuple[int, ...]:
@@ -496,16 +507,16 @@ def _statistic(
     asked = offer.once
     if not once or noise is None or sensitivity is None:
         if asked is not None:
-            raise refused("malformed", "a statistic that does not leave")
+            raise refused("malformed", "the offer holds a statistic that it does not release")
         return None
     if asked is None:
         if not all(J.nnz == 0 for J in sensitivity.jacobians) or not sensitivity.constant:
-            raise refused("malformed", "no statistic to release")
+            raise refused("malformed", "the offer has no statistic to release")
         return None
     if asked.encode is not None:
         require_small(math.prod(asked.encode.shape), "entries of a statistic")
     if asked.kind == "data" and asked.encode is not None:
-        raise refused("malformed", "a statistic for constraints with private data")
+        raise refused("malformed", "a statistic would enter constraints with private data")
     sums = offer.program.sums
     if asked.kind == "sums" and (
         sums is None
@@ -513,7 +524,7 @@ def _statistic(
         or sums.shape != asked.encode.shape
         or (sums != asked.encode).nnz > 0
     ):
-        raise refused("malformed", "sums that the model does not read")
+        raise refused("malformed", "the offer releases sums that the model does not use")
     mechanism = noise.mechanism
     statistic = restated(sensitivity, mechanism.norm, offer.agent, asked, single=mechanism.single)
     if asked.targets is None or asked.moves is None:
@@ -523,7 +534,7 @@ def _statistic(
         variance = noise.variance(statistic.sensitivity)
         moved = statistic.with_moves(asked.targets, asked.moves, variance)
     if moved is None:
-        raise refused("malformed", "estimates that do not fit the statistic")
+        raise refused("malformed", "the estimates do not fit the statistic")
     return moved
 
 
@@ -536,7 +547,7 @@ def _affordable(agent: AgentPlan, noise: Calibrated, offer: Offer, policy: Polic
     if not price.epsilon <= policy.epsilon * (1 + _SLACK):
         raise refused(
             "budget",
-            f"epsilon {price.epsilon:.6g} is asked at delta {policy.delta:g}, and "
-            f"{policy.epsilon:.6g} is allowed",
+            f"the run costs epsilon {price.epsilon:.6g} at delta {policy.delta:g}, and the "
+            f"policy allows {policy.epsilon:.6g}",
         )
     return replace(agent, budget=policy.epsilon)

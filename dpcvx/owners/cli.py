@@ -350,8 +350,8 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
         _save(out, complete)
         if not complete:
             _say(
-                f"{out} holds no variables, for the agents share none: every owner has its own, "
-                "which dpcvx owner join --out writes on its side"
+                f"{out} holds no variables, because the agents share none: every owner has its "
+                "own, which dpcvx owner join --out writes on its side"
             )
 
 

@@ -169,8 +169,9 @@ class Remote:
             whole = len(log.exchanges) // plan.algorithm.exchanges
             if self._closing and not whole:
                 raise ModelError(
-                    "The log holds no complete round, so there is nothing to keep. Name the log of "
-                    "the run that is to be closed; its owners have spent nothing for a run without."
+                    "The log holds no complete round, so there is no result to keep. Name the "
+                    "log of the run that you want to close. Owners spend nothing before the "
+                    "first round."
                 )
             closed = log.ended is not None and whole < log.ended.rounds
             self.closed_after = whole if self._closing or closed else None
@@ -318,8 +319,8 @@ class _Run:
         if not self._here and not self.log.answers:
             raise refused(
                 "away",
-                "no owner came, and the log has no iterates of theirs yet: one of them has to take "
-                "part in the end",
+                "no owner connected, and the log has no final iterates. One owner has to "
+                "connect to close the run",
             )
         return (
             f"{note}; without {together(gone)}, who did not come: its shared variables are taken "
@@ -343,13 +344,13 @@ class _Run:
         if position < len(self.log.exchanges):
             logged = self.log.exchanges[position]
             if (logged.t, logged.k, [n for n, _ in logged.replies]) != (t, k, list(calls)):
-                raise refused("changed", "the log is of another run")
+                raise refused("changed", "the log belongs to another run")
             by_name = dict(logged.replies)
             self._lead(calls, by_name, (t, k))
         else:
             by_name = self._expected(self._sent(calls), messages.AgentReply)
             if any((reply.t, reply.k) != (t, k) for reply in by_name.values()):
-                raise refused("order", "a reply of another round")
+                raise refused("order", "a reply belongs to another round")
             for local, message in zip(self.plan.program.agents, each, strict=True):
                 if message is not None:
                     require_reply(by_name[local.name], message, self.plan.algorithm, local)

@@ -186,7 +186,10 @@ def sign_request(
     key, ca = _authority(folder)
     asked = _parsed(request, x509.load_pem_x509_csr, "request for a certificate")
     if not asked.is_signature_valid:
-        raise ModelError(f"'{request.name}' is no request for a certificate.")
+        raise ModelError(
+            f"'{request.name}' is not a certificate request. Name the file that dpcvx keys "
+            "request wrote."
+        )
     name = _name(asked.subject)
     builder = _builder(name, _name(ca.subject), asked.public_key(), days, ca=False)
     signed = _pem(builder.sign(key, hashes.SHA256()))
@@ -531,8 +534,8 @@ def _require_name(name: str) -> None:
     """Refuse a party's name that no certificate has."""
     if not name or len(name) > 64 or not name.isprintable():
         raise ModelError(
-            f"The name {name!r} is none for a certificate. Write 1 to 64 printable characters, "
-            "such as north: the name of the agent in the model."
+            f"The name {name!r} cannot be that of a certificate. Write 1 to 64 printable "
+            "characters, such as north: the name of the agent in the model."
         )
 
 
@@ -568,8 +571,8 @@ def _new(path: Path, content: bytes, *, secret: bool = False, replace: bool = Fa
             ", or write --renew for another one of the same key" if path.suffix == ".crt" else ""
         )
         raise ModelError(
-            f"There is a '{path.name}' already, and nothing replaces it. Remove it first, or name "
-            f"another folder{again}."
+            f"There is a '{path.name}' already, and dpcvx does not replace it. Remove it first, "
+            f"or name another folder{again}."
         ) from None
     with os.fdopen(number, "wb") as file:
         file.write(content)

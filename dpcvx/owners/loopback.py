@@ -112,8 +112,8 @@ class LoopbackOwners(Remote):
         ledgers = None if folder is None else Path(folder)
         if ledgers is not None and not os.path.isdir(ledgers):  # of names that are too long as well
             raise ModelError(
-                f"dp.LoopbackOwners(folder=...) needs a folder for the owners' ledgers, and "
-                f"'{ledgers.name}' is none. Create it."
+                "dp.LoopbackOwners(folder=...) needs a folder for the owners' ledgers, and "
+                f"'{ledgers.name}' is not a folder. Create it."
             )
         self.sessions: dict[str, Session] = {}
         self._policies, self._folder = policies_of(plan, Path(), sealed), ledgers
@@ -234,11 +234,11 @@ class RequestHub:
         deadline = time.monotonic() + self._patience
         while (said := self._ask(name, GREETING)) is None:
             if time.monotonic() > deadline:
-                raise refused("away", f"agent '{name}' did not come within {self._patience:g} s")
+                raise refused("away", f"agent '{name}' did not connect within {self._patience:g} s")
             time.sleep(_AGAIN)
         hello = wire.decode(said)
         if not isinstance(hello, Hello) or hello.agent != name:
-            raise refused("stranger", f"another one answers for agent '{name}'")
+            raise refused("stranger", f"another owner answers for agent '{name}'")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
         """See `Hub.part`; who does not answer is asked again."""

@@ -93,7 +93,7 @@ class KeyFile:
                 "the coordinator begin a new run: nobody can compute the masks without it."
             )
         if held != bytes.fromhex(document):
-            raise refused("changed", "another document than before for a run of this name")
+            raise refused("changed", "a run of this name began with another document")
         whole = len(rest) - len(rest) % _RECORD.size
         self._used = dict(_RECORD.iter_unpack(rest[:whole]))
         self._end = _HEAD + whole
@@ -166,13 +166,16 @@ class Masker:
         """Return the words that two owners share for a mask in a round."""
         secret = self._secrets.get((sender, receiver))
         if secret is None:
-            raise refused("partners", f"no key of '{receiver if sender == self._name else sender}'")
+            raise refused(
+                "partners",
+                f"the mask key of '{receiver if sender == self._name else sender}' is missing",
+            )
         return secret.words(t, size)
 
     def use(self, t: int, encoded: Words) -> None:
         """Note the value of a round; another one in its place would show the difference."""
         if not self._kept.use(t, encoded.tobytes()):
-            raise refused("order", f"the masks of round {t} are used")
+            raise refused("order", f"the masks of round {t} were used before")
 
     def keep(self) -> None:
         """Write which rounds are in use; on disk when this returns, before any word is sent."""
@@ -294,5 +297,5 @@ def agreed(key: bytes, public: bytes, said: bytes) -> PairSecret:
             X25519PublicKey.from_public_bytes(public)
         )
     except ValueError:
-        raise refused("stranger", "a mask key that is none") from None
+        raise refused("stranger", "the mask key is not a public key") from None
     return PairSecret(HKDF(hashes.SHA256(), 32, None, said).derive(shared))

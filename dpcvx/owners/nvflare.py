@@ -108,7 +108,7 @@ class Rounds(Controller):
 
         def ask(name: str, frame: bytes) -> bytes | None:
             if abort_signal.triggered:
-                raise RuntimeError("the job was aborted; submitted again, it goes on from run.dpx")
+                raise RuntimeError("the job was aborted. Submit it again: it resumes from run.dpx")
             request, site = Shareable(), stem(name)
             request[_FRAME] = frame
             with engine.new_context() as context:

@@ -449,9 +449,9 @@ class Session:
         if journal.lines < files.lines:
             raise LedgerError(
                 f"The ledger '{self.policy.ledger.name}' has {journal.lines} lines, and had "
-                f"{files.lines}: an older copy was put back. What left since is counted nowhere, "
-                "and would be drawn again. Put the newest one back; or, for other data, delete "
-                f"'{files.path('seen').name}' as well."
+                f"{files.lines}: an older copy was put back. It does not count the values "
+                "released since, and would draw their noise again. Put the newest copy back; "
+                f"or, for other data, delete '{files.path('seen').name}' as well."
             )
         if self._consent is not None:
             now = against_ledger(agreed, self._seed is not None)
@@ -558,9 +558,9 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
     names = tuple(name for name, _ in agreed.offer.parts)
     sharing = getattr(agreed.offer.algorithm, "sharing", None)
     if not isinstance(sums, SecretSum) or sharing is None:
-        raise refused("nonsense", "no secret sum")
+        raise refused("nonsense", "the answer holds no secret sum")
     if (sums.agents, sums.round, sums.encoding) != (names, t, sharing.encoding(len(names))):
-        raise refused("nonsense", "another secret sum")
+        raise refused("nonsense", "the answer holds another secret sum")
 
 
 def _file_of(run: str) -> str:

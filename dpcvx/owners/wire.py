@@ -104,17 +104,17 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
     """
     view = memoryview(frame)
     if len(view) < _HEADER.size or view[:3] != MAGIC[:3]:
-        raise refused("unreadable", "no frame")
+        raise refused("unreadable", "the bytes do not begin as a frame")
     magic, length, more, digest = _HEADER.unpack_from(view)
     if magic != MAGIC:
         raise refused("version", "a frame of another version")
     _require_small(len(view), "bytes of a frame", largest)
     if len(view) != _HEADER.size + length + more:
-        raise refused("altered", "a frame of another length")
+        raise refused("altered", "the frame's length is not the one in its header")
     text = view[_HEADER.size : _HEADER.size + length]
     raw = view[_HEADER.size + length :]
     if digest != _digest(view[:16], text, raw):
-        raise refused("altered", "a frame with another digest")
+        raise refused("altered", "the frame's digest is not the one in its header")
     try:
         reader = _Reader(raw)
         value = reader.read(json.loads(bytes(text)), 0)
@@ -122,9 +122,11 @@ def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
         raise
     except (DpcvxError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as e:
         # Whatever a constructor says of what does not fit it.
-        raise refused("unreadable", f"no record ({type(e).__name__})") from None
+        raise refused(
+            "unreadable", f"the contents do not form a record: {type(e).__name__}"
+        ) from None
     if reader.rest:
-        raise refused("unreadable", "arrays that nothing names")
+        raise refused("unreadable", "the frame has arrays that no field refers to")
     return value
 
 
@@ -176,7 +178,7 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
     if depth > _DEEPEST:
-        raise refused("unreadable", "a tree that is too deep")
+        raise refused("unreadable", "records are nested too deeply")
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Outcome):
@@ -201,7 +203,7 @@ def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
         return ["slice", value.start, value.stop, value.step]
     name = KINDS.get(type(value))
     if name is None:
-        raise refused("unreadable", f"a {type(value).__name__}, which no frame can hold")
+        raise refused("unreadable", f"a frame cannot hold a {type(value).__name__}")
     fields = (getattr(value, f) for f in _FORMS[name].names)
     return [name, *(_written(field, arrays, depth + 1) for field in fields)]
 
@@ -212,7 +214,7 @@ def _array(value: NDArray[Any], arrays: list[bytes]) -> list[Any]:
         return ["0", list(value.shape)]
     kind = value.dtype.newbyteorder("<").str
     if kind not in _DTYPES:
-        raise refused("unreadable", f"an array of {value.dtype}, which no frame can hold")
+        raise refused("unreadable", f"a frame cannot hold an array of {value.dtype}")
     turned = value.ndim > 1 and value.flags.f_contiguous and not value.flags.c_contiguous
     order: Any = "F" if turned else "C"
     arrays.append(value.astype(_DTYPES[kind], copy=False).tobytes(order=order))
@@ -221,7 +223,7 @@ def _array(value: NDArray[Any], arrays: list[bytes]) -> list[Any]:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not -_BEYOND <= value < _BEYOND:
-        raise refused("unreadable", "a whole number that is none, or too large")
+        raise refused("unreadable", "a whole number was expected, of at most 64 bits")
     return value
 
 
@@ -233,7 +235,7 @@ class _Reader:
 
     def read(self, tree: Any, depth: int) -> Any:
         if depth > _DEEPEST:
-            raise refused("unreadable", "a tree that is too deep")
+            raise refused("unreadable", "records are nested too deeply")
         if type(tree) is float:
             return _finite(tree)
         if type(tree) is int:
@@ -257,7 +259,10 @@ class _Reader:
         dtype, sizes = _DTYPES[_text(kind)], _shape(shape)
         size = math.prod(sizes) * dtype.itemsize
         if size > len(self.rest) or order not in ("C", "F"):
-            raise refused("unreadable", "an array beyond the frame")
+            raise refused(
+                "unreadable",
+                "an array is longer than the rest of the frame, or its order is unknown",
+            )
         flat = np.frombuffer(self.rest[:size], dtype)
         self.rest = self.rest[size:]
         native = flat.astype(dtype.newbyteorder("="))
@@ -266,7 +271,7 @@ class _Reader:
     def zeros(self, shape: Any) -> NDArray[np.float64]:
         sizes = _shape(shape)
         if math.prod(sizes) < 2:
-            raise refused("unreadable", "zeros that are an array")
+            raise refused("unreadable", "an array of zeros has fewer than 2 entries")
         return np.broadcast_to(0.0, sizes)
 
     def rows(self, *parts: Any) -> sp.csr_array:
@@ -294,20 +299,20 @@ class _Reader:
             and bool((index >= 0).all() and (index < sizes[1 - minor]).all())
         )
         if not good:
-            raise refused("unreadable", "a sparse matrix that is none")
+            raise refused("unreadable", "the parts of a sparse matrix do not fit together")
         make = sp.csr_array if minor == 0 else sp.csc_array
         return make((values, index, ends), shape=sizes, copy=False)
 
 
 def _kind(tree: Any) -> list[Any]:
     if not isinstance(tree, list) or not tree or not isinstance(tree[0], str):
-        raise refused("unreadable", "a list without a kind")
+        raise refused("unreadable", "a list does not begin with the name of its kind")
     return tree
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise refused("unreadable", "a name that is none")
+        raise refused("unreadable", "a text was expected")
     return value
 
 
@@ -321,9 +326,13 @@ def _shape(shape: Any) -> tuple[int, ...]:
 def _sides(shape: Any) -> tuple[int, ...]:
     """Return the shape of a sparse matrix; only entries stored in the frame count."""
     if not isinstance(shape, list) or len(shape) > 4:
-        raise refused("unreadable", "a shape that is none")
+        raise refused(
+            "unreadable", "a shape was expected: a list of at most 4 whole numbers from 0 on"
+        )
     if not all(type(n) is int and n >= 0 for n in shape):
-        raise refused("unreadable", "a shape that is none")
+        raise refused(
+            "unreadable", "a shape was expected: a list of at most 4 whole numbers from 0 on"
+        )
     _require_small(max(shape, default=0), "rows or columns of a matrix")
     return tuple(shape)
 
@@ -335,13 +344,17 @@ def _require_small(count: int, what: str, largest: float = LARGEST) -> None:
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):  # JSON of Python has them, and this format says them otherwise
-        raise refused("unreadable", "a number that is none")
+        raise refused(
+            "unreadable", "a finite number was expected, or 'nan', 'inf' or '-inf' as text"
+        )
     return value
 
 
 def _number(said: Any) -> float:
     if said not in ("nan", "inf", "-inf"):
-        raise refused("unreadable", "a number that is none")
+        raise refused(
+            "unreadable", "a finite number was expected, or 'nan', 'inf' or '-inf' as text"
+        )
     return float(said)
 
 
@@ -382,10 +395,10 @@ class _Form:
 
     def made(self, values: Sequence[Any]) -> Any:
         if len(values) != len(self.names):
-            raise refused("unreadable", "a record with other fields")
+            raise refused("unreadable", "a record has more or fewer fields than its kind")
         for value, fits in zip(values, self.checks, strict=True):
             if not fits(value):
-                raise refused("unreadable", "a field of another type")
+                raise refused("unreadable", "a field has another type than its kind declares")
         made = self.cls(**dict(zip(self.names, values, strict=True)))
         # A record that is written differently than it was read would have two digests.
         for name, value in zip(self.names, values, strict=True):
@@ -393,7 +406,7 @@ class _Form:
             if field_value is not value and (
                 type(field_value) is not type(value) or field_value != value
             ):
-                raise refused("unreadable", "a field that is written otherwise")
+                raise refused("unreadable", "a field would not be written as it was read")
         return made
 
 

@@ -71,8 +71,8 @@ def check_request(request: Request) -> None:
     steps = isinstance(algorithm, (FederatedGradient, type(None)))
     if isinstance(request.scale, LearnScale) and not steps:
         raise ModelError(
-            f"scale= is about steps along sums of gradients, and {type(algorithm).__name__} takes "
-            "others. Leave scale= out, or write algorithm=dp.FederatedGradient()."
+            f"scale= applies to steps along sums of gradients, and {type(algorithm).__name__} "
+            "takes other steps. Leave scale= out, or write algorithm=dp.FederatedGradient()."
         )
     check_argument(
         "",
@@ -98,12 +98,13 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
         return
     if not noisy:
         raise ModelError(
-            "prior= helps to estimate data that leave with noise, and nothing leaves with noise "
-            "in this plan. Leave prior= out."
+            "prior= helps to estimate data from noisy releases, and this plan has none. Leave "
+            "prior= out."
         )
     raise ModelError(
-        "prior= is used where the data leave once, and this plan adds noise in each step. Write "
-        "release='once', which takes gradients that are affine in the data, or leave prior= out."
+        "prior= applies to data that are released once, and this plan adds noise in each step. "
+        "Write release='once', which takes gradients that are affine in the data, or leave "
+        "prior= out."
     )
 
 
@@ -161,9 +162,9 @@ def check_groups(problem: Declaration, asked: Noises) -> None:
         if len({asked[name] for name in group if name in private}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
             raise PrivacyError(
-                f"Agents {members} form a group, and what a group loses together is known only "
-                "if its agents have the same noise. Give them the same mechanism= and epsilon=, or "
-                "drop groups=."
+                f"Agents {members} form a group, and a group's joint privacy loss is known only "
+                "if its agents have the same noise. Give them the same mechanism= and epsilon=, "
+                "or drop groups=."
             )
 
 
@@ -173,8 +174,8 @@ def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | No
         if len({multipliers[name] for name in group} - {None}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
             raise PrivacyError(
-                f"Agents {members} form a group, and their noise has different multipliers. Give "
-                "them one multiplier: what a group loses together is known only then."
+                f"Agents {members} form a group, and their noise has different multipliers. "
+                "Give them one multiplier: only then is the group's joint privacy loss known."
             )
 
 
@@ -190,9 +191,9 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
         )
     if problem.coupling and coupled is False:
         raise ModelError(
-            f"{name} lets agents agree on variables that they share, and takes no coupling= "
-            f"constraints. Algorithms that take this coupling: {_coupled_methods(problem)}. Or "
-            "drop coupling= and write one variable in all agents that it concerns."
+            f"{name} lets agents agree on shared variables, and takes no coupling= constraints. "
+            f"Methods that take this coupling: {_coupled_methods(problem)}. Or drop coupling= "
+            "and write one variable in all agents that it concerns."
         )
     if coupled and not problem.coupling:
         raise ModelError(
@@ -205,7 +206,7 @@ def _coupled_methods(problem: Declaration) -> str:
     """Return the methods that take the coupling of a problem, and what they take besides."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
-    methods = ["dp.OneShot(), where data enter by linear terms or leave once"]
+    methods = ["dp.OneShot(), if data enter by linear terms or are released once"]
     if public == 1 and (shared or len(problem.agents) == 2):
         methods.append(
             "dp.GradientADMM(), which takes f(x) + g(y) with A x + B y = c, g without private data"
@@ -226,7 +227,7 @@ def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
     held = next((local.name for local in program.agents if local.rest is not None), None)
     if held is not None and not (needs.exact or needs.proximal):
         raise ModelError(
-            f"The objective of agent '{held}' has a term of which dpcvx knows no gradient, such as "
+            f"The objective of agent '{held}' has a term without a gradient in dpcvx, such as "
             f"cp.log_det or cp.normNuc, and {name}, with the options that it has here, follows "
             "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimize them."
         )
@@ -272,7 +273,10 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
         if agent.program.coupling is None:
             return "Use dp.FederatedGradient(sharing=...), which needs gradients only."
     if squares:
-        return "Its data, or second moments of its records, can leave once: write release='once'."
+        return (
+            "Its data, or second moments of its records, can be released once: write "
+            "release='once'."
+        )
     return (
         "Use a method that needs gradients only: dp.LinearizedADMM, or dp.GradientADMM or "
         "dp.ResourceADMM with coupling=."
@@ -284,8 +288,8 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
     fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
-            f"{algorithm.called} has one user per round, and with decay= early users "
-            "would lose less than late ones, which is not accounted for. Drop decay=."
+            f"{algorithm.called} has one user per round. With decay=, early users would lose "
+            "less than late ones, and dpcvx has no accounting for that. Drop decay=."
         )
 
 

@@ -74,17 +74,17 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
     if observer == "everyone":
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
             raise PrivacyError(
-                f"{algorithm} protects against an observer of the last iterate only: whoever sees "
-                "every message knows whose turn it was. "
-                "Write problem.plan(..., observer='last_iterate')."
+                f"{algorithm} protects against an observer of the last iterate only. An "
+                "observer of every message knows which user computed in each round. Write "
+                "problem.plan(..., observer='last_iterate')."
             )
         return
     if observer == "iterates":
         if not isinstance(algorithm, HiddenIterates) or not algorithm.secret_draws:
             raise PrivacyError(
-                "observer='iterates' sees all iterates and not whose turns they were: turns must "
-                "be drawn in secret. Write dp.GradientADMM(order='sampling', draws='secret'), or "
-                "observer='everyone'."
+                "observer='iterates' sees all iterates, but not which user computed each one, "
+                "so users must be drawn in secret. Write dp.GradientADMM(order='sampling', "
+                "draws='secret'), or observer='everyone'."
             )
     noises = {noise for noise in asked.values() if noise is not None}
     if any(isinstance(noise.mechanism, Laplace) for noise in noises):
@@ -111,7 +111,7 @@ def check_observer(problem: Declaration, request: Request, asked: Noises) -> Non
         )
     if len(noises) > 1:
         raise PrivacyError(
-            f"observer='{observer}' is proved for the same noise in every turn. Give one "
+            f"observer='{observer}' is proved for the same noise in every round. Give one "
             "mechanism= and one epsilon= for all agents, or write observer='everyone'."
         )
 
@@ -140,9 +140,9 @@ def constants(
     """
     if not isinstance(algorithm, HiddenIterates):
         raise PrivacyError(
-            "observer='last_iterate' promises less loss for methods whose steps bring neighboring "
-            f"runs no further apart. That is proved for dp.GradientADMM and not for "
-            f"{algorithm.called}. Write observer='everyone'."
+            "observer='last_iterate' needs a method whose steps never move neighboring runs "
+            f"farther apart. That is proved for dp.GradientADMM and not for {algorithm.called}. "
+            "Write observer='everyone'."
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
     bounds = [agent.bound for agent in agents]

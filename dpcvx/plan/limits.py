@@ -128,8 +128,8 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
             why = "no constraint contains private data" if what is None else "there is no noise"
             given = "violation_probability" if violation is not None else "slack_penalty"
             raise PrivacyError(
-                f"{given}= is about constraints with private data, kept for noisy ones, and {why}. "
-                f"Leave out {given}=."
+                f"{given}= applies to constraints with private data that are kept for noisy "
+                f"data, and {why}. Leave out {given}=."
             )
     elif (equal := _first_equality(problem)) is not None:
         raise equal
@@ -142,14 +142,14 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         )
     elif request.release == "each_step":
         raise PrivacyError(
-            f"{what} contains private data, which have to leave once for it to be kept. Write "
-            "release='once', or leave it out."
+            f"{what} contains private data, and dpcvx keeps such constraints only if the data "
+            "are released once. Write release='once', or leave out release=."
         )
     elif violation == 0 and (delta is None or (finite(delta) and delta == 0)):
         raise PrivacyError(
-            "violation_probability=0 needs noise with a limit, and such noise has no guarantee "
-            "without a delta: data near the limit can be told apart for certain, with a small "
-            "probability. Write problem.plan(..., violation_probability=0, delta=1e-6), or a "
+            "violation_probability=0 needs truncated noise, which has no guarantee at delta=0: "
+            "with a small probability, a released value rules out one of two neighboring data "
+            "sets. Write problem.plan(..., violation_probability=0, delta=1e-6), or a "
             "violation_probability= above 0."
         )
     if what is None:
@@ -159,9 +159,9 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
         secret = algorithm.requirements.secret is not None
         drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"
         raise ModelError(
-            f"{what} contains private data, and {algorithm.called}, with the options "
-            f"that it has here, keeps public constraints only. {drop} dp.OneShot(), which solves "
-            "the problem for data as they left, or leave the method to the plan."
+            f"{what} contains private data, and {algorithm.called}, with the options that it "
+            f"has here, keeps public constraints only. {drop} dp.OneShot(), which solves the "
+            "problem for the released data, or leave out the method."
         )
     for name, agent in problem.named.items():
         for position, constraint in agent.limits:
@@ -178,8 +178,8 @@ def _check_released(request: Request, what: str | None) -> bool:
         return False
     if what is None:
         raise PrivacyError(
-            "constraints='released' is about constraints with private data, and there are none. "
-            "Leave it out."
+            "constraints='released' applies to constraints with private data, and the problem "
+            "has none. Leave it out."
         )
     if request.violation_probability is not None:
         raise PrivacyError(
@@ -189,8 +189,8 @@ def _check_released(request: Request, what: str | None) -> bool:
     method = request.algorithm
     if method is not None and not method.requirements.as_written:
         raise ModelError(
-            "constraints='released' needs a server that solves the model for released data: leave "
-            "the method to the plan, or write dp.OneShot()."
+            "constraints='released' needs a server that solves the model for released data. "
+            "Leave out the method, or write dp.OneShot()."
         )
     return True
 

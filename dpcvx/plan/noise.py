@@ -143,9 +143,9 @@ def spent_on_noise(mechanism: Mechanism, delta: float) -> float:
 def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
     if agent.share > 1:
         raise PrivacyError(
-            "violation_probability=0 needs noise with a limit, and what a group loses by several "
-            "such releases is not accounted for. Drop groups=, or write a violation_probability= "
-            "above 0."
+            "violation_probability=0 needs truncated noise, and dpcvx has no accounting for a "
+            "group's loss over several such releases. Drop groups=, or write a "
+            "violation_probability= above 0."
         )
     mechanism = noise.mechanism
     spent = spent_on_noise(mechanism, delta)
@@ -196,9 +196,10 @@ def _perturbed(agent: AgentPlan, noise: Calibrated, regularization: float) -> Ca
         )
     if term is None:
         raise PrivacyError(
-            f"dp.ObjectivePerturbation(regularization={regularization:.6g}) is too small for agent "
-            f"'{agent.name}' at epsilon={epsilon:.6g}. Write a larger regularization=, or leave it "
-            "out. Beside so small a quadratic, the curvature of one record costs all of epsilon."
+            f"dp.ObjectivePerturbation(regularization={regularization:.6g}) is too small for "
+            f"agent '{agent.name}' at epsilon={epsilon:.6g}. Write a larger regularization=, or "
+            "leave it out. With so small a quadratic, the curvature of one record uses up all "
+            "of epsilon."
         )
     return replace(noise, multiplier=1 / term.covering, linear=term)
 
@@ -293,13 +294,13 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
         )
     if len({noise.mechanism.decay for noise in noises}) > 1:
         raise PrivacyError(
-            "With sharing=, the noise of all agents adds up, and it would fall from round to round "
-            "by a decay= of each agent's own. Give all agents the same decay=."
+            "With sharing=, the noise of all agents adds up, so it must decay equally for all. "
+            "Give all agents the same decay=."
         )
     if any(agent.share > 1 for agent in agents):
         raise PrivacyError(
-            "With sharing=, what the agents of one group send moves together in the sum, which is "
-            "not accounted for. Drop groups= or sharing=."
+            "With sharing=, one person's change moves the summands of all agents in a group, "
+            "and dpcvx has no accounting for that. Drop groups= or sharing=."
         )
 
 

@@ -139,11 +139,11 @@ class Account:
         shares = any(delta > 0 for _, delta in loss.stated)
         if shares and not total.exposed and noise_of(total) != Composition():
             raise PrivacyError(
-                f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
-                "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
-                "rule is proved by which both could share a delta. Put such a run first in its "
-                "ledger, or write order='fixed' where users come in random order, and a "
-                "larger violation_probability= where noise has a limit."
+                f"The ledger of agent '{self.agent}' holds runs with noise, and this run's "
+                "privacy loss is known at one pair of epsilon and delta only. No proved rule "
+                "lets such a run share a delta with runs whose outputs were seen. Put such a "
+                "run first in its ledger. Or write order='fixed' if users come in random order, "
+                "or a larger violation_probability= if the noise is truncated."
             )
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:

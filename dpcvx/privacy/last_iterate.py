@@ -195,10 +195,10 @@ class LastIterate:
             return
         if block.proved is None or not block.proved.hides(self.rounds - 1):
             raise PrivacyError(
-                f"step={block.eta:.6g} is above 2 / smoothness = {2 / block.nu:.6g} (of the users' "
-                "objectives times the number of users): a step can then expand what came before, "
-                "and hiding iterates promises nothing. Leave step= out, or write "
-                "observer='everyone'."
+                f"step={block.eta:.6g} is above 2 / smoothness = {2 / block.nu:.6g} (of the "
+                "users' objectives times the number of users): a step can then expand "
+                "differences, and hiding iterates has no proved guarantee. Leave step= out, or "
+                "write observer='everyone'."
             )
 
     @property

@@ -367,9 +367,10 @@ class Journal:
             try:
                 if not self._in_place():
                     raise LedgerError(
-                        f"The ledger '{_short(self.path)}' was removed or replaced while a run has "
-                        "it, so what the run spends would not be counted: it ends here, and "
-                        "nothing more leaves. Put the file back, or count the data as spent."
+                        f"The ledger '{_short(self.path)}' was removed or replaced while a run "
+                        "has it, so the run could not record what it spends. The run ends here, "
+                        "and releases nothing more. Put the file back, or count the data as "
+                        "spent."
                     )
                 self._write(text, self._end)
                 os.fsync(self._file.fileno())
@@ -528,7 +529,7 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
     run = past.interrupted
     if run is not None and run.fingerprint == fingerprint:
         raise LedgerError(
-            f"The run of this plan in the ledger '{name}' was interrupted. Go on with it by "
+            f"The run of this plan in the ledger '{name}' was interrupted. Resume it with "
             f"plan.run(ledger={name!r})."
         )
     raise LedgerError(

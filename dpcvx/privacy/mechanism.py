@@ -490,9 +490,9 @@ class Calibrated:
         rounded = sensitivity + split.width * math.sqrt(size) if sensitivity > 0 else 0.0
         if floor > split.width or self.multiplier * rounded > split.together * _ROUNDED:
             raise PrivacyError(
-                "Noise that is split over agents was planned for another question: what is asked "
-                "here moves farther with the data, or has larger public numbers. Methods with "
-                "secret sums may ask for gradients and second moments only."
+                "The method's query does not fit the distributed noise of this plan: the "
+                "query's values change more with the data, or have larger public terms. With "
+                "secure aggregation, send queries for gradients or second moments only."
             )
         return Grid(split.width, rounded, split.scale)
 

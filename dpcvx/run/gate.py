@@ -314,8 +314,8 @@ def charge_for(
         return None, exposed if facts.form.private else None
     if noise.mechanism.single:
         raise PrivacyError(
-            f"{noise.mechanism} noise hides one number, and agent '{facts.name}' is asked for a "
-            f"{query.released}, which one change moves in several."
+            f"{noise.mechanism} noise hides one number, and one change moves several numbers in "
+            f"the {query.released} of agent '{facts.name}'."
         )
     if noise.prepaid:
         # Answers stay hidden, so their grid need not depend on where they are.
@@ -324,9 +324,9 @@ def charge_for(
     if public_state is None or bound == 0:
         if public_state is not None and query.matters(public_state):
             raise PrivacyError(
-                f"What one change does to the {query.released} of agent '{facts.name}' is too "
-                "small for a number, so no noise can be scaled to it. Scale the problem up, or "
-                "take larger steps."
+                f"The effect of one change on the {query.released} of agent '{facts.name}' is "
+                "too small for a floating-point number, so no noise can be scaled to it. Scale "
+                "the problem up, or take larger steps."
             )
         # In a sum, noise hides what others add.
         return None if noise.split is None else noise.grid(0.0, size), None

@@ -65,8 +65,9 @@ def run_plan(
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
     if plan.secret_draws and seed is not None and not made_up:
         raise PrivacyError(
-            f"plan.run(seed={seed}) would make the draws of this plan public: its guarantee holds "
-            "while nobody learns whose turn it was. Leave seed= out."
+            f"plan.run(seed={seed}) would make the secret draws of this plan public. Its "
+            "guarantee holds only while nobody learns which user was drawn in each round. Leave "
+            "seed= out."
         )
     plan.require_current_parameters()
     executor = _given_executor(executor)
@@ -218,8 +219,8 @@ def _check_tolerance(plan: Terms, tolerance: float | None) -> None:
         )
     if not plan.algorithm.tells_agreement:
         raise ModelError(
-            "tolerance= measures how far agents agree, and with sums by secret sharing nobody "
-            "knows that: all that is heard is the mean. Leave it out and choose the number of "
+            "tolerance= measures how far agents agree, and with secure aggregation nobody knows "
+            "that: the parties learn the mean only. Leave it out and choose the number of "
             "rounds, or leave out sharing=."
         )
 

@@ -133,8 +133,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         """
         if type(query) not in self._queries:
             raise PrivacyError(
-                f"Agent '{self._facts.name}' is asked for a {type(query).__name__}, which the "
-                "plan did not check. Name every type of question in the method's "
+                f"Agent '{self._facts.name}' received a {type(query).__name__}, a query that "
+                "the plan did not check. List every type of query in the method's "
                 "Requirements(queries=...)."
             )
         when, noise = self._next(), self._gate.noise
@@ -263,9 +263,10 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             )
         if self._change > 0 and self._effects is None:
             raise PrivacyError(
-                f"Agent '{self._facts.name}' is told to store a vector, and how far one change "
-                "of its data moves that is not known: the plan did not ask for its smoothness. "
-                "Name Stored or StoredGradient in the method's Requirements(queries=...)."
+                f"Agent '{self._facts.name}' received a request to store a vector, and the plan "
+                "has no bound on its change with the data. List Stored or StoredGradient in the "
+                "method's Requirements(queries=...): the plan then derives the smoothness for "
+                "that bound."
             )
 
         def stored() -> None:

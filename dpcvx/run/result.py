@@ -327,12 +327,12 @@ class Result:
         if self.problem is None:
             raise ModelError(
                 "This result was copied or unpickled, which drops the agents' models. Call "
-                "own(...) on what plan.run(...) or plan.replay(...) returned."
+                "result.recourse(...) on what plan.run(...) or plan.replay(...) returned."
             )
         if self.owners:
             raise ModelError(
                 "The agents of this run are owners that keep their own variables and data, so "
-                "own(...) has neither here. Each owner has its own variables from "
+                "result.recourse(...) has neither here. Each owner gets its own variables from "
                 "dp.Owner(...).join(...), or in the file that dpcvx owner join --out names."
             )
         if not self.feasible:

@@ -262,9 +262,9 @@ def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates:
             )
         if plan.secret_draws and given and argument != "iterates=True":
             raise PrivacyError(
-                f"plan.run({argument}) is not covered by a guarantee that rests on secret draws: a "
-                "transcript tells whose turn it was, and the loss is stated for all rounds. Leave "
-                "it out."
+                f"plan.run({argument}) is not covered by a guarantee that rests on secret "
+                "draws. A transcript shows which user was drawn in each round, and the loss is "
+                "stated for all rounds. Leave it out."
             )
 
 
@@ -272,8 +272,8 @@ def check_replayable(plan: Terms) -> None:
     """Refuse to replay a run that kept nothing."""
     if plan.secret_draws:
         raise PrivacyError(
-            "A run with secret draws keeps nothing to replay, since that would tell whose turn it "
-            "was. Keep its result."
+            "A run with secret draws keeps nothing to replay, since a transcript would show "
+            "which user was drawn in each round. Keep its result."
         )
     if plan.hidden:
         raise PrivacyError(

@@ -180,8 +180,8 @@ class Worker:
         first = messages[0]
         if not all(message is first for message in messages):
             raise ModelError(
-                f"Agents of {type(self._algorithm).__name__} take their turns in a batch and get "
-                "different messages. Leave batched of the method at False."
+                f"Agents of {type(self._algorithm).__name__} compute in a batch and get "
+                "different messages. Leave the method's batched at False."
             )
         return first
 

@@ -103,8 +103,8 @@ def derive(
         if clip is not None:
             raise PrivacyError(
                 f"clip_norm={clip:g} cannot be used for agent '{owner}': {what}, and only "
-                "contributions that a product tells apart are clipped. Drop clip_norm=, without "
-                f"which bounds may follow from the records' own. Or: "
+                "contributions through one product X @ w are clipped. Drop clip_norm=, without "
+                "which bounds may follow from the records' own. Or: "
                 f"{losses[0].lower()}{losses[1:]}"
             ) from None
         raise PrivacyError(
@@ -265,12 +265,12 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
         )
     if label is None:
         raise PrivacyError(
-            f"{start}whose gradient does not depend linearly on the data, so no bound is known of "
-            "what one change does to it. Write the term with cp.sum_squares, cp.quad_form or "
-            "products of affine expressions, such as cp.sum_squares(A @ x - data) in place of "
-            "cp.norm(A @ x - data), or data @ x. If each row of the data is one record, declare "
-            "dp.Private(X, adjacency=dp.Rows(1.0)), which covers cp.logistic, cp.norm1 and other "
-            f"losses of records. Otherwise {_ASSERT}"
+            f"{start}whose gradient does not depend linearly on the data, so dpcvx derives no "
+            "bound on the effect of one change. Write the term with cp.sum_squares, "
+            "cp.quad_form or products of affine expressions, such as cp.sum_squares(A @ x - "
+            "data) in place of cp.norm(A @ x - data), or data @ x. If each row of the data is "
+            "one record, declare dp.Private(X, adjacency=dp.Rows(1.0)), which covers "
+            f"cp.logistic, cp.norm1 and other losses of records. Otherwise {_ASSERT}"
         )
     return label
 

@@ -137,10 +137,10 @@ class Known:
         value = sensitivity.near(self.norm if p is None else p, x, scale)
         if value == math.inf:
             raise PrivacyError(
-                f"Agent '{self.facts.name}' reached a point at which nothing bounds what one "
-                f"change of its data does to the gradient: {self.sensitivity.obstacle}, and for "
-                "some admissible data a term leaves its domain or has an infinite slope there. "
-                "Keep its variables away from such points by constraints, or write "
+                f"Agent '{self.facts.name}' reached a point at which the effect of one change "
+                f"of its data on the gradient has no bound: {self.sensitivity.obstacle}, and "
+                "for some admissible data a term leaves its domain or has an infinite slope "
+                "there. Keep its variables away from such points by constraints, or write "
                 "dp.Agent(..., clip_norm=1.0)."
             )
         norm = self.norm if p is None else p

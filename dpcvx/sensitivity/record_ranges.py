@@ -213,7 +213,7 @@ class Ranges:
     def _spec(self, k: int) -> PrivateSpec:
         if k not in self.members:
             raise Unbounded(
-                f"a term with '{self.form.private[k].name}'", "is not part of the same records"
+                f"a term with '{self.form.private[k].name}'", "holds data of other records"
             )
         return self.form.private[k]
 

@@ -407,10 +407,10 @@ class Contributions:
         sums = [site for site in sites if site.argument is not None]
         if not products:
             written = self.form.atoms[sums[0].atom].written
-            raise Unbounded(written, "records reach without a product X @ w")
+            raise Unbounded(written, "reads records outside a product X @ w")
         beside = beside_product(self.form, products[0], sums[0]) if sums else None
         if len(products) > 1 or len(sums) > 1 or (sums and beside is None):
-            raise Unbounded("@", "records reach by several ways")
+            raise Unbounded("@", "is not the only atom through which records reach the gradient")
         (site,) = products
         records = self.form.atoms[site.atom].args[1 if site.turned else 0]
         plain = not has_entries(records.h) and not records.terms and beside is None

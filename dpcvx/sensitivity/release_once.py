@@ -450,8 +450,8 @@ def restated(
                 statistic = by_matrix(sensitivity, p, J, how, "shaped data")
     if statistic is None or not 0 < statistic.sensitivity <= LARGEST:
         raise PrivacyError(
-            f"Agent '{owner}' is asked to release {kind} once, and nothing bounds what one change "
-            "of its data does to that."
+            f"Agent '{owner}' would release {kind} once, and dpcvx derives no bound on the "
+            "effect of one change of its data."
         )
     if single and not moves_one(statistic):
         raise PrivacyError(

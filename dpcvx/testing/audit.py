@@ -189,9 +189,9 @@ def audit(
         scores, claimed, moved = _plan_scores(target, neighbors, data, k, runs, delta, seed)
         if math.isinf(claimed):
             raise PrivacyError(
-                f"The ledger states no finite epsilon at delta={delta:g}: what a random order of "
-                "users costs, or noise with a limit, is known at the plan's delta only. Leave "
-                "delta= out."
+                f"The ledger states no finite epsilon at delta={delta:g}: the privacy loss of a "
+                "random order of users, or of truncated noise, is known at the plan's delta "
+                "only. Leave delta= out."
             )
         noise = target.agents[k].noise
         assert noise is not None  # private
@@ -226,8 +226,8 @@ def _mechanism_scores(
     multiplier = mechanism.per_step()
     if multiplier is None:
         raise PrivacyError(
-            "The mechanism has no noise level of its own to attack. Write for example "
-            "dp.audit(dp.Gaussian(noise_multiplier=2.0)), or audit a plan."
+            "The mechanism has no noise level, so there is no noise to attack. Write for "
+            "example dp.audit(dp.Gaussian(noise_multiplier=2.0)), or audit a plan."
         )
     calibrated = Calibrated(mechanism, multiplier)
     size = 8
@@ -274,8 +274,8 @@ def _plan_scores(
     first, second = (read_for_gradients(form, sources[target]) for sources in (actual, other))
     if all(map(alike, first, second)):
         raise DataError(
-            f"The neighbor of agent '{chosen}' has the same data, so there is nothing to tell "
-            "apart. Pass neighbors={...} with data that differ by one change."
+            f"The neighbor of agent '{chosen}' has the same data, so no attack can distinguish "
+            "the two. Pass neighbors={...} with data that differ by one change."
         )
     if plan.hidden or plan.prepaid:
         scores, claimed = _last_scores(plan, actual, others, target, runs, delta, seed)

@@ -611,8 +611,8 @@ def _require_same_people(
     for spec, first, second in zip(specs, people, other, strict=True):
         if first is not None and not np.array_equal(first, second):  # pyright: ignore[reportArgumentType]
             raise DataError(
-                f"neighbors= for private '{spec.name}' has rows of other people than the data, but "
-                "one change leaves all rows with the person they are of. Pass "
+                f"neighbors= for private '{spec.name}' assigns rows to other people than the "
+                "data do, but one change never moves a row to another person. Pass "
                 "dp.ByPerson(values, people) with the same people=."
             )
 

@@ -229,9 +229,10 @@ def _affine(agent: AgentPlan) -> Sensitivity:
     if not any(issubclass(query, _TELLING) for query in agent.queries):
         asked = " and ".join(query.released for query in agent.queries)
         raise ModelError(
-            f"dp.reconstruct reads gradients, and what leaves agent '{agent.name}' is the {asked}, "
-            "from which none follows: limits of the agent's set may have cut it. Plan with "
-            "dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks every plan."
+            f"dp.reconstruct reads gradients, and agent '{agent.name}' releases the {asked}, "
+            "from which no gradient follows: limits of the agent's set may have cut it. Plan "
+            "with dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks "
+            "every plan."
         )
     return sensitivity
 
@@ -243,8 +244,8 @@ def _once(agent: AgentPlan, left: Array | None) -> list[Guess]:
         return _nothing(agent, specs)
     if not isinstance(agent.publication, Publication):
         raise ModelError(
-            f"What leaves agent '{agent.name}' are second moments of records, from which "
-            "dp.reconstruct reads no record. dp.audit(plan) attacks every plan."
+            f"Agent '{agent.name}' releases second moments of records, and dp.reconstruct reads "
+            "no record from them. dp.audit(plan) attacks every plan."
         )
     assert agent.noise is not None
     variance = agent.noise.variance(agent.publication.sensitivity)
@@ -284,13 +285,13 @@ def _gradient(agent: AgentPlan, seen: Seen) -> tuple[Array, Array]:
     assert isinstance(query, _TELLING)
     if not seen.public:
         raise ModelError(
-            f"Agent '{agent.name}' mixes in random numbers that it keeps to itself, so nobody "
-            "knows from where its steps begin, and dp.reconstruct reads no gradient off them. "
+            f"Agent '{agent.name}' mixes in random numbers that it never sends, so nobody knows "
+            "where its steps begin, and dp.reconstruct reads no gradient from them. "
             "dp.audit(plan) attacks every plan."
         )
     if query.through is not None:
         raise ModelError(
-            f"What leaves agent '{agent.name}' is its gradient after a linear map, which "
+            f"Agent '{agent.name}' releases its gradient after a linear map, which "
             "dp.reconstruct does not invert. dp.audit(plan) attacks every plan."
         )
     if isinstance(query, Gradient):

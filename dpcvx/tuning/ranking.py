@@ -308,10 +308,10 @@ def _check_apart(
             ):
                 raise ModelError(
                     f"The proxy for '{spec.name}' is exactly what prior= says, so "
-                    f"{request.verb} would take the expectation to be right. Pass values that "
-                    "differ from it as the data may, such as those of another year, or "
-                    f"{request.verb}(..., proxy={{'{spec.name}': mean + spread * "
-                    "rng.normal(size=mean.shape)})."
+                    f"{request.verb} would treat the forecast as exact. Pass values that differ "
+                    "from it as the data may, such as those of another year, or "
+                    f"{request.verb}(..., "
+                    f"proxy={{'{spec.name}': mean + spread * rng.normal(size=mean.shape)}})."
                 )
 
 

@@ -492,7 +492,7 @@ class Search(Generic[P]):
         """
         entry = self._entry(setting)
         if entry is None:
-            raise ModelError("The setting that this one is measured by cannot be planned.")
+            raise ModelError("The baseline that this setting is compared with cannot be planned.")
         return entry
 
     def _plan(self, setting: Setting, algorithm: Algorithm[Any, Any]) -> P:

@@ -64,7 +64,7 @@ def test_the_honest_parts_add_up_to_the_noise_of_each_round(relation, count):
                 together = grid.scale * math.sqrt(count - 1) * (1 + 1e-12)
                 assert together >= noise.multiplier * grid.sensitivity
                 assert grid.width == plan.algorithm.sharing.resolution
-            with pytest.raises(dp.PrivacyError, match="planned for another question"):
+            with pytest.raises(dp.PrivacyError, match="does not fit the distributed noise"):
                 noise.grid(1.01 * move, 1)
 
 

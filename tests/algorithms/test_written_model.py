@@ -195,7 +195,7 @@ def test_what_constraints_for_released_data_do_not_go_with():
     problem, _ = table()
     with pytest.raises(dp.PrivacyError, match="Leave one of them out"):
         problem.plan(constraints="released", violation_probability=0.1, **BUDGET)
-    with pytest.raises(dp.ModelError, match="leave the method to the plan"):
+    with pytest.raises(dp.ModelError, match="leave out the method"):
         problem.plan(dp.ADMM(), constraints="released", **BUDGET)
     with pytest.raises(dp.PrivacyError, match="there are none"):
         market()[0].plan(constraints="released", **BUDGET)

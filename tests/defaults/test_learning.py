@@ -131,7 +131,7 @@ def test_what_stands_in_the_way_is_named(words):
 
 
 def test_other_methods_take_no_scale():
-    with pytest.raises(dp.ModelError, match="scale= is about steps along sums of gradients"):
+    with pytest.raises(dp.ModelError, match="scale= applies to steps along sums of gradients"):
         records(logistic).plan(dp.LinearizedADMM(), **BUDGET, scale=dp.LearnScale())
     with pytest.raises(dp.ModelError, match=r"dp.LearnScale\(\) or 'declared'"):
         records(logistic).plan(**BUDGET, scale="learned")

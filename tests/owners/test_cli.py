@@ -123,7 +123,7 @@ def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):
     # Nothing is replaced.
     assert main(["keys", "authority", str(authority)]) == 1
     assert main(["keys", "request", "north", "--keys", str(own)]) == 1
-    assert "nothing replaces it" in capsys.readouterr().err
+    assert "does not replace it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_coordinator_of_agents_that_share_nothing_says_so(tmp_path, capsys):
     model.write_text("from tests.owners.test_offers import tied\nplan = tied()\n")
     cli.lead(model, dp.LoopbackOwners(tied(), data=LOADS, seed=1), tmp_path / "shared.npz")
     said = capsys.readouterr().out
-    assert "holds no variables, for the agents share none" in said
+    assert "holds no variables, because the agents share none" in said
     assert np.load(tmp_path / "shared.npz").files == []
 
 

@@ -155,7 +155,7 @@ def test_a_run_that_nobody_ends_needs_iterates_in_the_log(tmp_path):
     if known:
         assert run(plan, Left(policies, nobody), path, close=True).status is dp.Status.CLOSED
     else:
-        with pytest.raises(dp.RefusedError, match="no iterates of theirs yet"):
+        with pytest.raises(dp.RefusedError, match="no final iterates"):
             run(plan, Left(policies, nobody), path, close=True)
 
 

@@ -137,7 +137,7 @@ def test_dates_are_compared_with_the_clock(study):
 
 def test_certificates_are_renewed_and_nothing_else_is_replaced(study):
     place, before = study / "north/keys", (study / "north/keys/north.crt").read_bytes()
-    with pytest.raises(dp.ModelError, match="nothing replaces it.* --renew"):
+    with pytest.raises(dp.ModelError, match="does not replace it.* --renew"):
         sign_request(study / "authority", place / "north.csr")
     sign_request(study / "authority", place / "north.csr", days=900, renew=True)
     keys.make_authority(study / "authority", days=901, renew=True)

@@ -53,7 +53,7 @@ def test_results_are_those_of_one_process_whatever_answers_are_lost(sessions, lo
 def test_whoever_came_is_told_that_another_did_not(sessions):
     first, *_, last = sessions
     ask = answering(sessions)
-    with pytest.raises(dp.RefusedError, match=f"'{last}' did not come within 0.1 s"):
+    with pytest.raises(dp.RefusedError, match=f"'{last}' did not connect within 0.1 s"):
         run(sessions, lambda name, frame: None if name == last else ask(name, frame), 0.1)
     assert sessions[first].refusal.code == "ended" and "away" in str(sessions[first].refusal)
     assert sessions[last].refusal is None
@@ -62,7 +62,7 @@ def test_whoever_came_is_told_that_another_did_not(sessions):
 def test_an_owner_that_answers_for_another_agent_is_a_stranger(sessions):
     first, *_, last = sessions
     ask = answering({**sessions, last: sessions[first]})
-    with pytest.raises(dp.RefusedError, match="another one answers") as refusal:
+    with pytest.raises(dp.RefusedError, match="another owner answers") as refusal:
         run(sessions, ask)
     assert refusal.value.code == "stranger"
 

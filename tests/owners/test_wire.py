@@ -224,7 +224,7 @@ def test_refusals_tell_other_versions_and_altered_frames():
             wire.decode(changed)
         assert refusal.value.code == code
     tree, raw = unpacked(frame)
-    with pytest.raises(dp.RefusedError, match="nothing names"):
+    with pytest.raises(dp.RefusedError, match="no field refers to"):
         wire.decode(packed(tree, raw + raw))
 
 
@@ -243,7 +243,7 @@ def test_numbers_that_a_record_would_store_otherwise_are_refused():
     # Two texts for one record would be two digests.
     within = wire.encode(dp.Within(1.0, norm=np.inf))
     assert wire.decode(within).norm == math.inf
-    with pytest.raises(dp.RefusedError, match="otherwise"):
+    with pytest.raises(dp.RefusedError, match="would not be written as it was read"):
         wire.decode(packed(["within", 1.0, "inf"], b""))
 
 

@@ -134,7 +134,7 @@ def test_methods_that_keep_public_constraints_only_refuse():
     ("asked", "words"),
     [
         ({}, r"Constraint 1 of agent 'grid' contains private data.*violation_probability=0\.01"),
-        (dict(violation_probability=0.1, release="each_step"), "have to leave once"),
+        (dict(violation_probability=0.1, release="each_step"), "data are released once"),
         (dict(violation_probability=-0.1), "violation"),
         (dict(violation_probability=1.0), "violation"),
         (dict(violation_probability=True), "violation"),
@@ -333,7 +333,7 @@ def test_a_limit_is_not_proved_for_groups():
     for name in ("north", "south"):
         d = dp.Private(np.ones(2), name=f"cap {name}", adjacency=dp.Within(0.1))
         agents.append(dp.Agent(cp.Maximize(cp.sum(x)), [x <= d], name=name))
-    with pytest.raises(dp.PrivacyError, match=r"a group loses .* Drop groups="):
+    with pytest.raises(dp.PrivacyError, match=r"a group's loss .* Drop groups="):
         certain(dp.Problem(agents, groups=[agents]))
     plan = certain(dp.Problem(agents))
     assert {agent.price.epsilon for agent in plan.agents} == {plan.guarantee.epsilon}

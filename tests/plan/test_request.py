@@ -301,7 +301,7 @@ def test_public_agents_have_no_budget():
 
 
 def test_people_in_several_agents_need_one_noise():
-    with pytest.raises(dp.PrivacyError, match="what a group loses together"):
+    with pytest.raises(dp.PrivacyError, match="group's joint privacy loss"):
         planned(epsilon=BUDGETS, model=problem(groups=PAIR))
     assert planned(epsilon=BUDGETS, model=problem(groups=[["north"]])).noisy
     assert planned(epsilon=dict.fromkeys(NAMES, 1.0), model=problem(groups=PAIR)).noisy
@@ -317,7 +317,7 @@ def test_amplification_needs_one_noise():
     model = dp.Problem(
         [*agents, dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g")], coupling=[x == y]
     )
-    with pytest.raises(dp.PrivacyError, match="proved for the same noise in every turn"):
+    with pytest.raises(dp.PrivacyError, match="proved for the same noise in every round"):
         planned(
             epsilon={"a": 1.0, "b": 2.0},
             model=model,

@@ -431,11 +431,11 @@ def with_algorithm(algorithm):
 REFUSED = {
     "conic y step": (
         lambda: planned(model(2, public=largest_entry)),
-        r"'g' has no closed form.*Write its objective as a sum over.*or observer='everyone'",
+        r"'g' has no closed form.*Write the agent's objective as a sum over.*or observer='everyone'",
     ),
     "coupling of several entries of y": (
         lambda: planned(model(2, coupling=lambda x, y: [x == (np.eye(3) + 0.1) @ y])),
-        r"each equality has one of them, or observer='everyone'",
+        r"one entry of y in each equality of coupling=. Or write observer='everyone'",
     ),
     "clip": (
         lambda: planned(classes(), smoothness=4.0),
@@ -444,7 +444,7 @@ REFUSED = {
     ),
     "sensitivity at points": (
         lambda: planned(squares_of_records(), smoothness=4.0),
-        r"bounded at each point only.*bounded slopes.*or write observer='everyone'",
+        r"differs from point to point.*bounded slopes.*or write observer='everyone'",
     ),
     "smoothness unknown": (
         lambda: planned(nonsmooth(), step=0.1),
@@ -484,7 +484,7 @@ REFUSED = {
     ),
     "permutation for everyone": (
         lambda: planned(order="permutation", observer="everyone"),
-        r"the last iterate only: whoever.*Write problem.plan\(..., observer='last_iterate'\)",
+        r"the last iterate only.*Write problem.plan\(..., observer='last_iterate'\)",
     ),
     "stopping for everyone": (
         lambda: planned(order="stopping", observer="everyone", step="contraction"),
@@ -926,7 +926,7 @@ def test_a_later_hidden_run_counts_earlier_releases():
 @pytest.mark.parametrize("order", RANDOM)
 def test_a_random_order_comes_first_in_its_ledger(order):
     begun = planned(observer="everyone", multiplier=20.0).run()
-    with pytest.raises(dp.PrivacyError, match="first in its ledger, or write order='fixed'"):
+    with pytest.raises(dp.PrivacyError, match="first in its ledger. Or write order='fixed'"):
         planned(order=order).run(ledger=begun.ledger)
 
 

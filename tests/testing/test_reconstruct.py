@@ -125,7 +125,7 @@ def test_what_is_no_affine_gradient_is_refused():
     with pytest.raises(dp.ModelError, match="affine in the data, and that of agent 'owner' is not"):
         attacked(weights, dp.LinearizedADMM(), mechanism=None, rounds=1)
     for ends in (dp.LinearizedADMM(perturb="output"), dp.DecentralizedADMM(exact=True)):
-        with pytest.raises(dp.ModelError, match="gradients, and what leaves agent 'owner' is"):
+        with pytest.raises(dp.ModelError, match="gradients, and agent 'owner' releases the"):
             attacked(problem(), ends, rounds=1, epsilon=1.0, delta=1e-6)
 
 

@@ -39,7 +39,7 @@ def test_each_kind_of_noise_is_tried_with_its_margins_and_counted():
     assert "promised: at most 0.3 of all" in str(found)
     assert "initial point, which breaks a private constraint" in str(found)
     assert found.start == math.inf and found.recommended in found.candidates
-    assert "have to leave once" in found.refused["noisy gradients, Gaussian"]
+    assert "the data are released once" in found.refused["noisy gradients, Gaussian"]
 
 
 def test_a_price_is_that_of_every_plan():

@@ -79,8 +79,8 @@ class DataCurvature(Query):
         if curved(facts.form):
             raise PrivacyError(
                 f"The second derivatives of the objective of agent '{facts.name}' depend on its "
-                "private data, and no noise is known for them in a step. Release the data once, by "
-                "release='once', or use a method that asks for gradients only."
+                "private data, and dpcvx has no noise for them in a step. Write release='once', "
+                "or use a method that queries gradients only."
             )
 
     @classmethod
@@ -134,8 +134,8 @@ class ReleasedData(Query):
     def bound(self, public_state: Known) -> float:
         """Refuse the query: in a noisy step, no noise is known for the data."""
         raise PrivacyError(
-            f"The data of agent '{public_state.facts.name}' are asked for in a noisy step. "
-            "Release them once, by release='once'."
+            f"A noisy step queries the data of agent '{public_state.facts.name}' themselves. "
+            "Write release='once', which releases them once."
         )
 
     def evaluate(self, objective: Objective) -> Array:

@@ -170,8 +170,8 @@ class Step(Query):
         inside = ((self.only >= 0) & (self.only < self.center.size)).all()
         if not inside or np.unique(self.only).size < self.only.size:
             raise ModelError(
-                "Step(only=...) must name components of the point, each once and counted from 0. "
-                "A component that left twice would be charged once."
+                "Step(only=...) must name components of the point, each once and counted from "
+                "0. A component that is released twice would be charged once."
             )
 
     @property

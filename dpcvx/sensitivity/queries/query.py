@@ -184,8 +184,8 @@ class Query(abc.ABC):
             If nothing is proved about it.
         """
         raise PrivacyError(
-            "observer='last_iterate' is proved for steps along gradients, and a "
-            f"{type(self).__name__} is none. Plan with observer='everyone'."
+            "observer='last_iterate' is proved for steps along gradients, and "
+            f"{type(self).__name__} is not such a step. Plan with observer='everyone'."
         )
 
 
@@ -237,10 +237,10 @@ def require_uniform(facts: Facts, what: str, remedy: str) -> None:
         return
     if sensitivity.l2 == math.inf:
         raise PrivacyError(
-            f"{what} gradients inside agent '{facts.name}', at points that never leave it. What a "
-            "change of its data does to them must be bounded at all points, and no such bound is "
-            f"known: {sensitivity.obstacle}. Bound its variables, choose a loss with bounded "
-            f"slopes, or {remedy}."
+            f"{what} gradients inside agent '{facts.name}', at points that it never releases. "
+            "The effect of one change of its data on them must be bounded at all points, and "
+            f"dpcvx derives no such bound: {sensitivity.obstacle}. Bound its variables, choose "
+            f"a loss with bounded slopes, or {remedy}."
         )
     if not sensitivity.clips_keep_convexity(facts.form):
         raise PrivacyError(
