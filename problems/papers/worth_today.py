@@ -309,14 +309,13 @@ PAPERS = {"ryu_kim": ryu_kim, "xiao": xiao, "ou": ou, "chan": chan}
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table of a page."""
     lines = [
-        "| paper, task, at the initial point | | method | stated | total | measured |",
-        "|---|---|---|---|---|---|",
+        "| paper, task, at the initial point | | method | total | measured |",
+        "|---|---|---|---|---|",
     ]
     for k, own in enumerate(rows):
         first = k == 0 or rows[k - 1].paper != own.paper
         head = f"{own.paper}: {own.task}; {own.start:.2g}" if first else ""
-        stated = "" if own.stated is None else f"{own.stated:.3g}"
-        cells = (head, own.kind, own.method, stated, _budget(own), _spread(own.values))
+        cells = (head, own.kind, own.method, _budget(own), _spread(own.values))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

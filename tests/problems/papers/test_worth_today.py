@@ -29,8 +29,8 @@ def test_table_has_all_rows_and_the_initial_point(capsys):
         Row("A", "a task: gap", "default", "y", None, 1.0, 1e-6, 3.0, (1.0,)),
     ]
     *_, first, second = table(made).splitlines()
-    assert first == "| A: a task: gap; 3 | as published | x | 1 | (0.5, 0) | 2 (1 to 9) |"
-    assert second == "|  | default | y |  | (1, 1e-06) | 1 |"
+    assert first == "| A: a task: gap; 3 | as published | x | (0.5, 0) | 2 (1 to 9) |"
+    assert second == "|  | default | y | (1, 1e-06) | 1 |"
     main(["--short", "--runs", "1", "--papers", "xiao"])
     assert "median of 1 runs" in capsys.readouterr().out
 
