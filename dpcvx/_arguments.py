@@ -216,7 +216,7 @@ def choice(*texts: str) -> Kind:
 def check_argument(
     owner: str, name: str, value: object, kind: Kind, error: type[DpcvxError] = ModelError
 ) -> None:
-    """Raise unless an argument is what it must be.
+    """Raise an error unless an argument is of the required kind.
 
     Parameters
     ----------

@@ -508,7 +508,7 @@ class Problem(Declaration):
         Raises
         ------
         DpcvxError
-            As `plan` and `Plan.run` do.
+            Raised as by `plan` and `Plan.run`.
         """
         data = seal_all(data)
         request = Request(

@@ -1,4 +1,4 @@
-"""What answers are worth that nobody's data went into, to be shown beside those of private runs."""
+"""Accuracy of solutions that use no private data, as baselines for private runs."""
 
 from __future__ import annotations
 

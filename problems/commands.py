@@ -59,7 +59,7 @@ def some_of(known: Iterable[str], what: str) -> Callable[[str], tuple[str, ...]]
     ----------
     known : iterable of str
     what : str
-        What messages call one of them.
+        Name of one element in messages.
     """
     allowed = tuple(known)
 
@@ -95,7 +95,7 @@ def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> N
 
 
 def sentence(error: DpcvxError | OSError) -> str:
-    """What to print for an error: its message and notes, or what a file does not allow."""
+    """Return the text for an error: its message and notes, or the failed access to a file."""
     if isinstance(error, OSError):
         where = "" if error.filename is None else f" '{error.filename}'"
         why = error.strerror or type(error).__name__

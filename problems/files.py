@@ -14,7 +14,7 @@ _LARGE, _MOST_RATIO, _MOST_BYTES = 2**27, 200, 2**33
 
 
 def unpacks_too_far(packed: int, total: int) -> bool:
-    """Whether a file would unpack to more bytes than any data set, given its size, should."""
+    """Return whether a file unpacks to far more bytes than a data set of its size could."""
     return total > _MOST_BYTES or (total > _LARGE and total > _MOST_RATIO * packed)
 
 
@@ -25,9 +25,9 @@ def content(path: Path, named: str, error: type[ModelError], remedy: str) -> byt
     ----------
     path : Path
     named : str
-        What messages call it.
+        Description of the file in messages.
     error : type
-        Of the error raised.
+        Type of the raised error.
     remedy : str
         Sentence on what to write instead.
 

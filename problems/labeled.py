@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What an agent holds.
+    """Records of an agent.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Records:
 
 
 def data_of(parts: Sequence[Records]) -> dict[dp.Private | str, Floats]:
-    """As ``plan.run(data=...)`` takes them: ``features k`` and ``labels k`` of agent k."""
+    """Return the data for ``plan.run(data=...)``: ``features k`` and ``labels k`` of agent k."""
     data: dict[dp.Private | str, Floats] = {}
     for k, part in enumerate(parts):
         data[f"features {k}"], data[f"labels {k}"] = part.features, part.labels

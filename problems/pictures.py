@@ -54,7 +54,7 @@ def write(
     folder : Path
     formats : sequence of {"png", "pdf", "svg"}
     about : str
-        Where the figures come from, for the metadata of the files.
+        Origin of the figures, for the metadata of the files.
 
     Returns
     -------
@@ -83,6 +83,6 @@ def announce(
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """What one panel shows, for all of them."""
+    """Draw one panel's legend below all panels."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)

@@ -15,23 +15,23 @@ Out = TypeVar("Out")
 
 
 def with_bar(each: Iterable[Out], name: str, total: int | None = None) -> Iterator[Out]:
-    """The same in the same order, with a bar where output goes to a terminal."""
+    """Yield the items in order, with a progress bar if output goes to a terminal."""
     silent = not sys.stdout.isatty()
     yield from track(each, name, total, transient=True, disable=silent)
 
 
 def done(do: Callable[[Job], Out], jobs: Sequence[Job], workers: int, name: str) -> list[Out]:
-    """What the jobs return, in their order, with a bar.
+    """Return the jobs' results in order, with a progress bar.
 
     Parameters
     ----------
     do : callable
-        Of a module's first level, if there are several workers: processes import it.
+        Function at a module's first level if there are several workers: processes import it.
     jobs : sequence
     workers : int
         Processes; with 1, everything stays in this one.
     name : str
-        Of the bar.
+        Label of the bar.
     """
     if workers == 1:
         return list(with_bar(map(do, jobs), name, len(jobs)))

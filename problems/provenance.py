@@ -1,4 +1,4 @@
-"""What code a stored result comes from."""
+"""Code that a stored result comes from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _HERE = Path(__file__).parents[1]
 
 
 def versions() -> dict[str, str]:
-    """Of Python, and of the libraries that results depend on."""
+    """Return the versions of Python and of the libraries that results depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
 
 
 def commit(root: Path = _HERE) -> str | None:
-    """Which commit a checkout has, with a "+" behind it if files differ; None elsewhere.
+    """Return a checkout's commit, with a "+" behind it if files differ; None elsewhere.
 
     Parameters
     ----------
     root : Path
-        Where the checkout is.
+        Folder of the checkout.
     """
     if not (root / ".git").exists():
         return None

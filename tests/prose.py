@@ -172,13 +172,16 @@ def texts():
     """Sentences by kind of text, each with the file that it stands in."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     pages = [page for page in pages if "generated" not in page.parts]
-    modules = sorted(PACKAGE.rglob("*.py"))
     return {
         "docs": [(page, one) for page in pages for one in of_page(page.read_text("utf-8"))],
-        "docstrings": [
-            (path, one) for path in modules for one in of_module(path.read_text("utf-8"))
-        ],
+        "docstrings": _docstrings(PACKAGE),
+        "studies": _docstrings(ROOT / "problems"),
     }
+
+
+def _docstrings(folder):
+    modules = sorted(folder.rglob("*.py"))
+    return [(path, one) for path in modules for one in of_module(path.read_text("utf-8"))]
 
 
 def rates(found):

@@ -233,7 +233,7 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
     Raises
     ------
     PrivacyError
-        As `truncated` does.
+        Raised as by `truncated`.
     """
 
     def multiplier(asked: Declared) -> float:

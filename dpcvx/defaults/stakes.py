@@ -60,7 +60,7 @@ class AtStandIns:
 
 
 NOTHING = AtStandIns()
-"""Where there are none, or no optimum was found."""
+"""Shadow prices if there are none, or no optimum was found."""
 
 
 def at_stand_ins(

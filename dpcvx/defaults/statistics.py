@@ -1,4 +1,4 @@
-"""Which statistic of an agent's data is proposed for one release, by the cost that noise has."""
+"""Choice of the statistic for one release of an agent's data, by the cost of the noise."""
 
 from __future__ import annotations
 

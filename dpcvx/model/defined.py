@@ -46,7 +46,7 @@ def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
     Returns
     -------
     problem : Declaration
-        The same object if no variable is defined so.
+        The given object if no equality defines a variable.
     names : tuple of str
         Names of the variables that are expressions in it.
     """

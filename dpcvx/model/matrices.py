@@ -324,7 +324,7 @@ def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
     peak : ndarray, shape (rows,)
         Largest magnitudes of the rows' entries.
     norms : ndarray, shape (rows,)
-        Of the rows divided by these.
+        Norms of the rows divided by their peaks.
     """
     peak, norms = np.zeros(M.shape[0]), np.zeros(M.shape[0])
     filled = np.flatnonzero(np.diff(M.indptr))
@@ -366,7 +366,7 @@ def round_down(lowest: float, highest: float) -> float:
 
 
 def spectral_norm(H: sp.csr_array) -> float:
-    """Return the largest absolute eigenvalue; of large blocks an upper bound."""
+    """Return the largest absolute eigenvalue, or an upper bound for large blocks."""
     return float(np.abs(eigenvalues(H, gershgorin)).max(initial=0.0))
 
 

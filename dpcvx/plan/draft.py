@@ -154,7 +154,7 @@ def checked(problem: Declaration, request: R) -> R:
     ----------
     problem : Declaration
     request : Request
-        Open or complete.
+        Request, with open choices or complete.
 
     Raises
     ------

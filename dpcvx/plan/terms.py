@@ -95,7 +95,7 @@ class Terms:
 
     @property
     def reported(self) -> str:
-        """Which iterate the result reports: the algorithm's choice, or by the noise."""
+        """Return the kind of reported iterate: the algorithm's choice, or the noise's."""
         noisy = self.noisy and not self.published and not self.hidden
         return self.algorithm.returned or ("average" if noisy else "last")
 

@@ -71,7 +71,7 @@ def linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def read(raw: bytes, name: str) -> Chain:
-    """Take a file apart.
+    """Parse a ledger file.
 
     Parameters
     ----------

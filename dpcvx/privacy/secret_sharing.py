@@ -123,7 +123,7 @@ class Encoding:
         Returns
         -------
         ndarray of uint64, of the same shape
-            Of values rounded to the nearest multiple, ties to even.
+            Words of the values, rounded to the nearest multiple, ties to even.
 
         Raises
         ------
@@ -391,7 +391,7 @@ class SecretSum:
         Raises
         ------
         ModelError
-            As for `partial`.
+            Raised as by `partial`.
         """
         return self.encoding.decode(combine(self._complete(partials, "sum of shares", "")))
 

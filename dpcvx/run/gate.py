@@ -437,7 +437,7 @@ def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -
     Raises
     ------
     DataError
-        As `read` does; if the objective does more with a sparse matrix.
+        Raised as by `read`, or if the objective does more with a sparse matrix.
     """
     values = _unsealed(form.private, sources)
     return [
@@ -452,7 +452,7 @@ def _unsealed(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
     Raises
     ------
     DataError
-        As `unseal` does; if identifiers with parts of the same rows differ.
+        Raised as by `unseal`, or if identifiers with parts of the same rows differ.
     """
     held = [seal(source) for source in sources]
     values = [unseal(source, spec) for source, spec in zip(held, specs, strict=True)]

@@ -85,7 +85,7 @@ class AgentPart:
     schedule : sequence of int, length rounds + 1
         Releases of an agent in the first 0, 1, ... rounds.
     published : bool
-        Whether the data leave once, before the first round.
+        Whether the data are released once, before the first round.
     fingerprint : str
         Fingerprint of the plan.
     charge : Entry or None

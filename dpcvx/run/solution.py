@@ -188,7 +188,7 @@ class Solution:
         Returns
         -------
         ndarray or list of ndarray
-            As ``constraint.dual_value`` in cvxpy.
+            Dual value, in the form of ``constraint.dual_value`` in cvxpy.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class Solution:
         Raises
         ------
         PrivacyError, ModelError
-            As `dual` does.
+            Raised as by `dual`.
         """
         check_argument("solution.dual_stability", "draws", draws, integer(1))
         check_argument("solution.dual_stability", "tolerance", tolerance, POSITIVE)

@@ -50,7 +50,7 @@ class Blocks:
 
 
 def blocks_of(data: ConeData, owner: str) -> Blocks:
-    """Take a constraint set apart.
+    """Split a constraint set into independent blocks.
 
     Parameters
     ----------

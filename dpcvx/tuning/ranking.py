@@ -282,7 +282,7 @@ def searching(
 ) -> Iterator[Search[P]]:
     """Provide a search with a line of progress; restore the values of variables at the end.
 
-    Warns where nothing can be told apart.
+    Warn if the search cannot distinguish any settings.
     """
     proxy = stand_ins(problem, request.proxy, request.verb, recourse=request.recourse)
     _check_apart(problem, request, proxy)

@@ -179,7 +179,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
     Parameters
     ----------
     sharing : SecretSharing, optional
-        Also those whose noise is split over agents under secret sums.
+        Include plans with distributed noise under secure aggregation.
     colluders : int
         Collusion threshold of these methods: agents that may collude with the server.
     """
@@ -331,7 +331,7 @@ class SearchRequest:
     plans : Request
         Common part of all plans: budget, promises and expectations.
     proxy : mapping
-        Public values, where they are not declared.
+        Public values of private objects that declare no ``proxy=``.
     time_limit : float
         Seconds of the processor.
     seed : int

@@ -34,7 +34,7 @@ class Surface:
 
     @property
     def short(self) -> NDArray[np.bool_]:
-        """Where the claim is too small."""
+        """Return a mask of the points with too small a claim."""
         return self.claimed < self.exact
 
 

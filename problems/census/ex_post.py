@@ -1,4 +1,4 @@
-r"""What one output revealed: the ex-post loss of random aggregators. Not a guarantee.
+r"""Ex-post privacy loss of one output of random aggregators. Not a guarantee.
 
 Xiao, Ye and Devadas, "Local differential privacy in decentralized optimization", Section 2. A
 coordinate of a round is released as :math:`U - \alpha g + \Delta`, with g a coordinate of the
@@ -88,7 +88,7 @@ class ExPost:
     kind : {"observed", "expected"}
         At the outputs, or in expectation over them.
     rule : str
-        How the losses of single coordinates were composed.
+        Rule that composed the losses of single coordinates.
     """
 
     loss: float

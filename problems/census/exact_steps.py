@@ -8,7 +8,7 @@ into its penalty, which grows. Both are objective perturbation: agent i sends th
 with :math:`v_i` half its own last point and half its neighbors' mean. This is a comparator, kept
 apart from the methods of the package: its guarantee rests on the form of the loss.
 
-**What a step costs.** Assume that every record adds :math:`\phi(l z'x) / b` to the objective with
+**Cost of a step.** Assume that every record adds :math:`\phi(l z'x) / b` to the objective with
 :math:`\|z\| \le 1`, :math:`|\phi'| \le 1` and :math:`0 \le \phi'' \le c`, that the rest of it is
 public and has a curvature of at least m, D among it, that there are no constraints, and that one
 record is replaced. Then
@@ -36,8 +36,8 @@ depend on :math:`P \xi`. The moments of what is on the right are known: of order
 
 **Steps that end early.** Newton's steps stop at a gradient of norm :math:`\tau` at most, and so
 within :math:`\tau / m` of the minimizer. Noise on the result covers twice that (approximate minima
-perturbation, Iyengar et al., 2019); it takes one hundredth of a step's budget, and is tiny. What is
-not covered: noise is drawn as floats here, where the package rounds to grids.
+perturbation, Iyengar et al., 2019); it takes one hundredth of a step's budget, and is tiny. One gap
+remains: noise is drawn as floats here, where the package rounds to grids.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ _LEAST, _MOST = 1e-2, 1e4
 
 @dataclass(frozen=True)
 class Exact:
-    """What is minimized, and with which noise.
+    """Minimized function of exact steps, and its noise.
 
     Attributes
     ----------
     each : int
         b: records of an agent.
     D : float
-        Of the first round, and so the least.
+        D of the first round, the smallest.
     growth : float
         By which D grows from round to round.
     noise : {"Gaussian", "Zhang and Zhu"}
@@ -134,7 +134,7 @@ class Exact:
 
     @property
     def output_scale(self) -> float:
-        """Of the noise on what a step returns, of the same kind as that in the objective."""
+        """Return the scale of noise on a step's output, of the objective noise's kind."""
         ratio = _SHARE if self.noise == "Zhang and Zhu" else math.sqrt(_SHARE)
         return 2 * _STOP / self.stiffness / self.change * self.scale / ratio
 
@@ -186,7 +186,7 @@ class Exact:
 
 
 def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
-    """The same with the noise for a total of (epsilon, `DELTA`).
+    """Return the steps with the noise for a total of (epsilon, `DELTA`).
 
     Parameters
     ----------
@@ -219,13 +219,13 @@ def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
 def run(
     own: Exact, parts: tuple[Records, ...], network: dp.networks.Network, rounds: int, seed: int
 ) -> Floats:
-    """Where every agent was after every round, from a start at 0: shape (rounds + 1, N, d).
+    """Return all agents' points after every round, from a start at 0: shape (rounds + 1, N, d).
 
     Parameters
     ----------
     own : Exact
     parts : tuple of Records
-        Of the agents, b each, with rows of norm 1 at most.
+        Records of the agents, b each, with rows of norm 1 at most.
     network : dp.networks.Network
     rounds, seed : int
 
@@ -267,7 +267,7 @@ def _drawn(noise: Noise, scale: float, shape: tuple[int, ...], rng: np.random.Ge
 
 
 def _minimizers(Z: Floats, curvature: float, pull: Floats, start: Floats) -> Floats:
-    """Of ``mean of log(1 + exp(-Z x)) + curvature / 2 ||x||^2 - pull' x``, shape (N, d)."""
+    """Minimizers (N, d) of ``mean of log(1 + exp(-Z x)) + curvature/2 ||x||^2 - pull' x``."""
     X, each = start, Z.shape[1]
     eye = curvature * np.eye(Z.shape[2])
     # The curvature is nearly that of the square, so that a few of Newton's steps are enough.

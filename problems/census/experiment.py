@@ -27,7 +27,7 @@ class Trace:
     Attributes
     ----------
     guarantee : dp.Guarantee
-        Of all rounds together, worst case.
+        Guarantee of all rounds together, worst case.
     distance : ndarray, shape (K + 1, N)
         ``|x_i - x*| / d`` of what every agent sent; row 0 is the public start.
     gap : ndarray, shape (K + 1,)
@@ -60,7 +60,7 @@ class Traces:
 
     @property
     def guarantee(self) -> dp.Guarantee:
-        """Of every run by itself: their data are drawn anew."""
+        """Return the guarantee of every single run: each draws new data."""
         return self.runs[0].guarantee
 
     @property
@@ -80,7 +80,7 @@ class Traces:
 
     @property
     def exposures(self) -> list[Exposure]:
-        """Of the runs that have one."""
+        """Return the exposures of the runs that have one."""
         return [run.exposure for run in self.runs if run.exposure is not None]
 
 
@@ -115,7 +115,7 @@ def run(
 
 
 def iterates(plan: dp.Plan, result: dp.Result) -> Floats:
-    """Where every agent was after every round, from a start at 0: shape (K + 1, N, d)."""
+    """Return all agents' points after every round, from a start at 0: shape (K + 1, N, d)."""
     assert result.transcript is not None  # recorded
     X = np.zeros((result.rounds + 1, len(plan.program.agents), plan.program.size))
     for release in sorted(result.transcript.releases, key=lambda own: own.round):

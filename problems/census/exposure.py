@@ -1,4 +1,4 @@
-"""What single outputs revealed: ex-post losses, summed up. Not a guarantee, not private."""
+"""Ex-post losses of single outputs, summed up. Not a guarantee, not private."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Exposure:
 
 
 def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats, ledger: dp.Ledger) -> Exposure:
-    """Of a run with Laplace noise, random weights and linearized steps.
+    """Return the exposure of a run with Laplace noise, random weights and linearized steps.
 
     B is 2 over the number of an agent's records: what replacing one may do to an entry of its
     gradient. Noise counts as continuous, without its grid.
@@ -51,11 +51,11 @@ def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats, ledger: dp.Ledg
     ----------
     plan : dp.Plan
     parts : sequence of Records
-        What the agents hold, of equal size.
+        Records of each agent, of equal size.
     X : ndarray, shape (K + 1, N, d)
-        What everyone sent, from the public start on.
+        Points that everyone sent, from the public start on.
     ledger : dp.Ledger
-        Of this run alone.
+        Ledger of this run alone.
     """
     low, omega = intervals(plan, parts, X)
     K = len(omega)

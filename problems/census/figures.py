@@ -100,7 +100,7 @@ def noises(
     Parameters
     ----------
     kinds : sequence of (Budget, sequence of Traces)
-        Of the same methods and the same total.
+        Traces of the same methods, at the same total.
     title : str
     silent : Traces, optional
         Runs of one method without noise on the same network, for as many rounds.

@@ -1,4 +1,4 @@
-r"""Where steps would have ended without noise: the interval that random weights leave open.
+r"""Interval of noiseless steps that random weights leave possible.
 
 A coordinate of what agent i sends in round k is uniform on an interval, plus noise. The ends of the
 interval are known to everyone but for the private gradient:
@@ -40,9 +40,9 @@ def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Float
     ----------
     plan : dp.Plan
     parts : sequence of Records
-        What the agents hold.
+        Records of each agent.
     X : ndarray, shape (K + 1, N, d)
-        What everyone sent, from the public start on.
+        Points that everyone sent, from the public start on.
     """
     method = plan.algorithm
     lows, lengths = [], []

@@ -1,4 +1,4 @@
-"""How far iterates are from the optimum. Not private: computed on the records in the open."""
+"""Distance of iterates from the optimum. Not private: computed on the records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What a study measures. Not private.
+    """Measurements of a study. Not private.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ Random coordinates    (72): one entry, drawn anew and the same for all agents, m
 ====================  ==============================================================================
 
 The first two with exact steps are comparators of their own, `problems.census.comparators`.
-All others are the paper's, but for Huang, Mitra and Vaidya (2015). Of Appendix J, agents learn sums
+All others are the paper's, but for Huang, Mitra and Vaidya (2015). In Appendix J, agents learn sums
 only. D and zeta are the paper's for every ADMM: those that it gives penalty perturbation, half the
 number of neighbors instead of half of D, are as good as a D of 4, which depends on the network.
 """
@@ -55,7 +55,7 @@ class Budget:
     epsilon : float
     noise : {"Laplace", "Gaussian"}
     multiplier : float
-        Of the first round: noise over sensitivity.
+        Noise multiplier of the first round: noise over sensitivity.
     decay : float
         By which the multiplier falls from round to round: 1 for constant noise, the paper's is
         1 / `RATE`.
@@ -79,12 +79,12 @@ class Budget:
 
     @property
     def mechanism(self) -> dp.Laplace | dp.Gaussian:
-        """As a plan takes it."""
+        """Return the mechanism for a plan."""
         kind = dp.Laplace if self.noise == "Laplace" else dp.Gaussian
         return kind(noise_multiplier=self.multiplier, decay=self.decay)
 
     def spent(self, rounds: int) -> Composition:
-        """What the first rounds cost an agent."""
+        """Return an agent's privacy loss in the first rounds."""
         return Calibrated(self.mechanism, self.multiplier).composed(rounds)
 
 
@@ -99,16 +99,16 @@ class Method:
         `dp.DecentralizedADMM`, or the aggregate of `dp.DecentralizedGradient`; ``mean`` is
         `dp.FederatedAveraging` if all entries move.
     randomness : float
-        Of ADMM's weights.
+        Randomness of ADMM's weights; 0 for fixed ones.
     exact : bool
         Whether its steps are minimizers instead of linearized ones.
     growth : float
-        Of its D.
+        Factor by which ADMM's D grows in each round.
     ratio : float, optional
         By which step sizes fall, from 1 - what the paper writes ``ratio^k``, with k from 0.
         If omitted, steps are constant, ``1 / M``.
     coordinates : int, optional
-        How many entries move in a round; all if omitted.
+        Number of entries that move in a round; all if omitted.
     """
 
     name: str
@@ -121,17 +121,17 @@ class Method:
 
     @property
     def everyone(self) -> bool:
-        """Whether it needs everyone to hear everyone's point, whatever the network."""
+        """Return whether every agent needs the points of all others, in any network."""
         return self.rule == "pair" or self.coordinates is not None
 
     @property
     def random(self) -> bool:
-        """Whether agents draw their weights: only then do ex-post losses differ from the worst."""
+        """Return whether agents draw their weights: only then do ex-post losses vary."""
         return self.rule in ("pair", "range") or (self.rule == "admm" and self.randomness > 0)
 
     @property
     def measured(self) -> bool:
-        """Whether ex-post losses are known: the theory is about linearized steps."""
+        """Return whether ex-post losses are known: the theory is about linearized steps."""
         return self.random and not self.exact
 
     def plan(
@@ -143,7 +143,7 @@ class Method:
         ----------
         study : Census
         edges, seed : int
-            Of the network.
+            Number of edges and seed of the network.
         rounds : int
             K.
         budget : Budget or None

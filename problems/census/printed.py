@@ -1,7 +1,7 @@
 r"""The curves of Figures 2, B and C: noise of rate 1.02^k, whatever that costs in total.
 
-In plain arrays. Of round k = 1, 2, ..., every method adds to its new points Laplace noise of rate
-:math:`\beta_k = 1.02^k`, which is of scale :math:`1 / \beta_k` in every entry:
+In plain arrays. In round k = 1, 2, ..., every method adds Laplace noise of rate
+:math:`\beta_k = 1.02^k` to its new points, which has the scale :math:`1 / \beta_k` in every entry:
 
 ====================  ==============================================================================
 Algorithm 1           (6), D = 10 and zeta = 0.5, :math:`\Gamma / D` uniform on (0, 1)
@@ -17,8 +17,8 @@ Algorithm 1 lets every agent choose a constant D_i and keep it secret. The exper
 them to 10; `secret` draws them. :math:`|N_i| \rho_i = D_i - \Gamma_i` as before, so that D_i
 decides on the agent's step size alone.
 
-What a round costs is :math:`d \alpha \beta_k B` in the paper, with its step size
-:math:`\alpha` and B = 1/b. Replacing a record moves the gradient by :math:`2 \sqrt d / b` in l1,
+A round costs :math:`d \alpha \beta_k B` in the paper, with its step size :math:`\alpha` and
+B = 1/b. Replacing a record moves the gradient by :math:`2 \sqrt d / b` in l1,
 so that a round costs at most :math:`2 \sqrt d \alpha \beta_k / b`.
 
 The paper's figures also show privacy losses: the worst case above, and the loss that a run's own
@@ -47,7 +47,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Whose records, over which network.
+    """Setting: records of the agents, and their network.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Trace:
     Attributes
     ----------
     points : ndarray, shape (K + 1, N, d)
-        What every agent sends, after its initial point.
+        Messages of every agent, after its initial point.
     distance : ndarray, shape (K + 1, N)
         ``|x_i - x*| / d``.
     claims : ndarray, shape (K,)
@@ -211,7 +211,7 @@ def run(
     rounds : int
         K.
     seed : int
-        Of weights and noise.
+        Seed of weights and noise.
     noise : float
         Times the noise as printed.
     apart : float

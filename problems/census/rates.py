@@ -83,7 +83,7 @@ class Coupled:
         method : Method
         rounds : int
         power : int
-            Of zeta, the weight of the multipliers: -1 as proved, 1 as printed.
+            Exponent of zeta, the weight of the multipliers: -1 as proved, 1 as printed.
         off : float
             If not 0, the run starts at the optimum but for multipliers that are off by so much;
             else from zero.
@@ -212,7 +212,7 @@ class Medians:
     noise : float
         Scale of the Laplace noise, over the step size.
     c : float
-        Of the step sizes.
+        Factor of the step sizes.
     """
 
     agents: int = 5
@@ -231,7 +231,7 @@ class Medians:
         ----------
         rounds : int
         seed : int
-            Of targets, weights and noise.
+            Seed of targets, weights and noise.
         """
         t, rng = self.targets(seed), np.random.default_rng(seed)
         best = np.abs(np.median(t, axis=0) - t).sum()
@@ -256,7 +256,7 @@ class Medians:
         rounds : ndarray of int
             K.
         seed : int
-            Of the targets.
+            Seed of the targets.
         """
         t, N, K = self.targets(seed), self.agents, rounds
         away = N * (np.median(t, axis=0) ** 2).sum()

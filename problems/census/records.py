@@ -29,7 +29,7 @@ class Records(Labeled):
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """What agents hold, and what nobody holds.
+    """Records of the agents, and records that no agent holds.
 
     Attributes
     ----------

@@ -25,9 +25,9 @@ def covered_dispatch(
     """Generation and reserves that cover private active loads, in the DC approximation.
 
     An operator holds the loads. All generation and reserve together come to at least the total
-    load, and every line keeps its limit with the loads as they are. What is generated beyond the
-    load is spilled at the first bus. Reserve can be bought at every bus, up and down, so that a
-    decision exists for all loads. Powers are in per unit, prices in units of the dearest one.
+    load, and every line keeps its limit with the loads as they are. Generation beyond the load is
+    spilled at the first bus. Reserve can be bought at every bus, up and down, so that a decision
+    exists for all loads. Powers are in per unit, prices in units of the dearest one.
 
     Parameters
     ----------

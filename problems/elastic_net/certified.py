@@ -1,4 +1,4 @@
-"""What certificates and secret draws change: losses of a turn, and the noise that a budget needs.
+"""Effect of certificates and secret draws on the loss of a round and the noise of a budget.
 
 ``python -m problems.elastic_net.certified`` prints the tables.
 """

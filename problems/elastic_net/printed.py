@@ -1,4 +1,4 @@
-r"""What the paper prints about the last iterate: its corollaries, as claims, and its errata.
+r"""The paper's corollaries on the last iterate, as claims, and their errata.
 
 `dpcvx.privacy.two_block` has the bounds that hold, with their proofs.
 
@@ -63,7 +63,7 @@ def corollary_7_3(block: TwoBlock, sensitivity: float, sigma: float, after: int)
 
 
 def largest_order(mixture: Mixture) -> float:
-    """The largest order of Renyi divergences at which Corollary 8.3 applies."""
+    """Largest order of Renyi divergences that Corollary 8.3 covers."""
     worst = float(mixture.rho.max())
     return (1 + math.sqrt(1 + 4 / worst)) / 2 if worst > 0 else math.inf
 

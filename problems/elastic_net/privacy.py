@@ -1,4 +1,4 @@
-"""What users lose: if every iterate is visible, and if an observer learns the last one only.
+"""Privacy loss of users if every iterate is visible, and if only the last one is.
 
 By the formulas of `dpcvx.privacy.last_iterate`. Plans state the same of their runs, for the
 observer that they are made for.

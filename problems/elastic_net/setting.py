@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def radius(self) -> float:
-        """Default norm to which a user's gradient is clipped: ``12 mu``.
+        """Default clipping norm of a user's gradient: ``12 mu``.
 
         That is a residual of ``6 sqrt(mu)``, two standard deviations of the targets, which are
         normal with ``3 sqrt(mu)`` for many features: a public fact about how the users were made.
@@ -62,12 +62,12 @@ class Setting:
 
     @property
     def block(self) -> TwoBlock:
-        """What holds: losses of rank one are convex, not strongly convex."""
+        """Return the true setting: losses of rank one are convex, not strongly convex."""
         return self._block(0.0)
 
     @property
     def claimed(self) -> TwoBlock:
-        """What section 10 claims: losses that are ``2 mu``-strongly convex."""
+        """Return the claim of section 10: losses that are ``2 mu``-strongly convex."""
         return self._block(self.nu)
 
     def _block(self, mu: float) -> TwoBlock:

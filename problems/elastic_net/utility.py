@@ -42,7 +42,7 @@ class Utility:
     bound : ndarray, shape (K,)
         Right side.
     measured : ndarray, shape (K, R)
-        What the expectation on the left is of, per repetition.
+        Values of each repetition whose expectation is on the left.
     """
 
     iterations: tuple[int, ...]

@@ -36,7 +36,7 @@ _COMMAND = "python -m problems.logistic_regression.as_printed"
 
 
 def setting(dataset: Dataset, agents: int = 10) -> Setting:
-    """With box, penalties and division as in the paper.
+    """Return the setting with box, penalties and division as in the paper.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def table(own: Setting, found: Mapping[Curve, Trace]) -> str:
 
 
 def as_json(own: Setting, found: Mapping[Curve, Trace], command: str) -> dict[str, object]:
-    """What is stored of them.
+    """Return the stored part of the traces.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def as_json(own: Setting, found: Mapping[Curve, Trace], command: str) -> dict[st
 
 
 def from_json(stored: Mapping[str, object]) -> dict[Curve, Trace]:
-    """What `as_json` stored."""
+    """Read back what `as_json` stored."""
     curves = stored["curves"]
     assert isinstance(curves, list)
     return {

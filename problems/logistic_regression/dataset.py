@@ -145,7 +145,7 @@ def held_out(records: Records, share: float, seed: int) -> tuple[Records, Record
     ----------
     records : Records
     share : float
-        Of the test records, between 0 and 1; each part keeps at least one record.
+        Share of the test records, between 0 and 1; each part keeps at least one record.
     seed : int
         Public: the permutation does not depend on the data.
 

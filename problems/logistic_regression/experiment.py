@@ -1,4 +1,4 @@
-"""Runs of Ryu and Kim's comparison (section 6.2): methods, what they cost, how they do.
+"""Runs of Ryu and Kim's comparison (section 6.2): methods, their costs, and their accuracy.
 
 Budgets are stated per local update, as in the paper, or in total; either way a run carries the
 total guarantee of its plan.
@@ -144,16 +144,16 @@ class Trace:
     method : Method
     seed : int
     guarantee : dp.Guarantee
-        Of the run: all its releases together.
+        Guarantee of the run: all its releases together.
     rounds : ndarray of int
-        Where it was measured.
+        Rounds with measurements.
     released, averaged : tuple of Score
         In these rounds, of the mean of what the agents sent, and of its average over the rounds so
         far.
     last, average : Score
-        Of the last and of the averaged iterate that the run returned.
+        Values at the last and at the averaged iterate that the run returned.
     reported : {"average", "last"}
-        Which of the two the run reports.
+        Iterate that the run reports.
     noise : ndarray
         In these rounds, the expectation of the noise magnitude (32).
     """
@@ -190,7 +190,7 @@ class _Watched(Serial):
     ----------
     metrics : Metrics
     shape : (int, int)
-        Of W, all of which is shared.
+        Shape of W, all of which is shared.
     rounds : ndarray of int
     """
 
@@ -282,7 +282,7 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
     Parameters
     ----------
     plan : dp.Plan
-        Of a `Method`.
+        Plan of a `Method`.
     study : LogisticRegression
     rounds : ndarray of int
 

@@ -164,7 +164,7 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
     Parameters
     ----------
     columns : mapping of str to sequences of traces
-        As in `comparison`, by the name of the division.
+        Traces as in `comparison`, by the name of the division.
     title : str
 
     Returns

@@ -30,7 +30,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     Returns
     -------
     ndarray of uint8
-        Of the shape that the file states.
+        Array of the shape that the file states.
 
     Raises
     ------

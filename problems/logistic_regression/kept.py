@@ -30,12 +30,12 @@ def traced(setting: Setting, curve: Curve, rounds: int, folder: Path | None = No
     rounds : int
         T.
     folder : Path, optional
-        Where a file of the run is kept, which is complete at any time; none if omitted.
+        Folder of the run's file, which is complete at any time; none if omitted.
 
     Returns
     -------
     Trace
-        The same to the last bit, whether the run was interrupted or not.
+        Trace, equal to the last bit whether the run was interrupted or not.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _name(curve: Curve) -> str:
 
 
 def _key(setting: Setting, curve: Curve) -> str:
-    """What decides on a run, but for its length."""
+    """Return the key of a run: all settings except its length."""
     rule = setting.penalty
     return json.dumps(
         [str(curve), setting.box, str(rule), setting.dataset.bound, setting.seed, digest(setting)]

@@ -34,7 +34,7 @@ def made_up(images: Records, number: int, seed: int) -> tuple[NDArray[np.uint8],
     Parameters
     ----------
     images : Records
-        Of 8 x 8 pixels.
+        Images of 8 x 8 pixels.
     number, seed : int
 
     Returns

@@ -16,12 +16,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """What a study measures. Not private: never publish it for private records.
+    """Measurements of a study. Not private: never publish them for private records.
 
     Attributes
     ----------
     train : Records
-        Of all agents, clipped as the model sees them.
+        Records of all agents, clipped as the model sees them.
     test : Records
     regularizer : float
     """

@@ -20,7 +20,7 @@ def whole_numbers(values: Any, named: str) -> NDArray[np.int64]:
     values : array or list
         Integers; floats count if none has a fraction.
     named : str
-        What messages call them.
+        Name of the numbers in messages.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Who holds which records. All divisions are functions of a public seed and of the labels.
+"""Division of records among agents. All divisions are functions of a public seed and of the labels.
 
 Divisions by label or writer are what a study stages; that an agent holds so many records is public,
 as shapes are.
@@ -37,9 +37,9 @@ class Partition:
     agents : int, optional
         Number of agents; with ``writer``, all writers if omitted.
     concentration : float
-        Of the Dirichlet distribution; small values leave an agent few classes.
+        Parameter of the Dirichlet distribution; small values give an agent few classes.
     share : float
-        Of the last class's records that remain if ``imbalanced``; class k of K keeps
+        Share of the last class's records that remain if ``imbalanced``; class k of K keeps
         ``share ** (k / (K - 1))``.
     seed : int
         Public.

@@ -12,7 +12,7 @@ variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
 
 docs/papers/ryu_kim.md cites the code and says of every setting where it comes from.
 
-What is measured on records is no bound, and tells something itself, so that no curve here has a
+Values measured on records are no bounds and reveal something themselves, so no curve here has a
 guarantee. Totals are what all T E updates would cost if it were one.
 """
 
@@ -91,7 +91,7 @@ class Setting:
         u.
     penalty : dp.penalties.Growing
     seed : int
-        Of the noise.
+        Seed of the noise.
     """
 
     dataset: Dataset
@@ -117,7 +117,7 @@ class State:
     last, sent, multipliers : ndarray, shape (P, features, classes)
         Last local points, what was sent, and the multipliers.
     magnitude : float
-        Of the last round, (32).
+        Noise magnitude of the last round, (32).
     """
 
     t: int
@@ -176,7 +176,7 @@ def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state:
 
 
 def shares(setting: Setting) -> tuple[Records, ...]:
-    """What the agents hold, clipped as in the honest study."""
+    """Return the agents' records, clipped as in the honest study."""
     train = setting.dataset.train
     return tuple(setting.dataset.clipped(train.take(part)) for part in setting.parts)
 
@@ -210,7 +210,7 @@ class Trace:
     Attributes
     ----------
     rounds : ndarray of int
-        Where it was measured.
+        Rounds with measurements.
     magnitude, cost, error : ndarray
         There: (32), and cost and test error of the mean of what was sent.
     """
@@ -222,7 +222,7 @@ class Trace:
 
     @classmethod
     def of(cls, rows: Floats) -> Trace:
-        """From rows of round, magnitude, cost and error."""
+        """Return a trace from rows of round, magnitude, cost and error."""
         return cls(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
 
 
@@ -242,7 +242,7 @@ def run(setting: Setting, curve: Curve, rounds: int, begun: State | None = None)
     rounds : int
         T.
     begun : State, optional
-        Where to go on; from the start if omitted.
+        State to resume from; the start if omitted.
     """
     agents, state = shares(setting), begun or start(setting)
     while state.t < rounds:

@@ -1,4 +1,4 @@
-r"""What one record can do to the gradient of (30): in closed form, and as the papers measure it.
+r"""Effect of one record on the gradient of (30): in closed form, and as the papers measure it.
 
 The contribution of a record :math:`(x, y)` is :math:`x (s - y)' / I` with the softmax s of its
 scores. It is an outer product, so that its norms are products, and

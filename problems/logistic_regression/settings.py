@@ -1,4 +1,4 @@
-"""What Ryu and Kim fix for a data set, as printed and in the honest study alike."""
+"""Settings that Ryu and Kim fix for a data set, in the printed and the honest study."""
 
 from __future__ import annotations
 

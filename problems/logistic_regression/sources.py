@@ -1,4 +1,4 @@
-"""Where data sets come from: bundled, MNIST's files, LEAF's files, or arrays in one file."""
+"""Sources of data sets: bundled, MNIST's files, LEAF's files, or arrays in one file."""
 
 from __future__ import annotations
 

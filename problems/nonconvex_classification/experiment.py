@@ -54,14 +54,14 @@ _SIZES, _NETWORK = entry(_PAPER, "sizes"), entry(_PAPER, "network")
 
 @dataclass(frozen=True)
 class Size:
-    """How large the problem is.
+    """Size of the problem.
 
     Attributes
     ----------
     agents, each, size : int
         N, m and d.
     edges : int or None
-        Of the network; None for any number.
+        Number of edges of the network; None for any number.
     radius : float
         Distance of neighbors in the unit square.
     """
@@ -105,7 +105,7 @@ class Trace:
     Attributes
     ----------
     epsilon, delta : float
-        Of all that leaves an agent in the run; infinite without noise.
+        Total for all values that an agent releases in the run; infinite without noise.
     gap : ndarray, shape (K + 2,)
         (31) at the start, and of what the agents report after every round.
     """
@@ -163,7 +163,7 @@ class Curve:
 
     @property
     def silent(self) -> bool:
-        """Whether there is no noise."""
+        """Return whether there is no noise."""
         return self.decay == 0 or self.scale == 0
 
     def mechanism(self, study: Classification) -> dp.Laplace | None:
@@ -190,7 +190,7 @@ class Curve:
         smoothness : float, optional
             M, if another than the bound for all data.
         scales : Scales
-            Of the figure.
+            Noise scales of the figure.
         """
         if self.silent:
             return np.inf, np.inf
@@ -285,11 +285,11 @@ class Eavesdropping:
     merged : ndarray
         y - (x + w): what merging adds.
     recovered : ndarray
-        What is left of that in the eavesdropper's x + w.
+        Part of that which remains in the eavesdropper's x + w.
     noise : ndarray
         w: all that hides x.
     length : ndarray
-        Of x.
+        Length of x.
     """
 
     merged: Floats
@@ -340,7 +340,7 @@ def _secret_points(own: Setting, sent: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Damping:
-    """Without noise.
+    """Damping of disagreement without noise.
 
     Attributes
     ----------

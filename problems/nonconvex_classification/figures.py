@@ -169,7 +169,7 @@ def contests(
 
 @styled
 def messages(found: Eavesdropping, name: str) -> Figure:
-    """What merging and noise hide, by round."""
+    """Draw by round how much merging and noise hide."""
     figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     axes = figure.subplots()
     for values, label, style in (

@@ -1,4 +1,4 @@
-r"""How far iterates are from being stationary. Not private: computed on the records in the open.
+r"""Distance of iterates from stationarity. Not private: computed on the records.
 
 The paper's gap (31) is the consensus error, summed over agents, plus the squared gradient:
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What a study measures. Not private.
+    """Measurements of a study. Not private.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Measures:
         return self.disagreement(X) + self.stationarity(X)
 
     def stacked(self, X: Floats) -> Floats:
-        """What Figure 3 is said to show; see the module."""
+        """Return the measure that Figure 3 claims to show; see the module."""
         return (gradients(self.study, self.parts, X) ** 2).sum(axis=(-2, -1)) / len(self.parts) ** 2
 
     def excess(self, X: Floats) -> Floats:

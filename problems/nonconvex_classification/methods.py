@@ -40,7 +40,7 @@ GAMMA, OMEGA = ETA * _PPDC.number("gamma"), ETA * _PPDC.number("omega")
 
 @dataclass(frozen=True)
 class Choice:
-    """What is free in a method.
+    """Free settings of a method.
 
     Attributes
     ----------
@@ -84,16 +84,16 @@ class Method:
 
     @property
     def delta(self) -> float:
-        """Of its guarantee."""
+        """Return the delta of its guarantee."""
         return DELTA if self.gaussian else 0.0
 
     @property
     def double(self) -> bool:
-        """Whether points and gradients leave, with noise of two scales."""
+        """Return whether points and gradients are released, with noise of two scales."""
         return self.rule in ("dpp2", "tracking")
 
     def algorithm(self, network: dp.networks.Network, choice: Choice) -> Algorithm:
-        """As a plan takes it."""
+        """Return the algorithm for a plan."""
         s = choice.step
         if self.rule == "dpp2":
             return dp.DPP2(
@@ -121,7 +121,7 @@ class Method:
         return find(1, epsilon, self.delta, self.ratios(choice))
 
     def mechanism(self, choice: Choice, epsilon: float) -> dp.Gaussian | dp.Laplace:
-        """As a plan takes it."""
+        """Return the mechanism for a plan."""
         kind = dp.Gaussian if self.gaussian else dp.Laplace
         return kind(noise_multiplier=self.multiplier(choice, epsilon), decay=choice.decay)
 

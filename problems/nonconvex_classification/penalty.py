@@ -53,17 +53,17 @@ class Penalty:
         return self.weight * self.omega / 2
 
     def of(self, x: cp.Variable) -> cp.Expression:
-        """As cvxpy writes it: without a quotient of two functions of x."""
+        """Return the cvxpy expression, without a quotient of two functions of x."""
         left = cp.inv_pos(1 + self.omega * cp.square(x))
         return cp.Constant(self.weight * x.size) - self.weight * cp.sum(left)
 
     def value(self, X: Floats) -> Floats:
-        """At points ``X[..., :]``."""
+        """Return the values at points ``X[..., :]``."""
         s = self.omega * X**2
         return self.weight * (s / (1 + s)).sum(axis=-1)
 
     def gradient(self, X: Floats) -> Floats:
-        """At points ``X[..., :]``, of the same shape."""
+        """Return the gradients at points ``X[..., :]``, of the same shape."""
         return self.smoothness * X / (1 + self.omega * X**2) ** 2
 
     def curvature(self, x: Floats) -> Floats:

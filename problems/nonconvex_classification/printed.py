@@ -16,7 +16,7 @@ that its total is
 .. math::
     \epsilon = \frac{\sqrt d \, \delta}{M u} \sum_{k=1}^{K} r^{-k} \bigl((1 + \eta M)^k - 1\bigr).
 
-Where the noise stays in the point, as in `dpcvx.PrimalDual`, the next step begins at what was
+If the noise stays in the point, as in `dpcvx.PrimalDual`, the next step begins at what was
 released, and a round costs :math:`\sqrt d \, \eta \delta / (u r^k)`. The paper also names a scale
 u_v = 1: here v follows from what was released, and has no message of its own.
 
@@ -74,7 +74,7 @@ def epsilons(arrays: Arrays, curve: Curve, scales: Scales = FIGURE_1) -> tuple[f
     arrays : Arrays
     curve : Curve
     scales : Scales
-        Of Figure 1 or Figure 3.
+        Noise scales of Figure 1 or Figure 3.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def points(arrays: Arrays, curve: Curve, seed: int, scales: Scales = FIGURE_1) -
     arrays : Arrays
     curve : Curve
     seed : int
-        Of the noise.
+        Seed of the noise.
     scales : Scales
     """
     rng = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def run(curve: Curve, size: Size, seed: int) -> Trace:
     curve : Curve
     size : Size
     seed : int
-        Of records and noise.
+        Seed of records and noise.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def primal_dual(curve: Curve, size: Size, seed: int, *, kept: bool) -> Trace:
     curve : Curve
     size : Size
     seed : int
-        Of records and noise.
+        Seed of records and noise.
     kept : bool
         Whether noise stays in the agents' points, as in `dpcvx.PrimalDual`; in PPDC it does not.
 
@@ -162,9 +162,9 @@ def primal_dual_points(arrays: Arrays, curve: Curve, seed: int, *, kept: bool) -
     arrays : Arrays
     curve : Curve
     seed : int
-        Of the noise.
+        Seed of the noise.
     kept : bool
-        As for `primal_dual`.
+        Whether noise stays in the agents' points; see `primal_dual`.
     """
     rng = np.random.default_rng(seed)
     x = v = np.zeros(arrays.signed.shape[::2])
@@ -191,7 +191,7 @@ def tracking_points(arrays: Arrays, curve: Curve, seed: int) -> Floats:
     curve : Curve
         Its scale multiplies the paper's u_x and u_y.
     seed : int
-        Of the noise.
+        Seed of the noise.
     """
     rng = np.random.default_rng(seed)
     alpha, u_x, u_y = (_TRACKING.number(symbol) for symbol in ("alpha", "u_x", "u_y"))
@@ -251,7 +251,7 @@ def primal_dual_total(arrays: Arrays, curve: Curve, *, kept: bool) -> float:
     arrays : Arrays
     curve : Curve
     kept : bool
-        As for `primal_dual`.
+        Whether noise stays in the agents' points; see `primal_dual`.
     """
     if curve.silent:
         return math.inf

@@ -1,4 +1,4 @@
-r"""Quadratics with private centers, of which curvatures are at will.
+r"""Quadratics with private centers and any curvatures.
 
 .. math:: f_i(x) = \tfrac12 (x - c_i)' A_i (x - c_i)
 

@@ -27,7 +27,7 @@ _CLARITY = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """What all agents hold.
+    """Records of all agents.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ class Classification:
 
     @property
     def sensitivity(self) -> float:
-        """How far a replaced record moves the gradient of f_i, in l2, at every x. Public."""
+        """Bound in l2, at every x, on the effect of a replaced record on f_i's gradient. Public."""
         return 2 * self.bound / self.each
 
     @property

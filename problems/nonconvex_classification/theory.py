@@ -43,13 +43,13 @@ Errata of the paper:
   :math:`x^{k+1}`. On a mode of disagreement with eigenvalues lambda of L and g of G, where all
   agents have curvature h, one round is a matrix of determinant :math:`1 - g h`. Without curvature
   disagreement swings for ever: :math:`f_i = c_i' x` with :math:`\sum c_i = 0` is a counterexample
-  to Theorem 1. Where local curvature is negative it grows: three agents with curvatures -1, -1 and
-  3 are a counterexample to Theorem 2. The proof of Lemma 1 bounds :math:`\tfrac12 |a + b|^2` by
-  :math:`|a|^2 / \gamma + \gamma |b|^2`, which fails for :math:`\gamma < 1/2`.
-  With a term :math:`\sigma L (x^k + w^k)` added to the gradient in (20), which every agent can
-  compute from what it hears, the determinant is :math:`1 - g (h + \sigma \lambda)`; see
-  `disagreement_rate`. That proves convergence of disagreement where all agents have one constant
-  curvature; where curvatures differ or change, it is open, and runs are all there is to go by.
+  to Theorem 1. Disagreement grows if local curvature is negative: three agents with curvatures -1,
+  -1 and 3 are a counterexample to Theorem 2. The proof of Lemma 1 bounds :math:`\tfrac12 |a + b|^2`
+  by :math:`|a|^2 / \gamma + \gamma |b|^2`, which fails for :math:`\gamma < 1/2`. With a term
+  :math:`\sigma L (x^k + w^k)` added to the gradient in (20), which every agent can compute from
+  what it hears, the determinant is :math:`1 - g (h + \sigma \lambda)`; see `disagreement_rate`.
+  That proves convergence of disagreement where all agents have one constant curvature; where
+  curvatures differ or change, it is open, and runs are all there is to go by.
 * (23) has :math:`\rho^2 \bar\lambda_L` in :math:`\xi_2` where the proof needs
   :math:`\rho^2 \bar\lambda_L^2`, and :math:`\bar\lambda_L` in :math:`\xi_1` where it needs the
   smaller of :math:`\bar\lambda_L (1 / \kappa_G - \bar c_\theta)` and
@@ -92,7 +92,7 @@ _SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
 
 @dataclass(frozen=True)
 class Parameters:
-    """What conditions (24) to (27) are about.
+    """Parameters of conditions (24) to (27).
 
     Parameters
     ----------
@@ -138,16 +138,16 @@ class Condition:
     Attributes
     ----------
     name : str
-        Of the number that is bounded.
+        Name of the bounded number.
     value : float
     limit_name : str
     limit : float
     below : bool
         Whether the number must be less than the limit; else it must exceed it.
     equation : str
-        Of the paper, with what is said in front of it.
+        Number of the paper's equation, with the text in front of it.
     addition : str
-        What else the numbers depend on.
+        Text on other quantities that the numbers depend on.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Condition:
 
     @property
     def holds(self) -> bool:
-        """Whether the number is on its side of the limit."""
+        """Return whether the number is on its side of the limit."""
         return bool(self.value < self.limit if self.below else self.value > self.limit)
 
     def __str__(self) -> str:
@@ -190,7 +190,7 @@ def conditions(P: Array, smoothness: float, parameters: Parameters) -> list[Cond
     Parameters
     ----------
     P : ndarray, shape (N, N)
-        As for `spectrum`.
+        Matrix as for `spectrum`.
     smoothness : float
         M, the largest smoothness constant of an agent.
     parameters : Parameters
@@ -251,7 +251,7 @@ def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]
     P : ndarray, shape (N, N)
     smoothness : float
     parameters : Parameters
-        As for `conditions`.
+        Parameters as for `conditions`.
     """
     return [own.violated for own in conditions(P, smoothness, parameters) if not own.holds]
 
@@ -276,7 +276,7 @@ def theorem_1(
     Returns
     -------
     float
-        What the theorem states. It does not hold, see the module.
+        Value that the theorem states. The theorem does not hold, see the module.
     """
     constants = _rate_constants(P, smoothness, parameters)
     step = parameters.alpha * (0.25 - (smoothness + 10.5 * smoothness**2) * parameters.alpha)
@@ -304,7 +304,7 @@ def theorem_2(
     Returns
     -------
     float
-        What the theorem states. It does not hold, see the module.
+        Value that the theorem states. The theorem does not hold, see the module.
     """
     constants = _rate_constants(P, smoothness, parameters)
     slowest = min(constants.first, constants.second, parameters.alpha * curvature * len(P) / 4)
@@ -369,7 +369,7 @@ class LocalConvergence:
 
     @property
     def holds(self) -> bool:
-        """Whether all hypotheses hold and the rate is below 1."""
+        """Return whether all hypotheses hold and the rate is below 1."""
         small = self.gradient <= 1e-10
         return small and self.least_curvature > 0 and self.least_step > 0 and self.rate < 1
 
@@ -377,7 +377,7 @@ class LocalConvergence:
 def local_convergence(
     P: Array, parameters: Parameters, gradient: Array, hessians: Array
 ) -> LocalConvergence:
-    r"""Return the rate at which (20) and (21) without noise converge near a stationary point.
+    r"""Return the convergence rate of (20) and (21) without noise near a stationary point.
 
     At :math:`x_i = x^*` and :math:`q_i = -\nabla f_i(x^*)` one round maps the point to itself if
     :math:`\sum_i \nabla f_i(x^*) = 0`. Its derivative has the blocks
@@ -392,7 +392,7 @@ def local_convergence(
     gradient : ndarray, shape (d,)
         Mean of the agents' gradients at the point.
     hessians : ndarray, shape (N, d, d)
-        Of all agents there.
+        Hessians of all agents there.
     """
     N, d = hessians.shape[:2]
     L, H = np.kron(P, np.eye(d)), np.zeros((N * d, N * d))
@@ -414,7 +414,7 @@ def local_convergence(
 def disagreement_rate(
     P: Array, parameters: Parameters, curvature: float, damping: float = 0.0
 ) -> float:
-    r"""Factor by which disagreement changes per round, if all agents have the same curvature.
+    r"""Change factor of disagreement per round, if all agents have the same curvature.
 
     The largest modulus of an eigenvalue of (20) and (21) without noise, over the eigenvalues
     :math:`\lambda > 0` of P and :math:`g = \alpha - \beta \lambda` of G:
@@ -539,7 +539,7 @@ _DECAY = number(lambda v: 0 < v <= 1, "above 0 and at most 1").because(
 
 @dataclass(frozen=True)
 class Schedule:
-    """What one agent sends over a run, and the noise on it.
+    """Messages of one agent over a run, and the noise on them.
 
     Attributes
     ----------
@@ -651,7 +651,7 @@ def epsilon(schedule: Schedule) -> float:
 
 
 def claimed_epsilon(schedule: Schedule) -> float:
-    """What Theorem 3 says as printed, over rounds 1 to K: not a bound, see the module.
+    """Return the epsilon of Theorem 3 as printed, over rounds 1 to K: not a bound, see the module.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the search found: ``python -m examples.ou_nonconvex --full --tune`` prints these lines.
+"""Result of the search: ``python -m examples.ou_nonconvex --full --tune`` prints these lines.
 
 The numbers behind them are the mean gaps on the records of the search, not private like all gaps.
 """

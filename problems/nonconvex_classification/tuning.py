@@ -63,7 +63,7 @@ class Arrays:
         return cls(study, np.array([part.signed for part in parts]), matrix_of(network))
 
     def gradients(self, X: Floats) -> Floats:
-        """Of every f_i at the row i of X, shape (N, d)."""
+        """Return the gradient of every f_i at row i of X, shape (N, d)."""
         odds = expit(-(self.signed @ X[:, :, None]))
         pull = (odds.transpose(0, 2, 1) @ self.signed)[:, 0] / odds.shape[1]
         return self.study.penalty.gradient(X) + self.study.ridge * X - pull
@@ -77,7 +77,7 @@ class Arrays:
 def paths(
     arrays: Arrays, method: Method, choice: Choice, multiplier: float, seed: int
 ) -> Iterator[Floats]:
-    """What all agents report of every round, shape (N, d), with the noise of a plan.
+    """Yield all agents' reports of every round, shape (N, d), with the noise of a plan.
 
     Parameters
     ----------

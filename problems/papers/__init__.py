@@ -87,7 +87,7 @@ def settings(paper: str, *names: str) -> str:
     Parameters
     ----------
     paper : str
-        As for `entry`.
+        Name of the paper, as for `entry`.
     names : str
         Entries; all of the paper if omitted.
     """

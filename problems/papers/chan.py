@@ -79,7 +79,7 @@ def _by_package(users: Users, minimum: float, rounds: int) -> Row:
 
 
 def papers(setting: Setting, users: int, rounds: int) -> float:
-    """Epsilon with Corollary 6.2's constants for each turn, composed over the draws.
+    """Epsilon composed over the draws, with Corollary 6.2's constants for each round.
 
     The corollary has one turn a user in a public order, and the paper no bound for its sampled
     runs: the composition over draws is the package's, and a turn costs at most what it does if its

@@ -31,7 +31,7 @@ class Row:
     ----------
     panel, curve : str
     x, y : tuple of float
-        What is drawn; y is a mean if there are `low` and `high`.
+        Coordinates of the curve; y is a mean if there are `low` and `high`.
     low, high : tuple of float
         Least and largest over the runs; empty for a single run.
     epsilon : float or None
@@ -66,7 +66,7 @@ def row(
     x : array of numbers, shape (P,)
     runs : array of numbers, shape (runs, P)
     epsilon, delta : float
-        As for `Row`.
+        Budget, as for `Row`.
     """
     values = np.asarray(runs, dtype=np.float64)
     several = len(values) > 1
@@ -92,7 +92,7 @@ def write(path: Path, rows: Sequence[Row], command: str, settings: Mapping[str, 
     Parameters
     ----------
     path : Path
-        Of a file of lines of JSON.
+        File with a JSON object on each line.
     rows : sequence of Row
     command : str
     settings : mapping of str to value

@@ -1,4 +1,4 @@
-"""What a figure of a paper is made of: its settings, its panels, its run, and what it teaches."""
+"""Studies behind a paper's figures: settings, panels, runs, and conclusions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Panel:
     level : tuple of (float, str), optional
         A horizontal line with its name.
     title : str, optional
-        In place of the panel's key.
+        Title in place of the panel's key.
     """
 
     x: str
@@ -53,7 +53,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is run.
+    """Size of a run.
 
     Attributes
     ----------
@@ -79,15 +79,15 @@ class Study:
     run : callable
         Rows of a scope.
     full, short : Scope
-        Of the stored rows, and for tests.
+        Scopes of the stored rows, and of tests.
     teaches : str
         One sentence.
     records : str
         The data: none of the papers ships its own.
     columns : int, optional
-        Of the panels; one row of panels if omitted.
+        Number of columns of panels; one row of panels if omitted.
     assumes : str
-        What the totals rest on, if that is not a derived sensitivity.
+        Assumption behind the totals, if that is not a derived sensitivity.
     """
 
     paper: str
@@ -159,12 +159,12 @@ def draw(study: Study, rows: Sequence[Row]) -> Figure:
 
 
 def _base(curve: str) -> str:
-    """What has a color of its own: the part of a name before a colon."""
+    """Part of a name that has its own color: that before a colon."""
     return curve.split(": ")[0]
 
 
 def _kind(curve: str) -> str:
-    """What has a line of its own: the part of a name after a colon."""
+    """Part of a name that has its own line style: that after a colon."""
     return curve.partition(": ")[2]
 
 

@@ -84,7 +84,7 @@ class Row:
 
 
 def _name(plan: dp.Plan) -> str:
-    """What a user writes for the method."""
+    """Text that a user writes for the method."""
     return f"dp.{type(plan.algorithm).__name__}"
 
 
@@ -283,7 +283,7 @@ def chan(runs: int, short: bool) -> Iterator[Row]:
 
 
 def _sigma_by_corollary_8_3(base: Setting, users: int) -> float:
-    """Noise in x with which Corollary 8.3, with Corollary 6.2's losses, states the budget."""
+    """Noise in x for the budget by Corollary 8.3, with Corollary 6.2's losses."""
     change = 2 * base.radius
     local = local_zcdp(base.block, change, 1.0)
     rho = np.array([min(local, corollary_6_2(base.block, change, 1.0, k)) for k in range(users)])

@@ -1,4 +1,4 @@
-"""Whether set points are an AC power flow: Newton's method in polar coordinates, and what it finds.
+"""AC power flow from set points: Newton's method in polar coordinates, and its results.
 
 `newton` takes set points and loads and solves the equations of the network. `ac_check` does so with
 the set points of a run, and measures what the network then does to its limits. Every generator bus
@@ -52,7 +52,7 @@ class Flow:
     Attributes
     ----------
     voltage : ndarray of complex, shape (buses,)
-        In per unit; the angle of a slack bus is 0.
+        Voltages in per unit; the angle of a slack bus is 0.
     injected : ndarray of complex, shape (buses,)
         Power that the network takes at each bus, shunts included, in per unit.
     start, end : ndarray of complex, shape (branches,)
@@ -78,7 +78,7 @@ class Flow:
 
     @property
     def converged(self) -> bool:
-        """Whether the equations hold."""
+        """Return whether the equations hold."""
         return self.mismatch <= self.exact
 
 
@@ -225,13 +225,13 @@ def _worst(values: Floats) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AcCheck:
-    """What an AC power flow from the set points of a point does to the limits of the network.
+    """Limits of the network in an AC power flow from a point's set points.
 
     Attributes
     ----------
     loads : {"public", "served", "true"}
-        At which loads: public ones; those that the released point serves, which follow from
-        released values; or the true ones, and then nothing here is private.
+        Loads of the power flow: public ones; those that the released point serves, which follow
+        from released values; or the true ones, and then nothing here is private.
     flow : Flow
     slack_error : float
         Active power that the slack buses generate beyond their set points, in MW.
@@ -244,11 +244,11 @@ class AcCheck:
     voltages : int
         Buses whose voltage is outside of its limits.
     voltage : float
-        By how much at most, in per unit.
+        Largest excess, in per unit.
     reactive : int
         Buses whose generators cannot give the reactive power together.
     reactive_power : float
-        By how much at most, in MVAr.
+        Largest excess, in MVAr.
     losses, expected : float
         Losses of branches in MW, of the AC power flow and of the point.
     relaxation : Relaxation
@@ -271,7 +271,7 @@ class AcCheck:
 
     @property
     def within(self) -> bool:
-        """Whether there is an AC power flow, and it keeps all limits."""
+        """Return whether there is an AC power flow, and it keeps all limits."""
         broken = self.overloads or self.voltages or self.reactive or self.slack_outside
         return self.flow.converged and not broken
 
@@ -345,7 +345,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _most(count: int, most: str) -> str:
-    """How many buses are outside of their limits, and by how much."""
+    """Return the number of buses outside their limits, and the largest excess."""
     return f"{_counted(count, 'bus')} outside limits" + (f", by up to {most}" if count else "")
 
 
@@ -360,9 +360,9 @@ def ac_check(
     """Solve the AC power flow from the set points of a run, and hold it against the limits.
 
     Set points are the active power of generators and the voltages of their buses: with
-    ``model="dc"`` 1 per unit, or the nearest limit. Where loads are private, they are those that
-    the returned point serves: what is generated there, less shunts and flows. All of that follows
-    from released values, so the check is post-processing.
+    ``model="dc"`` 1 per unit, or the nearest limit. If loads are private, the check uses those that
+    the returned point serves: generation less shunts and flows. All of that follows from released
+    values, so the check is post-processing.
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ def ac_check(
     hour : int
         Position of the hour.
     power_factor : float
-        Of private loads with ``model="dc"``, which has no reactive ones: between 0 and 1,
+        Power factor of private loads with ``model="dc"``, without reactive loads: between 0 and 1,
         inductive. Loads with private profiles have the factor of the file.
 
     Raises
@@ -393,7 +393,7 @@ def loads_of(
     hour: int = 0,
     power_factor: float = 0.95,
 ) -> tuple[State, Floats, Loads]:
-    """Return the point of a run, and the loads at which it is checked; see `ac_check`."""
+    """Return the point of a run, and the loads of its check; see `ac_check`."""
     if loads is not None and loads is not dp.not_private:
         raise dp.ModelError(
             "loads= takes dp.not_private alone, for the true loads. Leave it out to check at loads "
@@ -452,9 +452,9 @@ def checked(case: Case, state: State, load: Floats, loads: Loads) -> AcCheck:
     case : Case
     state : State
     load : ndarray, shape (buses, 2)
-        In per unit.
+        Load in per unit.
     loads : {"public", "served", "true"}
-        What they are.
+        Loads of the power flow.
     """
     bus, gen, branch, base = case.bus, case.gen, case.branch, case.base_mva
     generators = incidence(gen.bus, len(bus.id))

@@ -1,4 +1,4 @@
-"""How private loads are covered: a reserve for all buses of an area, room on its lines.
+"""Reserve that covers the private loads of an area, and room on its lines.
 
 Which bus needs how much is known with noise only, and what is missing at one bus comes from
 another. So generation and reserve of an area cover the sum of its loads, and what is then moved
@@ -86,9 +86,9 @@ def covered(
     flows: tuple[cp.Expression, ...],
     rate: Floats,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """What covering an area's loads costs, and the constraints that do it.
+    """Return the cost of covering an area's loads, and the constraints that do it.
 
-    The load stands in no constraint on which it has no influence: such a constraint is public. An
+    A constraint without influence of the load does not contain it: such a constraint is public. An
     area without loads has nothing to cover, so that its buses balance exactly.
 
     Parameters
@@ -97,11 +97,11 @@ def covered(
     delivered : cp.Expression, shape (buses, 2) or (buses, 1)
         Active and perhaps reactive power in per unit that the area's buses get.
     load : cp.Expression, shape (served, 2) or (served, 1)
-        What those buses need that have a load; ignored if there is none.
+        Demand of the buses with a load; ignored if there is none.
     served : ndarray of int
-        Which these are, as positions in ``area.buses``.
+        Positions of these buses in ``area.buses``.
     reserve : cp.Expression, shape (2,) or (1,)
-        What is kept beyond that, for all of them.
+        Reserve for all of these buses together, beyond their load.
     flows : tuple of cp.Expression
         ``pf, qf, pt, qt`` of the limited branches, or ``pf`` alone.
     rate : ndarray

@@ -31,7 +31,7 @@ def read_proxy(
     Parameters
     ----------
     proxy : ndarray or None
-        What `study.power_flow` was called with.
+        Proxy loads, as passed to `study.power_flow`.
     case : Case
     hours, quantities : int
     private : str or None

@@ -1,8 +1,9 @@
-"""What an observer can learn about loads from the messages of a run without noise.
+"""Reconstruction of loads from the messages of a run without noise.
 
-After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Of
-gradients, and of data that leave once, `dpcvx.attack` does that, with noise or without. Nothing
-here opens private data: everything is computed from public facts and from what a run released.
+After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. For
+gradients, and for data that are released once, `dpcvx.attack` does that, with noise or without.
+Nothing here opens private data: everything is computed from public facts and from what a run
+released.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> 
     Parameters
     ----------
     plan : dp.Plan
-        Of the run that is attacked.
+        Plan of the attacked run.
     messages : sequence of sequence of ndarray
         Per round and zone, what it sent.
 
@@ -92,7 +93,7 @@ def _fit(answers: Callable[[Floats], Floats], sent: Floats, start: Floats) -> Op
 
 
 def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[list[Broadcast]]:
-    """What the server answered, recomputed from what it received."""
+    """Messages of the server, recomputed from the ones that it received."""
     server = plan.algorithm.start_server(plan.program)
     heard = []
     for t, message in enumerate(messages, 1):
@@ -106,7 +107,7 @@ def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[lis
 
 
 def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Floats], Floats]:
-    """What zone k would have sent if its loads were d."""
+    """Messages that zone k would have sent if its loads were d."""
     program = plan.program.agents[k]
     projector = Projector(program.constraints, program.name)
     local = Local(program, projector, None, program.form.at_zero().gradient)

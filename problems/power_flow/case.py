@@ -234,7 +234,7 @@ class Case:
     isolated : tuple of int
         Ids of the buses that the file marks as isolated and that were left out.
     notes : tuple of str
-        What was taken otherwise than the source says, or not read: fields of unknown meaning,
+        Notes on fields that are read otherwise than the source says, or not at all: unknown fields,
         elements without a cost. `read_case` warns of each.
     """
 
@@ -724,7 +724,7 @@ def _first(rows: Ints) -> str:
 
 
 def _beyond(values: Floats, most: float) -> NDArray[np.bool_]:
-    """Where values are finite and above `most`."""
+    """Mask of values that are finite and above `most`."""
     return np.isfinite(values) & (values > most)
 
 

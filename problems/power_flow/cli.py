@@ -351,7 +351,7 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
 
 
 def _gap_lines(what: str, values: Sequence[float], best: float) -> list[str]:
-    """What objectives are above the optimum: of one run, or quartiles of several."""
+    """Lines on objectives above the optimum: of one run, or quartiles of several."""
     low, middle, high = gaps(values, best)
     shown = f"{_shown(middle)}{_relative(middle, best)}"
     if len(values) == 1:

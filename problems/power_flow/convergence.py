@@ -48,14 +48,14 @@ class ConvergenceBound:
     Attributes
     ----------
     equation : str
-        Of Ryu and Kim.
+        Number of Ryu and Kim's equation.
     rounds : ndarray of int, shape (T,)
     values : ndarray, shape (T,)
-        In the unit of the objective.
+        Values in the unit of the objective.
     claimed_by_paper : ndarray, shape (T,)
         With the paper's U_2, the largest diameter of one agent's set: not a bound in general.
     constants : mapping
-        What the values were computed from, by the names of the module's formulas.
+        Constants behind the values, by their names in the module's formulas.
     asserted : tuple of str
         Constants that are the user's word: the bound is as good as they are.
     """
@@ -90,7 +90,7 @@ def convergence_bound(
         Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
         positive one that no multiplier exceeds.
     gradient_norm : float or mapping of agent to float, optional
-        For (26b) and (27b): a bound of each agent's gradient norm over its set and over all
+        Bound for (26b) and (27b) on each agent's gradient norm over its set and over all
         admissible data.
 
     Raises

@@ -40,7 +40,7 @@ def read_costs(file: str, matrix: str, table: Floats, rows: Ints) -> Costs:
     Parameters
     ----------
     file, matrix : str
-        For messages.
+        Names for messages.
     table : ndarray
         Columns beyond those that column 4 counts are not read, as in MATPOWER.
     rows : ndarray of int

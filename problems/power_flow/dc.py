@@ -123,10 +123,10 @@ def delivered(
     zone : int
         Index of the zone in ``zones.names``.
     shunts : cp.Expression, shape (own buses, hours)
-        What shunts give.
+        Power from shunts.
     power : cp.Expression, shape (all generators, hours)
     flows : cp.Expression, shape (own branches, hours), or None
-        From the from end to the to end; None without branches.
+        Flows from the from end to the to end; None without branches.
     """
     buses, branches, count = zones.buses[zone], zones.branches[zone], len(case.bus.id)
     generators, total = generators_of(case, zones, zone), shunts
@@ -351,7 +351,7 @@ def angles_for(case: Case, injections: Floats) -> tuple[Floats, Floats, sp.csr_a
     ----------
     case : Case
     injections : ndarray, shape (buses, columns)
-        In per unit; what they lack to balance enters at the `references`, whose angle is 0.
+        Injections in per unit; their imbalance enters at the `references`, whose angle is 0.
 
     Returns
     -------
@@ -432,7 +432,7 @@ def limits_after_outages(
         See `contingency_limits`.
     hours : int
     flows : callable
-        From positions of branches to their flows, of shape (branches, hours).
+        Function from positions of branches to their flows, of shape (branches, hours).
     """
     limited, lost, (rows, columns), factors = moved_flows(case, zones, zone, outages)
     if not len(rows):

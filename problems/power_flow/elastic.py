@@ -1,4 +1,4 @@
-"""Which limits are in the way where no point keeps them all: a solve that lets each give.
+"""Limits in the way if no point keeps all of them: a solve that lets each limit give.
 
 Every limit gets a slack of its own, and the sum of all slacks is least. That sum, unlike their
 largest, is made of few: most limits hold, and those that give are named.
@@ -58,7 +58,7 @@ class _Slack:
     shift: float = 0.0
 
     def family(self) -> Family | None:
-        """What has to give, after a solve."""
+        """Return the limits that have to give, after a solve."""
         size = np.asarray(self.slack.value).max(axis=1)  # of the worst hour
         order = [at for at in np.argsort(-size, kind="stable") if size[at] > _GIVES]
         if not order:
@@ -78,7 +78,7 @@ def limits_in_the_way(case: Case, load: Floats) -> tuple[Family, ...]:
     ----------
     case : Case
     load : ndarray, shape (buses, 2)
-        In per unit, columns P and Q.
+        Load in per unit, columns P and Q.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def hours_in_the_way(
     case : Case
         With its limits.
     constraints : sequence of cp.Constraint
-        Of the network of `without_limits`, with its balance.
+        Constraints of the network of `without_limits`, with its balance.
     power, reactive : cp.Expression, shape (generators, hours)
         Active power, and reactive power if the model has it.
     w : cp.Expression, shape (buses, hours)

@@ -23,7 +23,7 @@ class Expected:
     Attributes
     ----------
     loads : ndarray, shape (buses, 2)
-        In per unit, columns P and Q.
+        Loads in per unit, columns P and Q.
     spread : float or None
         Their standard deviation around the true ones, relative; None if it is not known.
     """
@@ -32,7 +32,7 @@ class Expected:
     spread: float | None = None
 
     def by_zone(self, zones: Zones) -> dict[dp.Private | str, dp.Prior]:
-        """For ``plan(prior=)`` of a study in which every bus has a private load.
+        """Return ``prior=`` for a study with a private load at every bus.
 
         Parameters
         ----------
@@ -47,7 +47,7 @@ class Expected:
 
 
 def expected_loads(given: str, case: Case, load_scale: float, seed: int = 0) -> Expected:
-    """What a number or the name of another case stands for.
+    """Return the loads that a number or the name of another case stands for.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def expected_loads(given: str, case: Case, load_scale: float, seed: int = 0) -> 
     load_scale : float
         Factor on the loads of both.
     seed : int
-        Of what is made up.
+        Seed of the synthetic values.
 
     Raises
     ------

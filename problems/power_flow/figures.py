@@ -76,7 +76,7 @@ def write_figures(
     optimum : float, optional
         Optimal value, in the unit of the objective.
     about : str
-        Where the figures come from, for the metadata of the files.
+        Origin of the figures, for the metadata of the files.
 
     Returns
     -------

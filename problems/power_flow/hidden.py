@@ -1,4 +1,4 @@
-"""Which change of the loads stays hidden, in the terms of a grid."""
+"""Protected change of the loads, in the terms of a grid."""
 
 from __future__ import annotations
 

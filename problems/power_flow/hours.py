@@ -238,7 +238,7 @@ def added(
     case : Case
     places : sequence of Store or Flexible
     power : cp.Expression, shape (places, hours)
-        In per unit, such as ``x.gives - x.takes``.
+        Power in per unit, such as ``x.gives - x.takes``.
     buses : ndarray of int
         Positions of the buses.
     chosen : ndarray of int
@@ -272,7 +272,7 @@ def hourly(values: Floats, hours: int) -> Floats:
 def check_places(
     case: Case, places: Sequence[Store | Flexible], name: Literal["storage", "flexible"]
 ) -> None:
-    """Refuse storage and flexible loads of which no model can be made.
+    """Refuse storage and flexible loads that cannot be modeled.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The arithmetic by which case files convert units at their end: columns by name, and numbers.
+"""Arithmetic of unit conversions at the end of case files: columns by name, and numbers.
 
 `execute` understands four statements:
 
@@ -66,7 +66,7 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """What statements have assigned so far."""
+    """Values that statements have assigned so far."""
 
     matrices: Mapping[str, Floats]  # by field, with baseMVA of one row and column
     names: Mapping[str, Floats]  # numbers, of one row and column

@@ -2,8 +2,8 @@
 
 A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
 and the arithmetic of `matlab_arithmetic`, which converts units. It refuses every other statement
-with its line, since whatever is left out could change the numbers. What these mean is not judged
-here; `case.read_case` does that.
+with its line, since whatever is left out could change the numbers. This module does not judge the
+meaning of the numbers; `case.read_case` does that.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ class Tables:
     bus, gen, branch, gencost : ndarray, shape (rows, columns)
         The matrices with every row and column of the source; `gencost` has no rows when absent.
     dcline, dclinecost, storage, switch, branch_currents : ndarray, shape (rows, columns)
-        The same, without rows when absent.
+        Further matrices, without rows when absent.
     hours : float
         Length of the period, for storage.
     notes : tuple of str
-        What was taken otherwise than the source says, or not read.
+        Notes on fields that are read otherwise than the source says, or not at all.
     """
 
     name: str
@@ -249,9 +249,9 @@ def check_foreign(
     matrix : ndarray or None
         Its numbers; None if it holds anything else.
     name : str
-        Of the source, for messages.
+        Name of the source, for messages.
     line : int, optional
-        Where it stands.
+        Line of the statement.
     """
     if field in FOREIGN and (matrix is None or matrix.any()):
         where = "" if line is None else f" (line {line})"
@@ -270,7 +270,7 @@ def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
     fields : iterable of str
         Without those of `FOREIGN` and `DESCRIPTIVE`.
     name : str
-        Of the source.
+        Name of the source.
     """
     names = list(fields)
     if not names:
@@ -284,7 +284,7 @@ def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def _refused(head: str, name: str, line: int) -> CaseError:
-    """What to say about a statement that is no assignment of a literal; it is never shown."""
+    """Return the error for a statement that assigns no literal; the statement is never shown."""
     entries = _ENTRIES.match(head)
     if entries:
         return CaseError(

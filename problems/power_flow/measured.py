@@ -95,7 +95,7 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True, draws: int
 
 
 def breaks(runs: Sequence[Run]) -> int | None:
-    """In how many runs the true loads break a private constraint; None if there is none."""
+    """Count the runs whose private constraints the true loads break; None if there is none."""
     known = [run.broken for run in runs if run.broken is not None]
     return sum(known) if known else None
 
@@ -188,7 +188,7 @@ def gaps(values: Sequence[float], best: float) -> list[float]:
 
 
 def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[str, object]:
-    """What to store of runs of one plan: guarantees, and measurements that are not private.
+    """Return what is stored of runs of one plan: guarantees, and measurements that are not private.
 
     Parameters
     ----------

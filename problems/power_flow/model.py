@@ -51,7 +51,7 @@ class Variables:
         With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
         line use the same entry; with ``shared="voltage"`` every zone has entries of its own.
     shared : {"voltage", "flow"}
-        Which quantities of a tie line are shared: w at both ends, wr and wi; or the flows too.
+        Shared quantities of a tie line: w at both ends, wr and wi; or the flows too.
     """
 
     w: cp.Variable
@@ -229,7 +229,7 @@ def balanced(
 def zone_constraints(
     case: Case, zones: Zones, variables: Variables, zone: int, *, cuts: bool = False
 ) -> list[cp.Constraint]:
-    """All constraints of a zone but its balance, none of which holds a load.
+    """Constraints of a zone except its balance; they contain no load.
 
     Bounds on voltages and generation, angle and thermal limits, limits on currents, flows as
     functions of voltages, DC lines that end in the zone, and the cones of the relaxation.
@@ -338,7 +338,7 @@ def _storage_constraints(case: Case, variables: Variables, generators: Ints) -> 
 
 
 def _link_constraints(case: Case, variables: Variables, generators: Ints) -> list[cp.Constraint]:
-    """What arrives over the DC lines that have an end among the zone's generators."""
+    """Power from the DC lines that have an end among the zone's generators."""
     links = case.links
     touching = np.isin(links.start, generators) | np.isin(links.end, generators)
     if not touching.any():

@@ -184,7 +184,7 @@ class SocModel:
 
 @dataclass(frozen=True, eq=False)
 class _DirectCurrent:
-    """What both forms of the direct-current approximation share; either can survive outages."""
+    """Base of both forms of the direct-current approximation; either can survive outages."""
 
     case: Case
     zones: Zones
@@ -387,9 +387,9 @@ def make_model(
     emergency : float
         Share of its rating that a branch may carry then.
     cuts : bool
-        Of "soc", see `model.lifted_cuts`.
+        Option of "soc", see `model.lifted_cuts`.
     form : {"angles", "ptdf"}
-        Of "dc", see `ptdf`.
+        Option of "dc", see `ptdf`.
     """
     lost = np.zeros(0, dtype=np.int64) if outages is None else outages
     if kind == "soc":

@@ -324,7 +324,7 @@ def _flexible(text: str) -> Flexible:
 
 
 def _numbers(text: str, counts: tuple[int, ...], example: str) -> list[float]:
-    """Numbers between colons, the first of which is a whole one."""
+    """Numbers between colons; the first is a whole number."""
     parts = text.split(":")
     try:
         values = [float(part) for part in parts]

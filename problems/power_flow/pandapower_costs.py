@@ -54,7 +54,7 @@ def check_costs(net: Mapping[str, Any], name: str) -> None:
     ----------
     net : pandapowerNet
     name : str
-        For messages.
+        Name for messages.
 
     Raises
     ------
@@ -164,9 +164,9 @@ def cost_table(
     converted_net : pandapowerNet
         Its converted copy, with lookups.
     count : int
-        Of converted generators.
+        Number of converted generators.
     name : str
-        For notes.
+        Name for notes.
     """
     rows: dict[int, Floats] = {}
     notes, poly, pwl = [], _used(net, "poly_cost"), _used(net, "pwl_cost")
@@ -228,7 +228,7 @@ def line_costs(net: Mapping[str, Any], rows: list[int], name: str) -> Floats | N
     rows : list of int
         Indices of these lines.
     name : str
-        For messages.
+        Name for messages.
 
     Returns
     -------

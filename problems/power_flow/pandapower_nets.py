@@ -128,7 +128,7 @@ def _converted(net: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], str, lis
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the elements of a net are in the case that was read from it.
+    """Rows of a net's elements in the case that was read from it.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ def check_elements(net: Mapping[str, Any], name: str) -> None:
     ----------
     net : pandapowerNet
     name : str
-        For messages.
+        Name for messages.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def _seeds(near: list[list[int]], count: int, first: int) -> list[int]:
 def _approach(near: list[list[int]], nearest: NDArray[np.float64], seed: int) -> None:
     """Lower the hops to the nearest seed by a new one; seeds themselves are at -1.
 
-    What lies behind a node that another seed is nearer to does, too.
+    Nodes behind a node that is nearer to another seed are nearer to it, too.
     """
     nearest[seed] = -1.0
     frontier, hops = [seed], 0.0
@@ -229,7 +229,7 @@ class _Moves:
 
 
 def _separates(near: list[list[int]], part: list[int], node: int) -> bool:
-    """Whether the node's neighbors in its part lose their connection within it without the node.
+    """Return whether the node's neighbors in its part lose their connection without the node.
 
     Searches from all neighbors in turn, so that it ends with the smallest piece.
     """

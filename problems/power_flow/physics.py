@@ -168,7 +168,7 @@ def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None
     ----------
     case : Case
     buses, branches : ndarray of int, optional
-        Of a connected part of the network; all if omitted.
+        Rows of a connected part of the network; all if omitted.
 
     Returns
     -------

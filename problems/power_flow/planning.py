@@ -1,4 +1,4 @@
-"""From options of the command line to networks and plans."""
+"""Networks and plans from options of the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
     Parameters
     ----------
     options : argparse.Namespace
-        Of `options.parser`.
+        Parsed arguments of `options.parser`.
     """
     proxy, objective, private = None, objective_of(options), private_of(options)
     if options.prior is not None and objective == "cost":
@@ -89,7 +89,7 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
     ----------
     study : PowerFlow
     options : argparse.Namespace
-        Of `options.parser`.
+        Parsed arguments of `options.parser`.
     """
     mechanism, epsilon, delta = _privacy(options)
     if not any(agent.private for agent in study.problem.agents):
@@ -112,7 +112,7 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
 
 
 def released(study: PowerFlow, options: argparse.Namespace) -> bool:
-    """Whether constraints with private data hold for the released data."""
+    """Return whether constraints with private data hold for the released data."""
     constrained = study.private == "capacities" or (
         study.private in ("loads", "profiles") and study.objective == "cost"
     )

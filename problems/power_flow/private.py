@@ -29,9 +29,9 @@ def private_loads(
     Parameters
     ----------
     load : ndarray, shape (buses, columns)
-        In per unit.
+        Load in per unit.
     name : str
-        Of the zone.
+        Name of the zone.
     change : dp.Within or dp.Rows
     proxy : ndarray, optional
         Public loads of the same kind.
@@ -49,11 +49,11 @@ def private_profiles(
     Parameters
     ----------
     nominal : ndarray, shape (buses, quantities)
-        In per unit.
+        Nominal values in per unit.
     factors : ndarray, shape (buses, hours) or (1, hours)
         A row for every bus, or one for all.
     name : str
-        Of the zone.
+        Name of the zone.
     change : dp.Within or dp.Rows
 
     Returns
@@ -82,9 +82,9 @@ def private_bids(
     generators : ndarray of int
         Positions.
     name : str
-        Of the zone.
+        Name of the zone.
     change : dp.Within or dp.Rows
-        Of coefficients as shares of the dearest marginal cost of all generators.
+        Change of coefficients, as shares of the highest marginal cost of all generators.
     """
     chosen = generators[case.gen.kind[generators] == "gen"]
     if not len(chosen):
@@ -111,9 +111,9 @@ def private_capacities(
     generators : ndarray of int
         Positions of the zone's generators.
     name : str
-        Of the zone.
+        Name of the zone.
     change : dp.Within or dp.Rows
-        In per unit.
+        Change in per unit.
     """
     limited = (case.gen.kind[generators] == "gen") & np.isfinite(case.gen.pmax[generators])
     chosen = generators[limited]

@@ -1,4 +1,4 @@
-"""What a stored result needs to be computed again, without anything that is private."""
+"""Origin of a stored result: all that computing it again needs, and nothing private."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def provenance(
     Parameters
     ----------
     options : argparse.Namespace
-        Of `options.parser`.
+        Parsed arguments of `options.parser`.
     case : Case
     plan : dp.Plan or None
         None for a central solve.

@@ -2,8 +2,9 @@
 
 Net injections of buses take the place of angles: the flow on a branch is a public matrix times the
 injections of the whole network. A zone shares its injections, or if these are more numbers, its
-contributions to the flows that other zones limit, and its total. Where few flows are limited, that
-is less than the angles at the borders of zones. `models.PtdfModel` puts the terms together.
+contributions to the flows that other zones limit, and its total. If few flows are limited, these
+are fewer numbers than the angles at the borders of zones. `models.PtdfModel` puts the terms
+together.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Exchange:
         Connected parts to which each zone sends its total injection; none where it sends
         injections.
     first : ndarray of int, shape (zones,)
-        Where the contributions of each zone begin, which come before its totals.
+        Position of each zone's first contribution; its totals follow its contributions.
     count : int
         Number of contributions and totals.
     direct : ndarray of bool, shape (zones,)
@@ -317,7 +318,7 @@ def _shift_injections(case: Case) -> Floats:
 
 
 def _exchange(case: Case, zones: Zones, outages: Ints) -> Exchange:
-    """What zones share for the limits of a network."""
+    """Quantities that zones share for the limits of a network."""
     pairs, many = case.pairs, len(zones.names)
     weight = np.zeros(len(pairs.first))
     np.maximum.at(weight, pairs.of_branch, np.abs(susceptances(case)))

@@ -69,15 +69,15 @@ class Feeder:
     root : tuple of float
         Price of power at the root, and its largest active and reactive power.
     price, power, most_reactive : ndarray, shape (buses,)
-        Of the generators: $/MWh, MW and MVAr.
+        Generators' prices in $/MWh, and limits in MW and MVAr.
     rating : ndarray, shape (buses,)
-        Of the line into each bus, in MVA.
+        Rating of the line into each bus, in MVA.
     lowest, highest : ndarray, shape (buses,)
         Bounds on squared voltages.
     below : ndarray, shape (buses, buses)
         1 where the second bus is fed by the line into the first.
     resistance, reactance : ndarray, shape (buses, buses)
-        Of the path that two buses share.
+        Resistance and reactance of the path that two buses share.
     """
 
     active: Floats
@@ -332,7 +332,7 @@ class BusAgents:
     Attributes
     ----------
     load : ndarray, shape (buses,)
-        In MW.
+        Load in MW.
     quadratic, linear : ndarray, shape (buses,)
         Cost of y.
     power : ndarray, shape (buses,)
@@ -370,7 +370,7 @@ class BusAgents:
         target : ndarray
             Consensus plus multipliers over the penalty.
         load : float
-            In MW.
+            Load in MW.
         most : float
             Upper bound of y.
         """
@@ -406,7 +406,7 @@ def bus_agents(case: Case, shedding: float = 10.0) -> BusAgents:
     Parameters
     ----------
     case : Case
-        At most one generator with positive power at a bus.
+        Case with at most one generator of positive power at a bus.
     shedding : float
         Cost of shed load in $ per MW squared and hour.
     """
@@ -435,7 +435,7 @@ def bus_agents(case: Case, shedding: float = 10.0) -> BusAgents:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What all agents saw in a run of consensus ADMM, and where it ended.
+    """Messages that all agents saw in a run of consensus ADMM, and its end.
 
     Attributes
     ----------
@@ -444,9 +444,9 @@ class Trace:
     y : ndarray, shape (buses,)
         Generation and shed load in MW at the end.
     cost : float
-        In $/h.
+        Cost in $/h.
     residual : float
-        Of consensus, as in the paper's code.
+        Consensus residual, as in the paper's code.
     """
 
     targets: tuple[Floats, ...]
@@ -524,7 +524,7 @@ def read_load(agents: BusAgents, trace: Trace, bus: int) -> float | None:
     Parameters
     ----------
     agents : BusAgents
-        For what is public: costs, bounds of generators, coefficients.
+        Agents, for the public costs, bounds of generators and coefficients.
     trace : Trace
     bus : int
 
@@ -561,7 +561,7 @@ def feeder_table(feeder: Feeder, epsilon: float, delta: float, seeds: int) -> st
     ----------
     feeder : Feeder
     epsilon, delta : float
-        Of one release.
+        Budget of one release.
     seeds : int
     """
     multiplier = classical_gaussian_multiplier(epsilon, delta)
@@ -603,7 +603,7 @@ def bus_table(agents: BusAgents, epsilon: float, seeds: int) -> str:
     ----------
     agents : BusAgents
     epsilon : float
-        Of one angle in one round.
+        Epsilon of one angle in one round.
     seeds : int
     """
     exact = static_noise(agents, None)

@@ -1,7 +1,7 @@
 """PyPSA networks as the tables of a MATPOWER case: CSV folders, netCDF files, and the objects.
 
-PyPSA itself is not needed for folders, and netCDF4 alone for files. What a case cannot hold is
-refused in words, or named in a note.
+PyPSA itself is not needed for folders, and netCDF4 alone for files. If a case cannot hold an
+element of the network, an error or a note names it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Converted:
         ``baseMVA`` and MATPOWER's matrices, with the mean load of the hours.
     name : str
     notes : tuple of str
-        What was taken otherwise than the network says, or not read.
+        Notes on fields that are read otherwise than the network says, or not at all.
     bus : dict of int
         Ids of the buses by name.
     profiles : ndarray, shape (buses, hours)
@@ -116,7 +116,7 @@ class Converted:
 
 
 def is_pypsa(source: object) -> bool:
-    """Whether this is a PyPSA network: an object, a folder with ``buses.csv``, or a netCDF file."""
+    """Return whether it is a PyPSA network: an object, a folder with ``buses.csv``, or netCDF."""
     if isinstance(source, str | Path):
         path = Path(source)
         try:
@@ -244,7 +244,7 @@ def _from_netcdf(path: Path) -> _Raw:
 
 
 def _has_types(static: dict[str, dict[str, list[str]]]) -> bool:
-    """Whether impedances are those of standard types, and are not there as numbers."""
+    """Return whether impedances are those of standard types, without numbers in the file."""
     for kind in ("lines", "transformers"):
         table = static.get(kind, {})
         for word, x in zip(table.get("type", ()), table.get("x", ("",) * 10**6), strict=False):

@@ -1,4 +1,4 @@
-"""From a point of the relaxation to an AC power flow within all limits, and to the AC optimum.
+"""Recovery of an AC power flow within all limits from the relaxation, and the AC optimum.
 
 Sequential convex programming. The model is that of `model.zone_limits`, without the cones of the
 relaxation: the products of voltages are those of magnitudes and angles, linearized at the last
@@ -8,8 +8,8 @@ point,
 
 in a trust region. Balances and ratings may give at a price, so that every step has a solution, and
 a step is taken if it improves the exact penalty function (Fletcher, "Practical Methods of
-Optimization", 2nd ed., section 14.4, with second-order correction). Of second derivatives the
-positive part is kept, pair by pair. The result is a local optimum.
+Optimization", 2nd ed., section 14.4, with second-order correction). Second derivatives keep their
+positive part, pair by pair. The result is a local optimum.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Recovery:
     ----------
     state : State
     check : AcCheck
-        What an AC power flow from the set points of `state` does to the limits.
+        Limits in an AC power flow from the set points of `state`.
     cost : float
-        Of generation, in $/h.
+        Cost of generation, in $/h.
     moved : float
         Largest change of active power of a generator from the point, in MW.
     voltage : float
@@ -74,7 +74,7 @@ class Recovery:
 
     @property
     def feasible(self) -> bool:
-        """Whether all limits hold."""
+        """Return whether all limits hold."""
         return self.check.within
 
     def __str__(self) -> str:
@@ -151,9 +151,9 @@ def recovered(case: Case, state: State, load: Floats, loads: Loads) -> Recovery:
     case : Case
     state : State
     load : ndarray, shape (buses, 2)
-        In per unit.
+        Load in per unit.
     loads : {"public", "served", "true"}
-        What they are.
+        Loads of the power flow.
     """
     return _solved(case, state, load, loads, nearest=True)
 
@@ -276,13 +276,13 @@ class _Model:
         Parameters
         ----------
         at : _Point
-            Where products of voltages are linearized.
+            Point at which products of voltages are linearized.
         radius : float
-            Of magnitudes in per unit; twice that for angles in radians.
+            Largest step of magnitudes in per unit; twice that for angles in radians.
         price : float
-            Of violations.
+            Penalty on violations.
         beyond : _Point, optional
-            Where the products are exact, by a constant beside the linear terms.
+            Point at which the products are exact, by a constant beside the linear terms.
 
         Returns
         -------
@@ -367,8 +367,8 @@ class _Model:
     def bend(self, at: _Point) -> None:
         """Take second derivatives at a point into the model, by the prices of the last step.
 
-        Flows on a pair cost ``a v_i^2 + b v_k^2 + (c cos(turn) + s sin(turn)) v_i v_k``. Of the
-        matrix of second derivatives by both magnitudes and the turn, the positive part is kept.
+        Flows on a pair cost ``a v_i^2 + b v_k^2 + (c cos(turn) + s sin(turn)) v_i v_k``. The matrix
+        of second derivatives by both magnitudes and the turn keeps its positive part.
         """
         case, pairs = self._case, self._case.pairs
         price, branch = -np.asarray(self._balance.dual_value), case.branch

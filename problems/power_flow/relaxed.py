@@ -1,4 +1,4 @@
-"""How far a point of the relaxation is from an AC power flow; no loads are needed for that."""
+"""Distance of a point of the relaxation from an AC power flow, computed without loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOSED = 0.1
 
 
 def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
-    """How far each pair is from a true voltage product.
+    """Return the distance of each pair from a true voltage product.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def bus_angles(case: Case, state: State) -> Floats:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """How far a point of the relaxation is from an AC power flow; no loads are needed for it.
+    """Distance of a point of the relaxation from an AC power flow, computed without loads.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Relaxation:
 
     @property
     def tight(self) -> bool:
-        """Whether the pairs are products of bus voltages, within 1e-4 and 0.1 degrees."""
+        """Return whether pairs are products of bus voltages, within 1e-4 and 0.1 degrees."""
         return self.loose == 0 and self.angle_mismatch <= CLOSED
 
     @property
@@ -130,7 +130,7 @@ class Relaxation:
 
     @property
     def closure(self) -> str:
-        """How loops close, in words."""
+        """Return a text on how loops close."""
         return (
             "branch angles miss the best bus angles by up to "
             f"{_degrees(self.angle_mismatch)} degrees"
@@ -147,7 +147,7 @@ def relaxation(case: Case, state: State) -> Relaxation:
     ----------
     case : Case
     state : State
-        Where it was computed from released values, this is post-processing of them.
+        State of the network. If released values determine it, the result is post-processing.
 
     Returns
     -------

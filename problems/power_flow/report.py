@@ -1,4 +1,4 @@
-"""What a point of the network does to balance and limits, in the units of the field.
+"""Balance and limits at a point of the network, in the units of the field.
 
 Everything here is computed from raw values. `imbalance` uses the loads, so what it returns is
 private; the other functions need no loads: of released values they are post-processing.
@@ -203,12 +203,12 @@ class Outcome:
         Apparent power of all loads together in MVA, of which shares are taken; the base power of a
         network without load. The mean over several hours.
     relaxation : Relaxation or None
-        How far the point is from an AC power flow, which needs no loads; over several hours, of the
+        Distance from an AC power flow, computed without loads; over several hours, that of the
         one with the largest cone slack. None if the model is an approximation.
     nature : str
-        The same in words.
+        Distance from an AC power flow, in words.
     short : str
-        The same in a few words.
+        Distance from an AC power flow, in a few words.
     ac : tuple of AcCheck
         Per hour, what an AC power flow from the point's set points does, at loads that are public
         or follow from released values.
@@ -296,7 +296,7 @@ def objective_unit(study: PowerFlow) -> tuple[str, float]:
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
     """The objective once every zone has decided for itself with its true loads. Not private.
 
-    None if the run left nothing to which all zones agree.
+    None if the zones did not agree on a point.
     """
     if not result.feasible:
         return None

@@ -30,7 +30,7 @@ class NetworkCopy:
     case : Case
         Without the branch, with emergency ratings of the others.
     zones : Zones
-        The same buses as before in each zone.
+        Zones with the same buses as before.
     x : Variables
     """
 

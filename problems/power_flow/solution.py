@@ -64,8 +64,8 @@ class Central:
 def network_state(case: Case, zones: Zones, variables: Variables) -> State:
     """Collect the values that cvxpy variables hold.
 
-    Where both zones of a tie line have flows of their own, each end of the branch is taken from
-    the zone that balances the bus there.
+    If both zones of a tie line have their own flows, each end of the branch is taken from the zone
+    that balances the bus there.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def central(
     cuts : bool
         With lifted nonlinear cuts, see `model.lifted_cuts`: a bound at least as tight.
     explain : bool
-        Where the loads cannot be served, solve once more and name the limits in the way.
+        If the loads cannot be served, solve once more and name the limits in the way.
 
     Returns
     -------

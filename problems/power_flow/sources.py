@@ -1,7 +1,7 @@
-"""The forms in which a network may be given, each turned into the tables of a MATPOWER case.
+"""Forms of a network, each turned into the tables of a MATPOWER case.
 
-Optional libraries are imported only for the form that needs them. What the numbers mean is checked
-once, in `case.read_case`.
+Optional libraries are imported only for the form that needs them. The meaning of the numbers is
+checked once, in `case.read_case`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _frames(source: Frames) -> Tables:
 
 
 def checked_tables(fields: Mapping[str, Any], name: str) -> Tables:
-    """Tables from arrays or data frames of which only the names are known."""
+    """Tables from arrays or data frames, known by their names only."""
     if "version" in fields:
         check_version(str(fields["version"]), name)
     for field in FOREIGN:

@@ -56,7 +56,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What `power_flow` was called with, read and checked."""
+    """Arguments of `power_flow`, read and checked."""
 
     case: Case
     zones: Zones
@@ -81,7 +81,7 @@ class Setting:
 
     @property
     def is_plain_soc(self) -> bool:
-        """Whether the model is the relaxation of the file's loads alone, as `solution.central`."""
+        """Return whether the model is the relaxation of the file's loads, as `solution.central`."""
         more = self.stores or self.flexible or len(self.outages) or self.availability is not None
         plain = self.factors.shape[1] == 1 and bool(np.all(self.factors == 1.0))
         return self.kind == "soc" and plain and not more
@@ -296,7 +296,7 @@ def power_flow(
         Squared balance residuals (the study of Ryu and Kim; default of "soc"), generation cost
         (default of the others), or both added up; see `model.balanced`.
     private : {"loads", "profiles", "bids", "capacities"} or None
-        What each zone keeps private: its loads, in every hour; the factors by which they differ
+        Private data of each zone: its loads, in every hour; the factors by which they differ
         from the public loads of the file; the linear costs of its generators; or their largest
         power.
     balance : {"covered", "exact"}, optional
@@ -322,19 +322,20 @@ def power_flow(
     emergency : float
         Share of its rating that a branch may carry after an outage.
     form : {"angles", "ptdf"}
-        Of "dc": zones share voltage angles at their borders, or contributions to limited flows by
-        power transfer distribution factors, see `ptdf`. `PowerFlow.shared_numbers` counts both.
+        Quantities that zones share with "dc": voltage angles at their borders, or contributions to
+        limited flows by power transfer distribution factors, see `ptdf`.
+        `PowerFlow.shared_numbers` counts both.
     monitored : sequence of int or "all"
-        Of "dc": rows of branches whose limits hold, counted from 1.
+        Rows of branches whose limits hold with "dc", counted from 1.
     load_scale : float
         Positive factor on all loads.
     radius : float
         Size of the change that stays hidden: of loads and capacities in per unit, of profiles as a
         factor, of bids as a share of the dearest marginal cost of all generators.
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
-        What changes by at most that: one number, such as one hour at one bus; one customer, whose
-        changes in all numbers of a bus have that length; a whole row, such as the load of a bus
-        in all hours; or all numbers of a zone; see `hidden.adjacency`.
+        Unit that changes by at most `radius`: one number, such as one hour at one bus; one
+        customer, whose changes in all numbers of a bus have that length; a whole row, such as
+        the load of a bus in all hours; or all numbers of a zone; see `hidden.adjacency`.
     shared : {"voltage", "flow"}
         Consensus set of "soc", see `model.Variables`.
     cuts : bool
@@ -464,7 +465,7 @@ def _check_islands(setting: Setting) -> None:
 def _needed(
     setting: Setting, nominal: Floats, load: Floats, zone: int, name: str
 ) -> tuple[cp.Expression, Ints]:
-    """What some buses of a zone need, and which these are: columns are hours, P before Q."""
+    """Needs of some buses of a zone, and the buses: columns are hours, P before Q."""
     count, (_, quantities, hours) = len(load), load.shape
     flat, everyone = load.reshape(count, quantities * hours), np.arange(count)
     if setting.private not in ("loads", "profiles"):
@@ -548,7 +549,7 @@ def _covered(
     load: cp.Expression,
     served: Ints,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
-    """Reserve and room on lines by which the areas of a zone cover private loads."""
+    """Reserve and room on lines that cover the private loads of a zone's areas."""
     case, zones, hours = setting.limits, setting.zones, model.hours
     own = zones.buses[zone]
     cost: cp.Expression = cp.Constant(0.0)

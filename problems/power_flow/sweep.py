@@ -36,7 +36,7 @@ class Cell:
     ----------
     setting : tuple of (option, value)
     epsilon, delta : float
-        Of every run, in total; infinite without noise.
+        Total budget of every run; infinite without noise.
     rounds : int
     objectives, own, missing : tuple of float
         Per seed: the true objective, that once every zone has decided for itself (nan if no point
@@ -90,9 +90,9 @@ def sweep(
     Parameters
     ----------
     command : argparse.ArgumentParser
-        Of `options.parser`.
+        Command, as `options.parser` returns it.
     arguments : sequence of str
-        What all settings have in common.
+        Arguments that all settings share.
     over : sequence of (option, values)
     seeds : sequence of int
     results : Path, optional
@@ -252,13 +252,13 @@ def _or_nan(value: float | None) -> float:
 
 
 def _key(about: Mapping[str, Any], seed: int) -> tuple[str, str, int, str]:
-    """What makes two runs the same, bit for bit but for other versions of solvers."""
+    """Key of a run: runs with one key are equal, bit for bit, with the same solver versions."""
     plan, versions = about["plan"], about["versions"]
     return plan["fingerprint"], about["network"], seed, versions["dpcvx"]
 
 
 def _stored(path: Path) -> dict[tuple[str, str, int, str], Mapping[str, Any]]:
-    """Lines of a file by their keys. What an interrupted run left of a line is cut off."""
+    """Lines of a file by their keys, without the part of a line that an interrupted run wrote."""
     if not path.exists():
         return {}
     remedy = "Name another file for the results of this sweep."

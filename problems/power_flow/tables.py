@@ -91,12 +91,12 @@ class Table:
     Attributes
     ----------
     name : str
-        Of the file, such as "buses", "branches" or "generators".
+        Name of the file, such as "buses", "branches" or "generators".
     columns : tuple of Column
     note : str
-        What holds for all of it; in text and in LaTeX.
+        Note on the whole table, in text and in LaTeX.
     caption : str
-        In LaTeX.
+        Caption in LaTeX.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Table:
         Parameters
         ----------
         source : str
-            Where the numbers come from, for a comment in the first lines.
+            Origin of the numbers, for a comment in the first lines.
         """
         width = len(self.columns)
         heads = [" & ".join(_tex(column.name) for column in self.columns)]
@@ -261,9 +261,9 @@ def study_tables(
         True loads; if omitted, `PowerFlow.net_load` of every hour. Columns that depend on them are
         marked as not private.
     note : str, optional
-        How far the point is from an AC power flow, such as `report.nature` returns.
+        Distance of the point from an AC power flow, such as `report.nature` returns.
     price : ndarray, shape (buses, hours), optional
-        Of `prices.prices`, in $/MWh.
+        Prices as from `prices.prices`, in $/MWh.
     private : bool
         See `result_tables`.
 
@@ -437,7 +437,7 @@ def write_tables(
     folder : Path
     kinds : sequence of {"csv", "tex"}
     about : mapping, optional
-        Where the numbers come from, such as `provenance.provenance` says: for the first lines of
+        Origin of the numbers, such as `provenance.provenance` says: for the first lines of
         LaTeX files, and for ``provenance.json`` beside CSV files, which have no comments.
 
     Returns

@@ -53,7 +53,7 @@ def write_set_points(
     path : str or Path
         File to write, replaced if it exists.
     source
-        What `case` was read from: its other columns, and what is out of service, are kept.
+        Source of `case`: its other columns, and what is out of service, are kept.
     case : Case
     state : State
     load : ndarray, shape (buses, 2), optional
@@ -114,7 +114,7 @@ def net_with_set_points(
     Parameters
     ----------
     net : pandapowerNet
-        What `case` was read from; not changed.
+        Network that `case` was read from; not changed.
     case : Case
     state : State
     load : ndarray, shape (buses, 2), optional
@@ -191,7 +191,7 @@ def matpower_text(case: Tables, name: str) -> str:
     ----------
     case : Tables
     name : str
-        Of the function; letters, digits and underscores of it are used.
+        Name of the function; letters, digits and underscores of it are used.
     """
     word = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
     if not word[:1].isalpha():

@@ -202,7 +202,7 @@ def _listed(buses: list[int]) -> str:
 
 
 def divided(case: Case, of_bus: Ints, names: tuple[str, ...]) -> Zones:
-    """Return the partition of a network in which each bus has this zone.
+    """Return the partition of a network that puts each bus into this zone.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the papers state that does not hold: each with its hypotheses, checked by the same code.
+"""Statements of the papers that do not hold, with their hypotheses, checked by the same code.
 
 A `Refutation` cannot be made unless every hypothesis of the paper's statement holds at its numbers,
 and unless what is computed contradicts what is stated. Its text prints both, so that readers can
@@ -37,10 +37,10 @@ def less(name: str, value: float, limit_name: str, limit: float) -> Hypothesis:
     Parameters
     ----------
     name : str
-        Of the number, as in the paper.
+        Name of the number, as in the paper.
     value : float
     limit_name : str
-        Of the other number; empty if the number says it.
+        Name of the other number; empty if the number says it.
     limit : float
     """
     middle = f" < {limit_name} = " if limit_name else " < "
@@ -65,16 +65,16 @@ class Refutation:
     hypotheses : tuple of Hypothesis
         All conditions of the statement.
     stated : str
-        What the paper states, with its number.
+        Statement of the paper, with its number.
     stated_value : float
     computed : str
-        What is computed in its place.
+        Name of the quantity computed in its place.
     computed_value : float
     above : bool
         Whether the computed value contradicts the stated one by being larger; else by being
         smaller.
     note : str
-        What is to be said for the paper.
+        Remark in favor of the paper.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def lemma_2_fails(load: float = 1.02, beta: float = 0.01) -> Refutation:
     Parameters
     ----------
     load : float
-        Of the first bus, in per unit; the others have none.
+        Load of the first bus, in per unit; the others have none.
     beta : float
         Its change.
     """
@@ -117,7 +117,7 @@ def pair_fails(bus: int = 14) -> Refutation:
     Parameters
     ----------
     bus : int
-        Of case 14.
+        Bus of case 14.
     """
     agents, row = bus_agents(read_case(14)), bus - 1
     load, stated = float(agents.load[row]), agents.pair_sensitivity(row)

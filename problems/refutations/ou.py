@@ -225,7 +225,7 @@ def attained_loss(schedule: Schedule, seed: int = 0) -> float:
     ----------
     schedule : Schedule
     seed : int
-        Of eta and of the noise.
+        Seed of eta and of the noise.
 
     Returns
     -------
@@ -253,7 +253,7 @@ def attained_loss(schedule: Schedule, seed: int = 0) -> float:
         return messages
 
     def behind(messages: list[tuple[Floats, Floats]], shift: float) -> tuple[Floats, Floats]:
-        """The noise with which the same is sent, for another slope."""
+        """Noise that makes an agent with another slope send the same."""
         d, q, x = np.zeros((3, 3, schedule.size))
         W, E = [], []
         for k, (y, z) in enumerate(messages):
@@ -363,7 +363,7 @@ def merging_fails(rounds: int = 6, eta: float = 0.5) -> Refutation:
     ----------
     rounds : int
     eta : float
-        The same in every round.
+        Step size of every round.
     """
     noisy = np.random.default_rng(0).normal(size=rounds)  # x + w
     d = seen = added = missed = 0.0

@@ -26,7 +26,7 @@ def theorem_4_9_fails(steps: int = 500, epsilon: float = 1.0, delta: float = 1e-
     steps : int
         T E.
     epsilon, delta : float
-        Of every release.
+        Budget of every release.
     """
     multiplier = classical_gaussian_multiplier(epsilon, delta)
     total = Composition().with_gaussian(multiplier, steps).price(delta).epsilon
@@ -83,7 +83,7 @@ def output_sensitivity_fails(
     ----------
     slope, beta : float
     eta : float
-        Of round 1.
+        Step size of round 1.
     """
     ends = [-eta * 2 * slope * load for load in (0.0, beta)]  # from 0, inside its set
     shared = 2 * slope * beta / (1 / eta + PENALTY)

@@ -123,7 +123,7 @@ def weight_fails(name: str = "exact steps", rounds: int = 40) -> Refutation:
     Parameters
     ----------
     name : str
-        Of `METHODS`.
+        Key of `METHODS`.
     rounds : int
     """
     model, method = example(), METHODS[name]

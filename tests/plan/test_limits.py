@@ -321,9 +321,9 @@ def test_noise_with_a_level_of_its_own_costs_what_it_costs():
 
 @pytest.mark.parametrize("delta", [None, 0, 0.0])
 def test_a_limit_needs_a_delta(delta):
-    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* without a delta"):
+    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* at delta=0"):
         certain(delta=delta)
-    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* without a delta"):
+    with pytest.raises(dp.PrivacyError, match=r"violation_probability=0 needs .* at delta=0"):
         certain(delta=delta, mechanism=dp.Laplace())
 
 

@@ -431,7 +431,7 @@ def with_algorithm(algorithm):
 REFUSED = {
     "conic y step": (
         lambda: planned(model(2, public=largest_entry)),
-        r"'g' has no closed form.*Write the agent's objective as a sum over.*or observer='everyone'",
+        r"'g' has no closed form.*objective as a sum over.*Or write observer='everyone'",
     ),
     "coupling of several entries of y": (
         lambda: planned(model(2, coupling=lambda x, y: [x == (np.eye(3) + 0.1) @ y])),

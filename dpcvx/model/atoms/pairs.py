@@ -178,7 +178,7 @@ class Divergence(Broadcasting):
         """Return its least values."""
 
     def has_edge(self, data: Static) -> bool:
-        """Return that its domain ends at 0."""
+        """Return True: the domain ends at 0."""
         return True
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:

@@ -40,7 +40,7 @@ def plain(expression: cp.Expression) -> cp.Expression:
     Returns
     -------
     cvxpy expression
-        The same object if nothing is spelled otherwise.
+        The expression itself if nothing is spelled otherwise.
     """
     # With the node itself, so that no other takes its place in memory.
     seen: dict[int, tuple[Any, Any]] = {}

@@ -162,7 +162,7 @@ class LearnedGradient(OfRecords):
 
 @dataclass(frozen=True, eq=False)
 class LearnedSummand(LearnedGradient):
-    """The same as a part of the vector of all agents, for a sum with distributed noise.
+    """Query for the learned scale as one summand, for sums with distributed noise.
 
     All entries of the whole vector get noise, whoever holds them: others rely on it.
 
