@@ -419,7 +419,7 @@ class Problem(Declaration):
             Observer that the guarantee covers. "everyone" sees all messages. "last_iterate" sees
             the result only; its epsilon is smaller for `dp.GradientADMM`. Agents and server must
             then keep all else secret, and the result has nothing else. "iterates" sees all
-            iterates of secret draws, and not whose turns they were.
+            iterates of secret draws, but not which users were drawn.
         violation_probability : float, optional
             Chance constraints: probability over the noise that the decision violates constraints
             with private data, for the true data. ``print(plan)`` shows the margins. 0 excludes

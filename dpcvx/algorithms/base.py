@@ -213,7 +213,7 @@ class Requirements:
     exact : bool or "joint"
         Objectives are compiled into the local cone programs, and minimized by every agent, or by
         the server in one program; private data may then enter the gradient only through a term
-        that does not depend on the point, unless they leave once.
+        that does not depend on the point, unless they are released once.
     releases : int
         Releases per agent and round.
     queries : tuple of type
@@ -541,7 +541,7 @@ class HiddenIterates(Algorithm[S, A]):
             Whether gradients are clipped in a way that may leave those of convex functions.
         rounds : int
         visible : bool
-            Whether all iterates are visible, and only whose turns they were is not.
+            Whether all iterates are visible, but not which user computed each of them.
 
         Raises
         ------

@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Message to the user whose turn it is."""
+    """Message to the user of this round."""
 
     x: Array  # shape (n,)
     slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``

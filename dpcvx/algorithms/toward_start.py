@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SlopeNoise:
-    """The noise in the slope of what leaves once."""
+    """Noise in the slope of a one-time release."""
 
     start: Array  # shape (n,); where it is looked at: the public start, in the sets of all
     influence: Array  # shape (n, n); W

@@ -707,7 +707,7 @@ def _error(agent: AgentPlan, response: Response | None) -> Error | None:
     ----------
     agent : AgentPlan
     response : Response or None
-        Around the agent, if its data leave once.
+        Release around the agent, if its data are released once.
     """
     sensitivity, noise = agent.sensitivity, agent.noise
     if sensitivity is None or noise is None:

@@ -346,7 +346,7 @@ def in_secret(agents: Agents, conditions: Conditions, steps: int) -> str:
 
 
 def _spread(agent: AgentPlan) -> float:
-    """Return the standard deviation of the noise on one component of what leaves once."""
+    """Return the standard deviation of the noise on one component of a one-time release."""
     noise, released = agent.noise, agent.publication
     if noise is None or released is None:
         return 0.0

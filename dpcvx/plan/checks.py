@@ -86,7 +86,7 @@ def check_request(request: Request) -> None:
 
 
 def check_once(release: str, needs: Requirements) -> None:
-    """Refuse questions that are idle where the data leave once and before the first round."""
+    """Refuse queries that have no use if the data are released once, before the first round."""
     idle = next((query.once for query in needs.queries if query.once), "")
     if release == "once" and idle:
         raise ModelError(idle)
@@ -266,7 +266,7 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """Return a text with the fix if exact steps do not fit; `squares`: data can leave once."""
+    """Return a text with the fix if exact steps do not fit; `squares`: one release is possible."""
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."

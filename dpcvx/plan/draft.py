@@ -75,7 +75,7 @@ class Draft:
 
     @property
     def once(self) -> bool:
-        """Return whether the data leave once, with noise."""
+        """Return whether the data are released once, with noise."""
         return self.noisy and self.request.release == "once"
 
     @property
@@ -382,7 +382,7 @@ def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
 
 
 def split_over(agents: Agents, needs: Requirements, program: Program, rounds: int) -> Agents:
-    """Return the agents with parts of the noise in their secret sums; unchanged without any.
+    """Return the agents with distributed noise for secure aggregation; unchanged without any.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@ r"""Constraints with private data: methods that take them, margins, and texts of
 
 Margins that keep constraints with private data, up to a probability, for every decision.
 
-The data leave once, as :math:`\tilde d = d + \xi`. A row that holds for the released data with a
-margin t is broken by the true data only if the noise moves its slack by more than t.
+The data are released once, as :math:`\tilde d = d + \xi`. A row that holds for the released data
+with a margin t is broken by the true data only if the noise moves its slack by more than t.
 
 If no data multiply variables, the noise's move of a row does not depend on the decision: t is a
 quantile of that move, and the decision may depend on the noise in any way. If data multiply

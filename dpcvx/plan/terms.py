@@ -154,7 +154,7 @@ class Terms:
 
     @property
     def secret_draws(self) -> bool:
-        """Return whether nobody who learns of a run may learn whose turn it was."""
+        """Return whether no observer of a run may learn which user was drawn in each round."""
         return self.last is not None and self.last.secret
 
     @property

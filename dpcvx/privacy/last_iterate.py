@@ -74,7 +74,7 @@ class Amplification:
     apart : float or None
         With secret draws, see `LastIterate`; else None.
     known : float or None
-        Epsilon if whose turn it was becomes known; None where the guarantee covers that.
+        Epsilon if the drawn users become known; None if the guarantee covers that.
     in_order : float or None
         Epsilon of the user who loses most with the same noise in a fixed order; None unless draws
         are secret.
@@ -203,7 +203,7 @@ class LastIterate:
 
     @property
     def secret(self) -> bool:
-        """Return whether whose turn it was must stay secret."""
+        """Return whether the drawn users must stay secret."""
         return self.apart is not None
 
     def losses(self, multiplier: float) -> list[Profile | Mixture | Sampled | Draws]:

@@ -37,7 +37,7 @@ from .worker import Reply, Report, make_worker, total_of
 Array = NDArray[np.float64]
 _UNNAMED = (
     "A run with secret draws failed, and counts in full. Run the plan on made-up data without "
-    "draws='secret' to see the error. It is not shown here, since it could tell whose turn it was."
+    "draws='secret' to see the error. Here it stays hidden: it could tell which user was drawn."
 )
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
 PARTS = 8

@@ -306,7 +306,7 @@ class Reporter:
             for note in self._notes:
                 self._print(row("Note", note))
             if self._plan.secret_draws:
-                self._print("No rounds are shown: their times could tell whose turns they were.")
+                self._print("No rounds are shown: their times could tell which users were drawn.")
             elif not residuals:
                 self._print("No residuals are shown: only the last iterate may be seen.")
             elif self._plan.rounds > 1:

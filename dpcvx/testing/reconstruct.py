@@ -8,10 +8,9 @@ in every release, and weighted least squares over all of them gives
 .. math:: \hat d = \arg\min_d \sum_t \| (g_t - h(x_t) - J d)_{M_t} \|^2 / s_t^2
 
 where :math:`s_t` is the standard deviation of the noise of release t, and :math:`M_t` are the
-components that left in it. Without noise this is d
-itself, as far as J tells entries of d apart. With noise, its error falls like one over the root of
-the number of releases, which is what composition counts. Data that leave once are read off what
-left.
+released components. Without noise this is d itself, as far as J tells entries of d apart. With
+noise, its error falls like one over the root of the number of releases, which is what composition
+counts. Data that are released once are read from that release.
 
 After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Nothing
 here opens private data: everything is computed from public facts and from what a run released.

@@ -240,7 +240,7 @@ class Durable:
         return self._executor.writer(journal)
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
-        """Build the agents; data that leave once leave here."""
+        """Build the agents; one-time releases happen here."""
         with self._journal.exchange():
             self._executor.start(factories)
 

@@ -43,7 +43,7 @@ class Query(abc.ABC):
     smooth : bool
         Whether the bound follows from the smoothness of the objective.
     once : str
-        Why the question is idle where data leave once and before the first round; "" if it is not.
+        Reason why the query has no use if data are released once, before round 1; "" if none.
     by_entry : bool
         Whether answers are made of the entries of the data, and not of gradients: sparse data are
         refused.
