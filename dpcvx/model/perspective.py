@@ -75,9 +75,9 @@ def _tree_copy(atom: Any, id_objects: Any = None) -> Any:
         return _held(atom.f.tree_copy(places), s, rest)
     if not s.is_constant():
         raise ModelError(
-            "cp.perspective(f, s) takes a variable as s, and an expression has its place: an "
-            "equality defines s, or it is an entry of a variable. Write a scalar variable s of its "
-            "own, and an equality of public numbers."
+            "cp.perspective(f, s) has an expression as s, and dpcvx needs a variable there. "
+            "Write a scalar variable s. Neither an entry of another variable nor an equality "
+            "with private data may define it."
         )
     value = float(cast(Any, s.value))
     if value <= 0:

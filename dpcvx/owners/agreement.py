@@ -364,11 +364,14 @@ def _check_noise_form(offer: Offer, noise: Calibrated, policy: Policy) -> None:
     if split is None or needs.secret is None:
         return
     if not _is_proved(noise, split, offer):
-        raise refused("malformed", "noise that is split")
+        raise refused("malformed", "no proof covers the distributed noise")
     if max(offer.share, policy.share) > 1:
         raise refused("method", "one person may have data with several agents of a secret sum")
     if policy.max_colluders is None or split.max_colluders < policy.max_colluders:
-        raise refused("colluders", "noise that is split over the owners")
+        raise refused(
+            "colluders",
+            f"max_colluders in the policy is missing, or above the offer's {split.max_colluders}",
+        )
 
 
 def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:

@@ -178,7 +178,7 @@ class Masker:
             raise refused("order", f"the masks of round {t} were used before")
 
     def keep(self) -> None:
-        """Write which rounds are in use; on disk when this returns, before any word is sent."""
+        """Write the rounds in use to disk, before any masked word is sent."""
         self._kept.keep()
 
 

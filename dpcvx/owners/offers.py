@@ -170,8 +170,9 @@ def _once(agent: AgentPlan) -> Once | None:
         return Once.of(statistic)
     if statistic.kind == "shaped data":  # only next to private data in constraints
         raise ModelError(
-            f"Agent '{agent.name}' releases its data by a shape that no offer can name. Run it "
-            "with agents in one place, plan.run(), or plan with release='each_step'."
+            f"Agent '{agent.name}' releases its data with shaped noise, which a run between "
+            "owners does not support. Run it with all agents in one place, plan.run(), or plan "
+            "with release='each_step'."
         )
     targets, moves = statistic.told_moves()
     return replace(Once.of(statistic), targets=targets, moves=moves)

@@ -231,8 +231,8 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
         statistic = replace(statistic, jacobian=None)  # what the noise does is no matter of slopes
     if agent.program.limits and (not isinstance(statistic, Publication) or not statistic.whole):
         raise PrivacyError(
-            f"Agent '{agent.name}' has private data in constraints, and releases {once.kind}: "
-            "margins are proved for data that are released themselves."
+            f"Agent '{agent.name}' has private data in constraints, and would release "
+            f"{once.kind}. Margins are proved only if the data themselves are released."
         )
     if agent.program.limits and mechanism.single:
         raise PrivacyError(

@@ -109,7 +109,7 @@ def require_delta(mechanism: Mechanism, delta: float | None) -> None:
 
 
 def truncated(agents: Agents, delta: float) -> Agents:
-    """Return the agents, those with private data in constraints with noise that has a limit.
+    """Return the agents, with truncated noise for those with private data in constraints.
 
     Gaussian noise leaves half of delta to the tails that are cut off. Each release then costs no
     more in all than noise of its multiplier costs at the other half. Laplace noise costs its pure

@@ -5,7 +5,7 @@ are written together: first all charges, then all values, in one piece that is f
 before the run takes up any answer. A value is released when the run takes it up: what a process
 drew that died before is drawn again, for nobody saw it.
 
-`ledger_chain` has the bytes of the file, `ledger_lines` what they say. Lines can be neither
+`ledger_chain` reads the bytes of the file, `ledger_lines` their meaning. Lines can be neither
 changed, removed nor added without notice. A process that is killed loses at most the exchange that
 it was in; the next one goes on from there. (Whoever can write the file can write another with valid
 hashes, or put back an old copy: the chain guards against accidents, not against the owner of the

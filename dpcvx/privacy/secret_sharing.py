@@ -360,7 +360,7 @@ class SecretSum:
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """Return the partial sum that an agent broadcasts: of the shares for it, one per agent.
+        """Return the sum of the shares for one agent, one share per sender, which it broadcasts.
 
         Raises
         ------

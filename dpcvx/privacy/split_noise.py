@@ -1,8 +1,8 @@
 r"""Distributed noise: split over agents whose values are seen in sum only.
 
 N agents form sums by secret sharing, and at most c of them, with the server, pool what they see.
-They learn what the N - c others send in sum only, so that only the sum needs the noise. For what
-agent i sends let one change move it by at most :math:`\Delta_i` in l2, on a grid of width
+They learn only the sum of the N - c other messages, so only that sum needs the noise. Let one
+change move the message of agent i by at most :math:`\Delta_i` in l2, on a grid of width
 :math:`\gamma` (rounding to the grid included), and let it need the multiplier :math:`m_i`. If every
 agent adds, to all entries, integers ``round(s Y)`` with Y standard normal and
 

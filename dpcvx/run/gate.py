@@ -307,7 +307,7 @@ def charge_for(
     Raises
     ------
     PrivacyError
-        If a bound of 0 stands for one that is too small for a number, or no grid fits.
+        If the bound is positive but rounds to 0, or no grid fits.
     """
     if noise is None:
         exposed = Entry(*round_step, "none", 0.0, np.inf, 0.0, "none", query.released)

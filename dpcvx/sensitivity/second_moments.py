@@ -311,7 +311,7 @@ def _multiple(M: Matrix) -> float:
 
 
 def has_intercept(sensitivity: Sensitivity) -> bool:
-    """Return whether a term added equally to every row is all that keeps f from moments."""
+    """Return whether f would read only moments but for a term added equally to every row."""
     records = sensitivity.records
     if len(records) != 1 or len(records[0].terms) != 1:
         return False

@@ -2,9 +2,9 @@
 
 Every inequality and every cone is one convex function with one multiplier. From the projection onto
 the equalities, steps solve the conditions of optimality of the functions that seem active, with one
-factor of a fixed pattern each. If these do not end, augmented Lagrangians with growing penalties
-do. They are convex, so a line search leads to their minimizers from any point. Without a certified
-answer, the interior point takes over (`dpcvx.solvers.conic`).
+factor of a fixed pattern each. If these do not end, augmented Lagrangians with growing
+penalties follow. They are convex, so a line search leads to their minimizers from any point.
+Without a certified answer, the interior point takes over (`dpcvx.solvers.conic`).
 """
 
 from __future__ import annotations

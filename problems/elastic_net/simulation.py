@@ -49,7 +49,7 @@ def iterate(
     setting : Setting
         Its sigma is not used.
     order : ndarray of int, shape (T, R)
-        Whose turn it is.
+        User of each round.
     noise : ndarray, shape (T, R, n)
     radius : float, optional
         Clip every user's gradient to this norm.

@@ -277,7 +277,7 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
 
 
 def nature(study: PowerFlow) -> tuple[Relaxation | None, str, str]:
-    """Return how far a point is from an AC power flow, see `Outcome`; in words; in few words."""
+    """Return a point's distance from an AC power flow as numbers, a sentence and a short text."""
     if study.setting.kind != "soc":
         words = _APPROXIMATIONS[study.setting.kind]
         return None, words, words.partition(";")[0]

@@ -48,7 +48,7 @@ def less(name: str, value: float, limit_name: str, limit: float) -> Hypothesis:
 
 
 def close(name: str, value: float, limit: float) -> Hypothesis:
-    """Return the hypothesis that a number is what the paper sets it to, up to rounding errors."""
+    """Return the hypothesis that a number equals the paper's value, up to rounding errors."""
     return Hypothesis(
         f"{name} = {limit:.4g}", bool(abs(value - limit) <= 1e-9 * max(1, abs(limit)))
     )

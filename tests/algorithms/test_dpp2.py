@@ -336,7 +336,7 @@ def test_what_underflows_is_not_taken_for_public(method):
     agents = [dp.Agent(cp.Minimize(d @ x), name="a")]
     agents += [dp.Agent(cp.Minimize(0 * cp.sum(x)), name=name) for name in "bc"]
     plan = dp.Problem(agents).plan(method, rounds=3, epsilon=1.0, delta=1e-6)
-    with pytest.raises(dp.PrivacyError, match="agent 'a' is too small for a number"):
+    with pytest.raises(dp.PrivacyError, match="agent 'a' is too small for a floating-point number"):
         plan.run(seed=0)
 
 

@@ -63,5 +63,5 @@ def test_at_a_number_it_is_a_multiple_of_the_function():
     assert at_half.value == pytest.approx(10.0)
     with pytest.raises(dp.ModelError, match="no value at s = 0"):
         cost.tree_copy({id(s): cp.Constant(0.0)})
-    with pytest.raises(dp.ModelError, match="takes a variable as s"):
+    with pytest.raises(dp.ModelError, match="has an expression as s"):
         cost.tree_copy({id(s): t + 1})

@@ -901,7 +901,7 @@ def test_the_answer_where_the_gradient_is_public_does_not_depend_on_the_data(per
 def test_an_effect_that_underflows_is_not_taken_for_none(perturb):
     """At 1e-150 a change of the weights by 1e-200 moves the gradient by 2e-350."""
     plan = weighted(perturb, start=1e-150, radius=1e-200)
-    with pytest.raises(dp.PrivacyError, match="too small for a number"):
+    with pytest.raises(dp.PrivacyError, match="too small for a floating-point number"):
         plan.run(seed=1)
 
 
@@ -915,7 +915,7 @@ def test_a_question_that_the_plan_did_not_check_is_refused_before_data_are_touch
         oracle = agent.oracle(mechanism)
         monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
         with pytest.raises(
-            dp.PrivacyError, match=r"asked for a Step, which .* Requirements\(queries"
+            dp.PrivacyError, match=r"received a Step, a query .* Requirements\(queries"
         ):
             oracle.release(Step(X, CENTER, 0.25))
         assert not oracle.accounts()[0].entries

@@ -161,7 +161,7 @@ class Undeclared(DirectionalDescent):
 
 
 def test_what_its_requirements_do_not_name_is_not_answered():
-    with pytest.raises(dp.PrivacyError, match=r"asked for a Slope.*Requirements\(queries=\.\.\.\)"):
+    with pytest.raises(dp.PrivacyError, match=r"received a Slope.*Requirements\(queries=\.\.\.\)"):
         planned(Undeclared("complete", dp.steps.Constant(0.02))).run(seed=1)
 
 

@@ -44,8 +44,8 @@ class MPI:
         self._comm = self._mpi.COMM_WORLD
         if not _SERVED:
             raise ModelError(
-                "dp.MPI() runs in jobs whose other ranks serve, and nobody does here. Start the "
-                f"script by {_START}."
+                "dp.MPI() needs an MPI job whose other ranks run the agents, and this process "
+                f"has no such ranks. Start the script by {_START}."
             )
         self._notes = Notes()
         self._journal: Journal | None = None
