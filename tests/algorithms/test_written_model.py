@@ -195,9 +195,9 @@ def test_what_constraints_for_released_data_do_not_go_with():
     problem, _ = table()
     with pytest.raises(dp.PrivacyError, match="Leave one of them out"):
         problem.plan(constraints="released", violation_probability=0.1, **BUDGET)
-    with pytest.raises(dp.ModelError, match="leave out the method"):
+    with pytest.raises(dp.ModelError, match="Leave out the method"):
         problem.plan(dp.ADMM(), constraints="released", **BUDGET)
-    with pytest.raises(dp.PrivacyError, match="there are none"):
+    with pytest.raises(dp.PrivacyError, match="the problem has none"):
         market()[0].plan(constraints="released", **BUDGET)
     with pytest.raises(dp.ModelError, match="'true' or 'released'|\"true\" or \"released\""):
         problem.plan(constraints="both", **BUDGET)

@@ -122,7 +122,9 @@ REFUSING = {
 @pytest.mark.parametrize("method", REFUSING)
 def test_methods_that_follow_gradients_alone_refuse_such_terms(method):
     problem, _ = two_agents()
-    with pytest.raises(dp.ModelError, match=r"'one' has a term without a gradient.*Use dp\.LinearizedADMM"):
+    with pytest.raises(
+        dp.ModelError, match=r"'one' has a term without a gradient.*Use dp\.LinearizedADMM"
+    ):
         problem.plan(REFUSING[method], mechanism=None)
 
 
