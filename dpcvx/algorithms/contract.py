@@ -61,7 +61,7 @@ def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, S
     return state, messages
 
 
-def uncounted(method: Algorithm[Any, Any], agent: str, asked: int, t: int) -> ModelError:
+def uncounted(method: Algorithm[Any, Any], agent: str, asked: int) -> ModelError:
     """Return the refusal of more releases in a round than the requirements say.
 
     Parameters
@@ -69,15 +69,13 @@ def uncounted(method: Algorithm[Any, Any], agent: str, asked: int, t: int) -> Mo
     method : Algorithm
     agent : str
     asked : int
-        Releases that the agent was asked for in the round, so far.
-    t : int
-        Round.
+        Most releases that the agent was asked for in one round.
     """
     name = type(method).__name__
     return ModelError(
-        f"{name}.act asked agent '{agent}' for {plural(asked, 'release')} in round {t}, and "
-        f"{name}.requirements says releases={method.requirements.releases}. Write "
-        f"Requirements(releases={asked}), so that the plan prices all of them. {_GUIDE}"
+        f"{name}.act asked agent '{agent}' for {plural(asked, 'release')} in a round, and "
+        f"{name}.requirements says releases={method.requirements.releases}, which ended the "
+        f"budget. Write Requirements(releases={asked}), so that the plan prices all. {_GUIDE}"
     )
 
 

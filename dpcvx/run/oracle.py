@@ -36,8 +36,12 @@ class AgentOracle(abc.ABC):
         self.accounts = accounts
         self.releases = releases
         self.count = count
-        self._round = 0
-        self.asked = 0  # releases of this round so far, with one that was refused
+        self._round = self._step = self._most = 0
+
+    @property
+    def most_asked(self) -> int:
+        """Largest number of releases that a round asked for, with one that was refused."""
+        return max(self._most, self._step)
 
     def begin(self, t: int) -> None:
         """Start round t: releases are numbered within it.
@@ -47,9 +51,10 @@ class AgentOracle(abc.ABC):
         PrivacyError
             If something left in this round: its noise would be drawn again.
         """
-        if t < self._round or (t == self._round and self.asked > 0):
+        if t < self._round or (t == self._round and self._step > 0):
             raise PrivacyError(f"Round {t} has begun before, and its noise may not be drawn twice.")
-        self._round, self.asked = t, 0
+        self._most = max(self._most, self._step)
+        self._round, self._step = t, 0
 
     @abc.abstractmethod
     def release(self, query: Query) -> Array:
@@ -64,5 +69,5 @@ class AgentOracle(abc.ABC):
         return np.full(size if self.count == 1 else (self.count, size), 0.5)
 
     def _next(self) -> tuple[int, int]:
-        self.asked += 1
-        return self._round, self.asked
+        self._step += 1
+        return self._round, self._step

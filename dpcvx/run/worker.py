@@ -82,7 +82,6 @@ class Worker:
         self._count = len(self.agents)
         self._algorithm = algorithm
         self._oracle = oracle
-        self._counted = algorithm.requirements.releases
         self._local = Local(
             program=program,
             projector=Projector(
@@ -113,11 +112,9 @@ class Worker:
         try:
             acted = self._algorithm.act(self._local, self._state, t, k, message, self._oracle)
         except BudgetError:
-            if self._oracle.asked > self._counted:  # a budget ends where nothing was priced
-                raise self._uncounted(t) from None
+            if self._oracle.most_asked > self._algorithm.requirements.releases:
+                raise self._uncounted() from None  # the plan has not priced all of them
             raise
-        if self._oracle.asked > self._counted:
-            raise self._uncounted(t)
         if type(acted) is not tuple or len(acted) != 2:
             due = "Return the agent's state and its reply: state, reply."
             raise breach(self._algorithm, "act", acted, due)
@@ -138,8 +135,8 @@ class Worker:
             replies[row] = made(part)
         return replies
 
-    def _uncounted(self, t: int) -> ModelError:
-        return uncounted(self._algorithm, self._local.program.name, self._oracle.asked, t)
+    def _uncounted(self) -> ModelError:
+        return uncounted(self._algorithm, self._local.program.name, self._oracle.most_asked)
 
     def answer(self) -> list[Answer | None]:
         """Return the iterates so far; None if the server side knows them."""
