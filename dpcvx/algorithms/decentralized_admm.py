@@ -180,7 +180,7 @@ class DecentralizedADMM(NeighborMethod):
     def violated(self, program: Program) -> list[str]:
         """Return the conditions for a linear rate (see the module) that do not hold, in words.
 
-        Sufficient without noise; runs converge under much weaker ones.
+        These conditions suffice without noise; runs converge under much weaker conditions.
 
         Parameters
         ----------

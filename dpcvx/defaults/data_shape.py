@@ -8,9 +8,9 @@ optimum, noise is expected to cost
 .. math:: F(N) = \tfrac12 \operatorname{tr}(W N N') + c \sum_j \lambda_j |B_j N|_F + h |N|_F .
 
 For Gaussian noise, lengths are bounded by squares that touch them at the last N, so that the best
-shape for second-order costs is found again and again; each time F falls. For Laplace noise, that
-leads nowhere: a sum of many entries is told best by a row of its own next to the entries. The
-weight of each row next to them is searched for, with a few numbers.
+shape for second-order costs is found again and again; each time F falls. For Laplace noise this
+iteration fails: a row of its own next to the entries is more accurate for a sum of many entries.
+The weight of each such row is searched for, with a few numbers.
 
 Nothing private is looked at, and nothing rests on the search: the sensitivity of K is derived for
 the K that was found.

@@ -81,7 +81,7 @@ def may_learn(request: Selection) -> bool:
 def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
     """Return the request and the problem for a scale that is learned; None where it is not.
 
-    By default it is not where noise is louder than a scale, where slopes jump, and where users
+    By default the scale is not learned if noise is louder than it, if gradients jump, or if users
     give a clip, a step or a level of noise. Agents get clips for it. Secret sums do not matter.
 
     Parameters

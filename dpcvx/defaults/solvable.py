@@ -164,8 +164,8 @@ def check_joint_minimizer(
         refusal = UnsolvableError if free or not noisy else ModelError
         raise refusal(
             f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
-            "sets of its agents have a direction without end in common, along which no objective "
-            "grows quadratically. Add bounds to the variables, such as "
+            "joint feasible set is unbounded in a direction along which no objective grows "
+            "quadratically. Add bounds to the variables, such as "
             f"cp.norm(x) <= 10{_or_steps(program)}."
         )
 
@@ -196,7 +196,7 @@ def _slope(sensitivity: Sensitivity) -> Array:
 
 def _unbounded(name: str, what: str) -> str:
     return (
-        f"The exact local step of agent '{name}' {what}: its set has a direction without end, "
+        f"The exact local step of agent '{name}' {what}: its set is unbounded in a direction "
         "along which its objective does not grow quadratically. Add bounds to its variables, "
         "such as cp.norm(x) <= 10, or use dp.LinearizedADMM(step=...), whose steps have a "
         "minimizer; the problem of all agents together needs one as well."

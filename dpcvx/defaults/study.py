@@ -211,7 +211,7 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
 
 
 def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) -> SlopeNoise | None:
-    """Return the noise in the slope of all one-time releases.
+    """Return the noise that all one-time releases together add to the gradient.
 
     It is None with priors, if noise is in more than slopes, if it acts in a direction without
     curvature (a vertex of a linear program stays where it is for slopes of all lengths), and for
@@ -296,7 +296,7 @@ class Study(Compiled):
 
     @cached_property
     def at_stand_ins(self) -> AtStandIns:
-        """Return the costs of constraints at the optimum for public proxy data."""
+        """Return what private constraints cost, at the optimum for public proxy data."""
         return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 

@@ -99,7 +99,8 @@ def _bytes(path: Path) -> bytes:
         raw = path.read_bytes()
     except FileNotFoundError:
         raise FileError(
-            f"There is no file '{path.name}'. Put it there, or correct file = in the policy."
+            f"The data file '{path.name}' does not exist. Put it where file = in the policy says, "
+            "or correct file =."
         ) from None
     except OSError as error:
         raise FileError(file_words(error, path, "read")) from None

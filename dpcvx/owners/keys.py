@@ -207,7 +207,7 @@ def fingerprint_of(pem: bytes) -> str:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise ModelError("This is no certificate.") from None
+        raise ModelError("These bytes are no PEM certificate. Pass those of a .crt file.") from None
     return of_der(certificate.public_bytes(serialization.Encoding.DER))
 
 

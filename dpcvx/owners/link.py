@@ -340,7 +340,7 @@ def dial(
     tell: Callable[[str], None],
     met: Callable[[str, str, str], None] = lambda address, coordinator, uses: None,
 ) -> None:
-    """Answer frames at an owner until the run is over; reconnect after losses.
+    """Connect an owner, answer its coordinator until the run ends, and reconnect dropped links.
 
     Parameters
     ----------

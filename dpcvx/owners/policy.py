@@ -223,7 +223,7 @@ class _File:
         if ("within" in said) == ("rows" in said):
             raise self._wrong(
                 where,
-                "has either within = 0.01, how far one entry may change, or rows = "
+                "needs one of two lines: within = 0.01, the largest change of an entry, or rows = "
                 "{ max_norm = 1.0 }, for records",
             )
         rows = self._rows(said["rows"], where) if "rows" in said else {}

@@ -73,7 +73,7 @@ def require_well_formed(local: LocalProgram) -> None:
 
 
 def require_small(count: int, what: str) -> None:
-    """Refuse more entries than an owner's memory is risked for: a few bytes may say so many.
+    """Refuse a count of entries that would fill an owner's memory: a few bytes can state it.
 
     Parameters
     ----------

@@ -208,8 +208,8 @@ def by_name(
             )
         if name in named:
             raise ModelError(
-                f"{argument}= has two values for agent {show(name)}, by itself and by its name. "
-                "Keep one."
+                f"{argument}= has two values for agent {show(name)}: under the dp.Agent object and "
+                "under its name. Keep one."
             )
         named[name] = value
     return named

@@ -201,7 +201,7 @@ class Residues:
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
     def decode(self, total: Words) -> Array:
-        """Return the values behind sums of words.
+        """Decode sums of words into sums of values.
 
         Raises
         ------

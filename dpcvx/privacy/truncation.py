@@ -337,8 +337,8 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
     alpha = (delta - spent) * (1 - 1e-9) * less / (1 + less) / size
     if not alpha >= _LEAST:
         raise PrivacyError(
-            f"At epsilon={epsilon:.6g} and delta={delta:.6g}, no limit of the noise can be "
-            "computed that costs so little. Choose a smaller epsilon or a larger delta, or a "
-            "violation_probability= above 0, which leaves the noise as it is."
+            f"Noise at epsilon={epsilon:.6g} cannot be truncated within delta={delta:.6g}. Choose "
+            "a smaller epsilon or a larger delta, or a violation_probability= above 0, which "
+            "needs no truncation."
         )
     return Truncation(length_quantile(norm, 1, alpha), size, epsilon, delta)

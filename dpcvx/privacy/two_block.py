@@ -42,10 +42,10 @@ iterations, write N = V u + V' z with V spanning the rows of A. Given z, the fir
 the paper, for any A of full row rank. Together at most :math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R
 \|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the square of the sum by twice the sum of
 squares. A pair may also consist of the user's own noise and the next iteration. The coupling
-argument over T pairs, minimized over the intermediate points, gives the harmonic sum. Only the data
-processing inequality, adaptive composition of Gaussian mechanisms and mixtures with known index are
-used, and all of them hold for trade-off functions: a bound rho is also one by a Gaussian mechanism
-of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
+argument for T pairs, minimized over the intermediate points, gives the harmonic sum of the bound.
+Only the data processing inequality, adaptive composition of Gaussian mechanisms and mixtures with
+known index are used, and all of them hold for trade-off functions: a bound rho is also one by a
+Gaussian mechanism of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
 
 Two more rules hold if a certificate proves them for the constants; `contraction` has their proofs.
 They need no strongly convex g, and no interval of step sizes:

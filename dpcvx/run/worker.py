@@ -237,7 +237,7 @@ class Growth:
     diverged: bool = False
 
     def after(self, t: int, values: Array) -> Growth:
-        """Return the growth after the values of round t (from 1), shape (n,) or (rows, n)."""
+        """Return this record with the values of round t (from 1), shape (n,) or (rows, n)."""
         size = np.abs(values).max(axis=-1, initial=0.0)
         first = t <= _FIRST
         limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)

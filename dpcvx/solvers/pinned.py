@@ -29,7 +29,7 @@ _ROUNDING = 1e-6
 
 
 def solve_pinned(data: ConeData, pinned: Index, x: Array) -> ConicAnswer:
-    """Minimize over the program with these components of its vector as they are in x.
+    """Solve the program with its pinned components fixed to their values in x.
 
     Parameters
     ----------

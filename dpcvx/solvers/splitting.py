@@ -33,8 +33,8 @@ Projections onto sets whose cones have orthogonal rows, such as semidefinite mat
 
 .. math:: \Pi(v) = x_0 + R (v - x_0) + G (\Pi_K(s) - d), \qquad s = d + G'(v - x_0)
 
-where the slack of a point x that keeps the equalities is ``d + G'(x - x0)``, G has orthonormal
-columns, and R projects onto what moves in the equalities and leaves slacks as they are. With equal
+where a point x that keeps the equalities has the slack ``d + G'(x - x0)``, and G has orthonormal
+columns. R projects onto directions that change neither equalities nor slacks. With equal
 weights this is the projection in their norm; unequal ones bend cones, and the set is another
 solver's.
 """

@@ -28,7 +28,7 @@ _GROWTH = 1e6
 
 
 class Substituted(NamedTuple):
-    """``x = x0 + Z u`` and the rows that are left, ``s = d - C u`` in inequalities and cones."""
+    """A set without its equalities: ``x = x0 + Z u``, and slacks ``s = d - C u`` of other rows."""
 
     x0: Array  # shape (n,)
     Z: sp.csr_array  # shape (n, p)

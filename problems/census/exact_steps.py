@@ -14,8 +14,8 @@ public and has a curvature of at least m, D among it, that there are no constrai
 record is replaced. Then
 
 * the gradient moves by g(x), :math:`\|g\| \le \Delta = 2 / b`, in the span of two features;
-* x tells :math:`\xi`, one to one and smoothly, so that the density of x is that of :math:`\xi`
-  times the determinant of the Hessian. Taking the record out leaves A with
+* The map from :math:`\xi` to x is one to one and smooth. So x has the density of
+  :math:`\xi` times the determinant of the Hessian. Taking the record out leaves A with
   :math:`A \succeq m`, so that determinants differ by at most
   :math:`1 + \kappa`, :math:`\kappa = c / (b m)`, either way;
 * as a function of :math:`\xi`, g has a Lipschitz constant of at most :math:`\kappa`.

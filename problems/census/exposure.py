@@ -22,7 +22,9 @@ _POINTS = 12
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """Ex-post losses over alpha beta B, by round. Depends on outputs and data: no guarantee.
+    """Ex-post losses over alpha beta B, by round.
+
+    They depend on outputs and data, so they are no guarantee.
 
     Means over agents and coordinates.
 

@@ -10,8 +10,8 @@ The paper prints zeta where the proof has 1 / zeta: with that weight the inequal
 linearized steps, takes M for a smoothness constant L and for its square; here it is L where the
 proof bounds an objective by a parabola, and its square elsewhere.
 
-**Theorem 3.3**, (55) and (58), linearized steps with noise :math:`\Delta_i`, for any
-:math:`0 < h < 1` and with six terms where (47) has five, in p:
+**Theorem 3.3** with (55) and (58) covers steps with noise :math:`\Delta_i`.
+It holds for any :math:`0 < h < 1`. Its p has six terms where that of (47) has five:
 
 .. math:: V^{k+1} \le a \Bigl( V^k + \sum_i \bigl( \tfrac{6 p D^2}{\zeta N \sigma_i^2}
     + \tfrac{D}{h p} \bigr) \|\Delta_i^{k+1}\|^2 \Bigr), \qquad a = \frac1{1 + (1 - h) p}

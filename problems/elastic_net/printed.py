@@ -71,8 +71,8 @@ def largest_order(mixture: Mixture) -> float:
 def corollary_8_3(mixture: Mixture, alphas: Sequence[float]) -> dict[float, float]:
     """``2 alpha E[rho]`` at each order, if ``alpha rho <= 1 / (alpha - 1)`` for all outcomes.
 
-    ``ln E exp((alpha - 1) alpha rho) / (alpha - 1)`` holds without a condition, by joint convexity;
-    where this one is kept, it is at most ``(e - 1) alpha E[rho]``.
+    ``ln E exp((alpha - 1) alpha rho) / (alpha - 1)`` is a bound without any condition, by
+    joint convexity. Under it, this is at most ``(e - 1) alpha E[rho]``.
 
     Raises
     ------

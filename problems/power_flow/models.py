@@ -160,7 +160,7 @@ class SocModel:
         return costs[0] if len(costs) == 1 else sum(costs[1:], costs[0])
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
         entries = self.x[hour].flows[zone][branches]
         return tuple(getattr(self.x[hour], end)[entries] for end in ENDS)
 
@@ -249,7 +249,7 @@ class DcModel(_DirectCurrent):
         return dc_delivered(self.case, self.zones, self.x, zone)
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
         return (dc_flows(self.case, self.x, self.zones.branches[zone][branches])[:, hour],)
 
     def state(self, hour: int) -> State:
@@ -277,7 +277,7 @@ class PtdfModel(_DirectCurrent):
         return ptdf_delivered(self.case, self.zones, self.x, zone)
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
         rows = self.zones.branches[zone][branches]
         return (ptdf_flows(self.case, self.zones, self.x, zone, rows)[:, hour],)
 
@@ -325,7 +325,7 @@ class DistFlowModel:
         return distflow_cost(case, self.x, generators)
 
     def flows(self, zone: int, branches: Ints, hour: int) -> tuple[cp.Expression, ...]:
-        """Return flows on branches of a zone, positions in ``zones.branches[zone]``."""
+        """Return flows on some branches of a zone, by positions in ``zones.branches[zone]``."""
         at = self.zones.branches[zone][branches]
         p, q = self.x.p[at, hour], self.x.q[at, hour]
         return p, q, -p, -q

@@ -73,7 +73,7 @@ def test_columns_come_by_their_names(tmp_path):
 
 def test_files_that_cannot_be_opened_are_named(tmp_path):
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(FileError, match=r"There is no file 'none\.csv'"):
+    with pytest.raises(FileError, match=r"The data file 'none\.csv' does not exist"):
         read_csv(tmp_path / "none.csv", 2)
     for read in (read_people, read_csv):
         with pytest.raises(FileError, match=r"'folder\.csv' cannot be read: is a directory"):

@@ -142,8 +142,8 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t + "[accept]\nask = 1\n", "accept.ask is true or false"),
         (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
         (lambda t: t + '[accept]\nmodel = "none.py"\n', "model 'none.py' does not exist"),
-        (lambda t: t + DATA.replace("within = 0.01\n", ""), "either within"),
-        (lambda t: t + DATA + "rows = { max_norm = 1.0 }\n", "either within"),
+        (lambda t: t + DATA.replace("within = 0.01\n", ""), "one of two lines: within"),
+        (lambda t: t + DATA + "rows = { max_norm = 1.0 }\n", "one of two lines: within"),
         (
             lambda t: t + DATA.replace("0.01", "-1"),
             r"declaration of data. within = -1 must .*[^.]\.$",

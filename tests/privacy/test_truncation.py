@@ -127,5 +127,5 @@ def test_rounds_keep_the_limit():
 
 
 def test_what_no_limit_can_cost_is_refused():
-    with pytest.raises(dp.PrivacyError, match=r"no limit .* smaller epsilon or a larger delta"):
+    with pytest.raises(dp.PrivacyError, match=r"truncated .* smaller epsilon or a larger delta"):
         truncation(1, 10, 800.0, 5e-7, 1e-6)

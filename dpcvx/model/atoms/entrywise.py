@@ -102,7 +102,7 @@ class Entrywise(Rule):
 
 
 class Power(Entrywise):
-    """``cp.power``, ``cp.square``, ``cp.sqrt`` and ``cp.inv_pos``; the number is the power."""
+    """``cp.power``, ``cp.square``, ``cp.sqrt`` and ``cp.inv_pos``; the constant is the exponent."""
 
     name = "power"
     classes = ("Power", "PowerApprox")

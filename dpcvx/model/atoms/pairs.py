@@ -351,7 +351,7 @@ class QuadForm(Rule):
         return super().misfit(data, shapes) or (None if square else "a quadratic form")
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
-        """Return that of a number."""
+        """Return (), the shape of a number."""
         return ()
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:

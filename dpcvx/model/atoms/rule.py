@@ -178,7 +178,7 @@ class Rule(ABC):
         return [not number for number in numbers]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether row r of the value reads row r alone of cut arguments, of these shapes."""
+        """Return whether row r of the value depends on row r alone of arguments split into rows."""
         return self.rows == "entry" and all(other == shape for other in shapes)
 
     def sums_rows(self, data: Static) -> bool:

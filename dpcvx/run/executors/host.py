@@ -174,7 +174,7 @@ def _withheld(agent: int, error: BaseException) -> PrivacyError:
 def dealt(agents: int, workers: int) -> list[range]:
     """Return each worker's agents: dealt in turn, so that large agents are apart.
 
-    Many agents are dealt in a row, so that each worker can add up the replies of its own.
+    If there are many, each worker gets a contiguous range, and adds up the replies of its agents.
 
     Parameters
     ----------

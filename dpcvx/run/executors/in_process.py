@@ -165,7 +165,7 @@ class Automatic:
         self._move()
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents, and see how long their turns are as long as that is open."""
+        """Call the agents, and time their turns until threads or one loop are chosen."""
         if not self._open or method != "act":
             return self.place.map(method, *common, each=each)
         started = self._clock()

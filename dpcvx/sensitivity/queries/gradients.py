@@ -1,4 +1,4 @@
-"""Questions for gradients, alone, in sums over agents, or as steps along them."""
+"""Queries that release gradients: of an agent, summed over agents, or as gradient steps."""
 
 from __future__ import annotations
 

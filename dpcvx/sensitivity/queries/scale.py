@@ -178,7 +178,7 @@ class LearnedSummand(LearnedGradient):
     whole: int = field(kw_only=True)
 
     def size(self, n: int) -> int:
-        """Return the size of the whole vector and the count together."""
+        """Return the number of released entries: the whole vector, and one count."""
         return self.whole + 1
 
     def evaluate(self, objective: Objective) -> Array:
