@@ -204,7 +204,7 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
         }  # fmt: skip
         with pytest.raises(dp.RefusedError, match=r"Agent 'west' takes no part \(budget\)"):
             run.result()
-        with pytest.raises(dp.RefusedError, match=r"epsilon 1 is asked .* 0\.5 is allowed"):
+        with pytest.raises(dp.RefusedError, match=r"costs epsilon 1 .* allows 0\.5"):
             owners["west"].result()
         for name in ("north", "south"):  # they need not wait for a coordinator that has ended
             with pytest.raises(dp.RefusedError, match="its reason: budget") as refusal:

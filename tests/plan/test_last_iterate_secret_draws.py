@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 
 import cvxpy as cp
 import numpy as np
@@ -213,4 +214,4 @@ def test_errors_do_not_name_the_user_of_the_round(plan, monkeypatch, tmp_path):
     while error is not None:
         chain.append(str(error))
         error = error.__cause__ or error.__context__
-    assert not any("user" in text.replace("users", "") for text in chain)
+    assert not any(re.search(r"user ?'?\d", text) for text in chain)
