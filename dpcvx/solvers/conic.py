@@ -465,7 +465,7 @@ class ConicProgram:
         if auxiliary.shape[1]:
             equalities = sp.csr_array(auxiliary[: data.cones.zero])
             # Of many columns no full matrix is made, if where its numbers stand leaves them open.
-            if structural_rank(equalities) < auxiliary.shape[1]:
+            if structural_rank(_with_short_indices(equalities)) < auxiliary.shape[1]:
                 return None
             y, _, rank, _ = np.linalg.lstsq(equalities.toarray(), s[: data.cones.zero])
             if rank < auxiliary.shape[1]:
@@ -534,6 +534,12 @@ def _quadratic_of(data: ConeData) -> _Quadratic:
     start = base / max(curvature, 1.0)
     start[slots] += 1.0
     return _Quadratic(pattern, slots, base, curvature, start)
+
+
+def _with_short_indices(M: sp.csr_array) -> sp.csr_array:
+    """Return the matrix with indices of 32 bits, which is all that old versions of csgraph take."""
+    indices, indptr = M.indices.astype(np.int32), M.indptr.astype(np.int32)
+    return sp.csr_array((M.data, indices, indptr), shape=M.shape)
 
 
 def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:
