@@ -316,7 +316,7 @@ def _spreads(R: Array, W: Array, changes: Array) -> Array:
 def _inverses(R: Array) -> Array:
     """Return inverses of matrices, shape (b, r, r); of singular ones, what is not finite."""
     try:
-        return np.linalg.inv(R)
+        return np.asarray(np.linalg.inv(R), dtype=np.float64)
     except np.linalg.LinAlgError:
         pass
     inverses = np.full(R.shape, np.nan)
