@@ -66,11 +66,11 @@ def summing(*, rounds=30, fetch=None):
 
 
 class Striking(dp.Dask):
-    """A cluster of which a worker is hit at the beginning of a round."""
+    """A cluster of which a worker is hit at the beginning of a round; it may take time to start."""
 
     def __init__(self, client, blow, t, timeout=600.0):
-        super().__init__(client, timeout)
-        self._blow, self._t = blow, t
+        super().__init__(client)
+        self._blow, self._t, self._then = blow, t, timeout
         self._pids = client.run(os.getpid)
         self.victim = None
 
@@ -78,7 +78,7 @@ class Striking(dp.Dask):
         if method == "act" and common[0] == self._t:
             worker, self.victim = sorted(self._pids.items())[0]
             os.kill(self.victim, self._blow)
-            self.worker = worker
+            self.worker, self._timeout = worker, self._then
         return super().map(method, *common, each=each)
 
 
