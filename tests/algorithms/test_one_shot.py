@@ -309,7 +309,7 @@ def test_what_noise_could_pull_without_end_is_refused(release):
 def test_what_nobody_bounds_is_refused_without_noise():
     x = cp.Variable(2, name="x")
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(x)), [x[0] >= 0], name="solo")])
-    with pytest.raises(dp.ModelError, match="The problem has no optimum: the sets"):
+    with pytest.raises(dp.ModelError, match="The problem has no optimum: the joint"):
         problem.plan(dp.OneShot(), mechanism=None)
 
 
