@@ -49,6 +49,11 @@ def store_python_numbers(declared: object, *names: str) -> None:
         object.__setattr__(declared, name, as_python_number(getattr(declared, name)))
 
 
+def of_package(kind: type) -> bool:
+    """Return whether a class is the package's own: users define methods and queries, too."""
+    return kind.__module__.startswith("dpcvx.")
+
+
 # Smallest number that methods divide by: squares of its inverse are still finite.
 LEAST_DIVISOR = 1e-100
 # Largest number of rounds, runs and the like that is taken for one.

@@ -175,7 +175,7 @@ def why(study: PowerFlow, plan: dp.Plan) -> str:
     noise = type(zone.noise.mechanism).__name__
     return (
         f"Guarantee: {plan.guarantee.headline}.\n"
-        f"Derived: {change:g} MW of load moves what leaves by {change:g} MW; "
+        f"Derived: {change:g} MW of load moves the release by {change:g} MW; "
         f"{noise} noise of scale {scale:.3g} MW."
     )
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, ove
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import Kind, check_fields, choice, optional
+from .._arguments import Kind, check_fields, choice, of_package, optional
 from ..errors import ModelError
 from ..privacy.last_iterate import LastIterate
 from ..sensitivity.queries.query import Query
@@ -355,7 +355,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def called(self) -> str:
         """Name in errors: ``dp.ADMM``, or the class alone if it stands outside the package."""
         name = type(self).__name__
-        return f"dp.{name}" if type(self).__module__.startswith("dpcvx.") else name
+        return f"dp.{name}" if of_package(type(self)) else name
 
     @property
     @abc.abstractmethod

@@ -76,25 +76,23 @@ class Proposed:
     ----------
     statistic : Statistic or None
         The best one that takes no search.
-    task : ShapeTask, optional
-        The search, for all agents together.
-    shaped : callable, optional
-        Returns the better one of `statistic` and that of a shape, which it gets.
+    search : (ShapeTask, callable), optional
+        The shape to look for, and what returns the statistic of a shape, or None if `statistic`
+        costs no more.
     """
 
     statistic: Statistic | None
-    task: ShapeTask | None = None
-    shaped: Callable[[Array], Statistic | None] | None = None
+    search: tuple[ShapeTask, Callable[[Array], Statistic | None]] | None = None
 
 
 def searched(proposals: Sequence[Proposed]) -> list[Statistic | None]:
     """Return the statistic of each proposal, after all searches."""
-    shapes = iter(best_shapes([given.task for given in proposals if given.task is not None]))
-    statistics: list[Statistic | None] = []
-    for given in proposals:
-        shape = None if given.task is None else next(shapes)
-        better = None if shape is None or given.shaped is None else given.shaped(shape)
-        statistics.append(given.statistic if better is None else better)
+    statistics = [proposal.statistic for proposal in proposals]
+    searches = [(k, *each.search) for k, each in enumerate(proposals) if each.search is not None]
+    shapes = best_shapes([task for _, task, _ in searches])
+    for (k, _, shaped), shape in zip(searches, shapes, strict=True):
+        better = None if shape is None else shaped(shape)
+        statistics[k] = statistics[k] if better is None else better
     return statistics
 
 
@@ -146,12 +144,12 @@ def publication(
         If the objective reads its data otherwise, or nothing is known of what expectations are
         good for.
     """
-    informs = any(one is not None for one in expected)
+    informs = any(value is not None for value in expected)
     if informs and not sensitivity.constant:
         name = next(
             spec.name
-            for spec, one in zip(sensitivity.private, expected, strict=True)
-            if one is not None
+            for spec, value in zip(sensitivity.private, expected, strict=True)
+            if value is not None
         )
         raise PrivacyError(
             f"prior= has a value for '{name}', and dpcvx uses prior means only for gradients "
@@ -195,7 +193,7 @@ def publication(
     if len(statistics) < 2:
         return Proposed(statistics[0] if statistics else None)
     if single:  # those that such noise hides; if there are none, the plan refuses the data
-        statistics = [one for one in statistics if moves_one(one)] or statistics[:1]
+        statistics = [each for each in statistics if moves_one(each)] or statistics[:1]
     diagonal = response.by_component
     plain = _covariance(statistics[0], variance, diagonal)
     influence = response.influence(plain)
@@ -204,10 +202,10 @@ def publication(
         noise = variance(publication.sensitivity)
         return informed(publication, expected, influence, noise, p) if informs else publication
 
-    statistics = [estimate for one in statistics if (estimate := estimated(one)) is not None]
+    statistics = [estimate for each in statistics if (estimate := estimated(each)) is not None]
     if single and len(statistics) == 1:
         return Proposed(statistics[0])
-    covariances = [_covariance(one, variance, diagonal) for one in statistics]
+    covariances = [_covariance(each, variance, diagonal) for each in statistics]
     gaps = [response.gap(covariance) for covariance in covariances]
     if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
@@ -230,7 +228,7 @@ def publication(
         return statistic
 
     task = ShapeTask(J.toarray() * units, influence, p, below)
-    return Proposed(statistics[best], task, shaped)
+    return Proposed(statistics[best], (task, shaped))
 
 
 def for_model(

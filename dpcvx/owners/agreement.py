@@ -148,7 +148,8 @@ def _moved(agent: AgentPlan) -> str:
         return "nothing that leaves depends on private data"
     p = noise.mechanism.norm
     if once is not None:
-        return f"one change moves what leaves, once, by at most {at_most(once.sensitivity)} in l{p}"
+        most = at_most(once.sensitivity)
+        return f"one change moves the one-time release by at most {most} in l{p}"
     return moved(sensitivity, p, agent.program.start)
 
 

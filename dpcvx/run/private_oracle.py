@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arguments import of_package
 from ..errors import PrivacyError, package_fault
 from ..model.normal_form import Evaluator
 from ..model.quadratic import data_curvature
@@ -63,6 +64,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         self._facts, self._gate = facts[0], gate
         form, sensitivity = self._facts.form, self._facts.sensitivity
         self._n, self._queries = form.n, self._facts.queries
+        # Authors of methods write queries of their own.
+        self._foreign = {kind for kind in self._queries if not of_package(kind)}
         noisy = gate.noise is not None
         self._certified = sensitivity if noisy else None
         # h(x) + J d: the private part is computed by itself.
@@ -236,8 +239,7 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         return Perturbed(self._n, minimizer, lambda left: gradient(left[0])[np.newaxis])
 
     def _evaluated(self, query: Query, objective: Objective) -> Array:
-        # Authors of methods write queries of their own.
-        foreign = not type(query).__module__.startswith("dpcvx.")
+        foreign = type(query) in self._foreign
         compute = functools.partial(query.evaluate, objective)
         # The gate withholds what fails in the package's own.
         if foreign:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arguments import of_package
 from ..algorithms.base import Algorithm, Answer, Batch, Local, Residuals
 from ..algorithms.contract import breach, no_point, uncounted
 from ..algorithms.program import LocalProgram
@@ -112,9 +113,11 @@ class Worker:
         try:
             acted = self._algorithm.act(self._local, self._state, t, k, message, self._oracle)
         except BudgetError:
-            if self._oracle.most_asked > self._algorithm.requirements.releases:
-                raise self._uncounted() from None  # the plan has not priced all of them
-            raise
+            asked, method = self._oracle.most_asked, self._algorithm
+            if of_package(type(method)) or asked <= method.requirements.releases:
+                raise
+            # The plan has not priced all of them.
+            raise uncounted(method, self._local.program.name, asked) from None
         if type(acted) is not tuple or len(acted) != 2:
             due = "Return the agent's state and its reply: state, reply."
             raise breach(self._algorithm, "act", acted, due)
@@ -134,9 +137,6 @@ class Worker:
         for row, part in partial_rows(reply).items():
             replies[row] = made(part)
         return replies
-
-    def _uncounted(self) -> ModelError:
-        return uncounted(self._algorithm, self._local.program.name, self._oracle.most_asked)
 
     def answer(self) -> list[Answer | None]:
         """Return the iterates so far; None if the server side knows them."""

@@ -127,9 +127,9 @@ def owners(size):
     plan = planned(problem, 3)
     with tempfile.TemporaryDirectory() as folder:
         names = folders_of(Path(folder), data, "")
-        result, own = together(Path(folder), plan, names, timeout=600.0)
-    over = all(owner.status == "completed" for owner in own.values())
-    return "" if charged(result, 3) and over and len(own) == len(names) else "WRONG"
+        result, by_owner = together(Path(folder), plan, names, timeout=600.0)
+    over = all(result.status == "completed" for result in by_owner.values())
+    return "" if charged(result, 3) and over and len(by_owner) == len(names) else "WRONG"
 
 
 def soak(size):

@@ -97,11 +97,13 @@ class Dask:
         self._answers({host.worker: host.call.made() for host in self._hosts}, until)
 
     def _addresses(self) -> Collection[str]:
-        """Addresses of the workers that the scheduler has now.
+        """Addresses of the workers that the scheduler has now; none if nobody can ask it.
 
         Not from `scheduler_info`: it returns what the client stored last, and a periodic call of
         the client stores a list without workers there.
         """
+        if self._is_closed():
+            return ()
         try:
             return self._client.nthreads()
         except OSError:
