@@ -39,26 +39,26 @@ from .gaussian import (
     pure_mu,
 )
 
-# Margin of what is calibrated.
+# Relative margin by which calibrated multipliers are rounded up.
 _UP = 1 + 1e-11
-# Covers rounding of a few operations.
+# Relative bound of the rounding errors of a few operations.
 _ROUNDED = 1 + 1e-15
-# Multipliers and budgets below it, or above its inverse, are refused.
+# Multipliers and budgets below this value, or above its inverse, are refused.
 _SMALLEST = 1e-100
-# Relative accuracy of calibrated Laplace noise.
+# Relative accuracy of calibrated multipliers of Laplace noise.
 _CLOSE = 1e-6
-# Discretization of privacy loss distributions: bounds stay valid, finer is tighter and slower.
+# Grid width for privacy loss distributions. Bounds hold for any width; finer is tighter and slower.
 _GRID = 1e-4
-# On a wider grid, whose steps are factors of e^100, a loss distribution says less than a bound, and
-# from e^709 on its numbers overflow.
+# A wider grid has steps of more than a factor of e^100, so that a loss distribution is looser than
+# a closed bound. Its numbers overflow from a factor of e^709 on.
 _WIDEST = 100.0
-# Beyond so many Laplace releases, or different ones, a loss distribution takes too long.
+# With more Laplace releases, or more distinct multipliers, a loss distribution takes too long.
 _MANY, _DIFFERENT = 100_000, 10_000
 
 
 @dataclass(frozen=True)
 class Price:
-    """An (epsilon, delta) pair and the composition rule that gave it."""
+    """Privacy loss of releases: an (epsilon, delta) pair and the composition rule that gave it."""
 
     epsilon: float
     delta: float
@@ -67,21 +67,21 @@ class Price:
 
 @dataclass(frozen=True)
 class Composition:
-    """A multiset of releases, in the form their composition needs.
+    """A multiset of releases, with the numbers of each kind that their composition depends on.
 
     Attributes
     ----------
     mu2 : float
         Sum of ``1 / m**2`` over the Gaussian releases.
     laplace : tuple of (multiplier, count)
-        The Laplace releases, multipliers increasing.
+        The Laplace releases, by increasing multiplier.
     exposed : bool
-        Whether something was released without noise.
+        Whether any value was released without noise.
     stated : tuple of (epsilon, delta)
-        Pairs of releases that are known by such a pair only; both numbers add up.
+        (epsilon, delta) of each release whose loss is bounded by such a pair only; both add up.
     bounded : tuple of (multiplier, count)
-        Releases with staircase noise: each loses at most ``1 / multiplier``; multipliers
-        increasing.
+        Releases with staircase noise, by increasing multiplier. Each has the pure epsilon
+        ``1 / multiplier``.
     """
 
     mu2: float = 0.0
@@ -91,35 +91,35 @@ class Composition:
     bounded: tuple[tuple[float, int], ...] = field(default=())
 
     def with_exposure(self) -> Composition:
-        """Add a release without noise: from here on there is no finite epsilon."""
+        """Return a composition with a release without noise; its epsilon is infinite."""
         return replace(self, exposed=True)
 
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
-        """Add `count` Gaussian releases."""
+        """Return a composition with `count` further Gaussian releases of one noise multiplier."""
         multiplier = _checked(multiplier, count)
         return replace(self, mu2=self.mu2 + count / multiplier**2)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
-        """Add `count` Laplace releases."""
+        """Return a composition with `count` further Laplace releases of one noise multiplier."""
         return self.with_laplaces([(multiplier, count)])
 
     def with_laplaces(self, releases: Iterable[tuple[float, int]]) -> Composition:
-        """Add Laplace releases, given by multiplier and count."""
+        """Return a composition with further Laplace releases, given as (multiplier, count)."""
         return replace(self, laplace=_added(self.laplace, releases))
 
     def with_bounded(self, multiplier: float, count: int = 1) -> Composition:
-        """Add `count` releases with staircase noise."""
+        """Return a composition with `count` further staircase releases of one noise multiplier."""
         return replace(self, bounded=_added(self.bounded, [(multiplier, count)]))
 
     def repeated(self, times: int) -> Composition:
-        """Return the composition of the same releases, so many times."""
+        """Return the composition of these releases, each repeated `times` times."""
         laplace = tuple((m, times * count) for m, count in self.laplace)
         bounded = tuple((m, times * count) for m, count in self.bounded)
         mu2, stated = times * self.mu2, times * self.stated
         return Composition(mu2, laplace, self.exposed, stated, bounded)
 
     def joined(self, other: Composition) -> Composition:
-        """Return the releases of both."""
+        """Return the composition of the releases in this and another composition."""
         joined = replace(
             self,
             mu2=self.mu2 + other.mu2,
@@ -131,7 +131,7 @@ class Composition:
 
     @property
     def _pure(self) -> tuple[tuple[float, int], ...]:
-        """Return multiplier and count of all releases with a pure epsilon of their own."""
+        """Multiplier and count of the Laplace and staircase releases, which have a pure epsilon."""
         return self.laplace + self.bounded
 
     @property
@@ -146,7 +146,7 @@ class Composition:
 
     @property
     def pure(self) -> float:
-        """Epsilon at delta = 0."""
+        """Pure epsilon (delta = 0) of all releases: their sum, or infinity if one has none."""
         if self.mu2 > 0 or self.exposed or self.stated:
             return math.inf
         return math.fsum(count / m for m, count in self._pure)
@@ -164,10 +164,10 @@ class Composition:
         return total
 
     def price(self, delta: float) -> Price:
-        """Return the smallest epsilon this package can prove at `delta`.
+        """Return the smallest epsilon that this package can prove for the releases at `delta`.
 
-        The releases are those of a plan, whose multipliers do not depend on what it released; see
-        `adaptive` for runs that are planned one after the other.
+        The noise multipliers must not depend on earlier outputs, as within one plan. See
+        `adaptive` for several runs that are planned one after the other.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Composition:
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _with_bounded(self, delta: float) -> Price:
-        """Return the price with staircase noise: by pure epsilons, or by a bound of these."""
+        """Return the loss with staircase noise: the lower of pure and Gaussian composition."""
         rest = replace(self, bounded=())
         losses = math.fsum(count / m for m, count in self.bounded)
         other = rest.price(delta)
@@ -229,14 +229,14 @@ class Composition:
 
     @property
     def _releases(self) -> float:
-        """Return the number of releases; infinite with Gaussian noise, which has no number."""
+        """Number of releases; infinite with Gaussian noise, which is stored without a count."""
         return math.inf if self.mu2 > 0 else sum(count for _, count in self._pure)
 
     def _with_losses(self, delta: float) -> Price:
-        """Return the price by the losses' distribution, or by a bound of it.
+        """Return the loss by the privacy loss distribution, or by a Gaussian bound of it.
 
-        One Laplace release alone has the closed form ``1 / m + 2 log(1 - delta)``: its losses are
-        at most ``1 / m``, and delta is ``1 - exp((epsilon - 1 / m) / 2)`` from 0 up to there.
+        A single Laplace release has the closed form ``1 / m + 2 log(1 - delta)``: its loss is at
+        most ``1 / m``, and delta is ``1 - exp((epsilon - 1 / m) / 2)`` for epsilon in [0, 1 / m].
         """
         if self.mu2 == 0 and len(self.laplace) == 1 and self.laplace[0][1] == 1:
             most = 1 / self.laplace[0][0]
@@ -250,12 +250,12 @@ class Composition:
 
     @property
     def _squares(self) -> float:
-        """Return the sum of ``1 / m^2`` over all releases."""
+        """Sum of ``1 / m^2`` over all releases, for noise multipliers m."""
         return self.mu2 + math.fsum(count / m**2 for m, count in self._pure)
 
     @property
     def _width(self) -> float:
-        """Return the grid width for losses: relative to their standard deviation, to stay fast."""
+        """Grid width of the loss distribution; it grows with the losses, to bound the run time."""
         squares = self._squares
         return _GRID * max(1.0, math.sqrt(squares), squares)
 
@@ -278,11 +278,11 @@ def gaussian_multiplier(
     Parameters
     ----------
     steps : int
-        Releases at each ratio.
+        Number of releases at each ratio.
     epsilon, delta : float
-        Total, both positive.
+        Total privacy budget; both are positive.
     ratios : sequence of float
-        Noise of releases in units of the multiplier that is returned.
+        Noise multipliers of the releases, relative to the returned multiplier.
 
     Returns
     -------
@@ -305,7 +305,7 @@ def gaussian_multiplier(
     with np.errstate(all="ignore"):
         sigma = gaussian_sigma(epsilon, delta)
     widen, wanted = 1e-12, math.log(delta)
-    # The root may lie on the wrong side, by little except where epsilon is tiny.
+    # Rounding may put the root on the unsafe side, noticeably only for tiny epsilon.
     while not float(log_delta(epsilon / _UP, 1 / sigma)) <= wanted:
         if widen > 1e-10:
             sigma = _UP / gaussian_mu(epsilon, delta)
@@ -323,12 +323,12 @@ def laplace_multiplier(
     Parameters
     ----------
     steps, epsilon, delta, ratios
-        Arguments of `gaussian_multiplier`; delta may be 0.
+        See `gaussian_multiplier`; here, delta may be 0.
 
     Returns
     -------
     float
-        Noise scale over l1 sensitivity, too large by 1e-6 of it at most; exact for one release.
+        Noise scale over l1 sensitivity; at most 1e-6 too large (relative), exact for one release.
 
     Raises
     ------
@@ -348,7 +348,7 @@ def laplace_multiplier(
         counts = tuple(sorted((multiplier * r, steps) for r in ratios))
         return Composition(laplace=counts).price(delta).epsilon
 
-    # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
+    # The losses of many Laplace releases are nearly Gaussian with an equal multiplier.
     guess = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
     return smallest_multiplier(spent, epsilon, guess, most=pure)
 
@@ -361,17 +361,18 @@ def smallest_multiplier(
     most: float = math.inf,
     close: float = _CLOSE,
 ) -> float:
-    """Return the smallest multiplier that spends at most epsilon, up to a relative accuracy.
+    """Return the smallest multiplier that spends at most `epsilon`, by bracketing and bisection.
 
     Parameters
     ----------
     spent : callable
-        The epsilon of a multiplier, which falls with it.
+        Function from a multiplier to the epsilon that it spends, which decreases.
     epsilon, guess : float
+        Allowed epsilon, and a first guess of the multiplier.
     most : float
-        A multiplier that spends no more, if there is a formula for one.
+        A multiplier that spends at most `epsilon`, if a formula gives it.
     close : float
-        Relative accuracy.
+        Relative accuracy of the returned multiplier, which is rounded up.
     """
     high = guess
     while (least := spent(high)) > epsilon:
@@ -380,8 +381,9 @@ def smallest_multiplier(
     while (above := spent(low)) <= epsilon:
         low, high, least = low / 1.25, low, above
     while high / low > 1 + close:
-        # Close to linear in logarithms; a little to each side, so that both ends come close. Where
-        # delta alone covers the loss, the price is 0 and has no logarithm.
+        # log(spent) is nearly linear in log(multiplier). Two trial points around the interpolated
+        # one move both ends of the bracket. If delta alone covers the loss, epsilon is 0 and has no
+        # logarithm.
         bracketed = 0 < least < above < math.inf
         part = math.log(above / epsilon) / math.log(above / least) if bracketed else 0.5
         guess = low * (high / low) ** min(max(part, 0.05), 0.95)
@@ -397,10 +399,10 @@ def smallest_multiplier(
 
 
 def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """``sqrt(2 ln(1.25/delta)) / epsilon``: the textbook calibration of one release.
+    """Return the textbook multiplier of one release, ``sqrt(2 ln(1.25/delta)) / epsilon``.
 
-    Its proof covers epsilon <= 1 only (Dwork and Roth, 2014, Theorem A.1). The package takes it as
-    a name for an amount of noise and states what that noise really costs.
+    Its proof covers epsilon <= 1 only (Dwork and Roth, 2014, Theorem A.1). The package uses it only
+    to choose an amount of noise, and computes the privacy loss of this noise by exact composition.
 
     Parameters
     ----------
@@ -415,11 +417,11 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
 
 
 def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
-    """Return the total epsilon that Theorem 4.9 of Ryu and Kim claims for so many releases.
+    """Return the total epsilon that Theorem 4.9 of Ryu and Kim claims for `steps` releases.
 
-    ``sqrt(TE ln(1/delta) / ln(1.25/delta)) epsilon``. Not a bound: the proof bounds ln(delta) from
-    the wrong side, so that the formula is necessary and not sufficient. At (1, 1e-2) and 100
-    releases it says 9.766; the truth is 11.918.
+    The formula is ``sqrt(TE ln(1/delta) / ln(1.25/delta)) epsilon``. It is not a bound: the proof
+    bounds ln(delta) from the wrong side, so the condition is necessary and not sufficient. For 100
+    releases at (1, 1e-2) it gives 9.766, and the exact value is 11.918.
 
     Parameters
     ----------
@@ -434,7 +436,7 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
 def _added(
     counted: tuple[tuple[float, int], ...], releases: Iterable[tuple[float, int]]
 ) -> tuple[tuple[float, int], ...]:
-    """Return multipliers and counts with more releases, multipliers increasing."""
+    """Return (multiplier, count) pairs with further releases added, by increasing multiplier."""
     counts = dict(counted)
     for given, count in releases:
         multiplier = _checked(given, count)
@@ -451,7 +453,7 @@ def _check_ratios(ratios: Sequence[float]) -> None:
 
 
 def check_delta(delta: float | None) -> None:
-    """Refuse a delta outside [0, 1)."""
+    """Raise an error for a delta outside [0, 1)."""
     if not (finite(delta) and 0 <= float(delta) < 1):  # pyright: ignore[reportArgumentType]
         raise PrivacyError(
             f"delta must be at least 0 and below 1, got {show(delta)}. It is the probability that "
@@ -461,7 +463,7 @@ def check_delta(delta: float | None) -> None:
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Refuse an epsilon that is not a positive number."""
+    """Raise an error for an epsilon that is not a positive number between 1e-100 and 1e100."""
     number = float(epsilon) if epsilon is not None and positive_finite(epsilon) else math.nan
     if not _SMALLEST <= number <= 1 / _SMALLEST:
         raise PrivacyError(
@@ -472,7 +474,7 @@ def check_epsilon(epsilon: float | None) -> None:
 
 
 def _checked(multiplier: float, count: int = 1) -> float:
-    multiplier = float(multiplier)  # narrow numbers overflow when they are squared
+    multiplier = float(multiplier)  # numpy numbers of few bits overflow when squared
     # The range keeps the square, and sums of its inverse, inside floating point.
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(

@@ -20,7 +20,7 @@ from .adaptive import noise_of
 from .entries import Entries, Entry
 from .mechanism import MECHANISMS, Calibrated
 
-# Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
+# Relative tolerance of budget comparisons, so that ten releases of 0.1 fit into 1.0.
 _SLACK = 1e-9
 
 
@@ -31,10 +31,10 @@ class Budget:
     Attributes
     ----------
     epsilon, delta : float
-        Total.
+        Total privacy loss that all releases of the agent together may reach.
     planned : Composition
-        Releases that the plan has priced within the budget: anything up to them needs no new
-        computation.
+        Releases whose privacy loss the plan has already computed to be within the budget.
+        Sub-multisets of them need no further check.
     """
 
     epsilon: float
@@ -44,24 +44,26 @@ class Budget:
 
 @dataclass
 class Account:
-    """Append-only record of one agent's releases, and the filter in front of the next one.
+    """Append-only record of one agent's releases; it refuses a release beyond the budget.
 
     Attributes
     ----------
     agent : str
+        Name of the agent.
     adjacency : dict of str to str
-        Meaning of one change of each private object. Releases under different adjacencies do not
-        compose, so an account continues under its own only.
+        Neighboring relation of each private object. Losses under different relations do not
+        compose, so every run of an account must have equal ones.
     budget : Budget or None
         None for a run without noise.
     entries : sequence of Entry
+        Record of the releases.
     share : int
-        Number of agents among which one person's data may be spread: every release counts so many
-        times, as if the others released the same.
+        Number of agents that may hold one person's data: every release counts this many times, as
+        if all of them made it.
     committed : float or None
-        Once a further run goes on from here: mu^2 of the first run with noise, as it was planned.
-        The account is then charged by the rule of `adaptive`, which holds for runs that are planned
-        one after the other; before, by the price of one plan.
+        mu^2 of the first run with noise, as it was planned; None until a further run follows. From
+        then on, the rule of `adaptive` applies, which holds for runs planned one after the other;
+        until then, `Composition.price` applies.
     """
 
     agent: str
@@ -88,7 +90,7 @@ class Account:
         self._total = after
 
     def require(self, calibrated: Calibrated) -> None:
-        """Refuse a release that would exceed the budget.
+        """Raise an error if the budget does not cover one more release with this noise.
 
         Raises
         ------
@@ -97,7 +99,7 @@ class Account:
         self._covered_total(calibrated)
 
     def _covered_total(self, calibrated: Calibrated) -> Composition:
-        """Return the total with one more release, or refuse it."""
+        """Return the total with one more release, or raise an error if it exceeds the budget."""
         assert self.budget is not None
         after = self._after(calibrated, 1)
         if not self._covers(after):
@@ -105,14 +107,14 @@ class Account:
         return after
 
     def charge_run(self, entry: Entry, loss: Composition) -> None:
-        """Record a whole run that is about to begin, by what it costs together.
+        """Record a whole run that is about to begin, with the privacy loss of all its releases.
 
         Raises
         ------
         BudgetError
-            If it would exceed the budget. Nothing is recorded then.
+            If the run would exceed the budget. Nothing is recorded then.
         PrivacyError
-            If it is known by a pair of epsilon and delta only, and noise was charged before.
+            If the loss is known as an (epsilon, delta) pair only, and noise was charged before.
         """
         assert self.budget is not None
         self.require_order(loss)
@@ -123,7 +125,7 @@ class Account:
         self._total = after
 
     def require_order(self, loss: Composition) -> None:
-        """Refuse a run that is known by a pair of epsilon and delta only, after one with noise.
+        """Refuse a run whose loss is known at a positive delta only, after runs with noise.
 
         Parameters
         ----------
@@ -135,7 +137,7 @@ class Account:
         PrivacyError
         """
         total = self._total
-        # Without a delta of its own, a release costs its epsilon whatever was seen before.
+        # A loss with delta = 0 adds to the total whatever earlier outputs were.
         shares = any(delta > 0 for _, delta in loss.stated)
         if shares and not total.exposed and noise_of(total) != Composition():
             raise PrivacyError(
@@ -153,7 +155,7 @@ class Account:
         return self._total.joined(calibrated.composed(count, each).repeated(self.share))
 
     def recall(self, entry: Entry) -> None:
-        """Take over an entry of an earlier run."""
+        """Add an entry of an earlier run, with its privacy loss, to this account."""
         if entry.stated is not None:
             self._total = self._total.joined(Composition(stated=(entry.stated,)))
             self.entries.append(entry)
@@ -166,28 +168,29 @@ class Account:
         self.entries.append(entry)
 
     def expose(self, entry: Entry) -> None:
-        """Record a release without noise; no later release restores a guarantee."""
+        """Record a release without noise, after which the account's epsilon is infinite."""
         self.entries.append(entry)
         self._total = self._total.with_exposure()
 
     @frameless
     def spent(self, delta: float | None = None) -> Price:
-        """Return the epsilon of all releases so far, at `delta` (the budget's if omitted)."""
+        """Return the epsilon of all releases so far, at `delta` (default: the budget's delta)."""
         if delta is not None:
             check_delta(delta)
         return self._price(self._total, self.delta if delta is None else float(delta))
 
     @property
     def colluders(self) -> int | None:
-        """Against how many other agents, with the server, `spent` holds; None for any number."""
+        """Largest number of colluders for the loss `spent`; None if any number may collude."""
         thresholds = (entry.colluders for entry, _ in self.entries.kinds)
         return min((count for count in thresholds if count is not None), default=None)
 
     @frameless
     def spent_against_all(self, delta: float | None = None) -> Price:
-        """Return `spent` against all other agents and the server, pooling what they see.
+        """Return the privacy loss against the server and all other agents, colluding.
 
-        More than `spent` if noise was split over agents, who were trusted to add their parts.
+        It exceeds `spent` if noise was distributed over agents, because colluding agents know their
+        parts of the noise.
         """
         if self.colluders is None:
             return self.spent(delta)
@@ -204,7 +207,7 @@ class Account:
                 remaining = multiplier if alone is None else alone
                 total = MECHANISMS[mechanism].compose(total, remaining, count * self.share)
                 most = max(most, multiplier / remaining)
-        # What the first run committed grows like its releases, by no more than this.
+        # mu^2 of the first run grows by at most this factor, the largest of any release.
         committed = None if self.committed is None else self.committed * most**2
         return self._price(total, self.delta if delta is None else float(delta), committed)
 
@@ -215,7 +218,7 @@ class Account:
         return adaptive.price(total, committed, delta, pooled=self.share > 1)
 
     def _covers(self, total: Composition) -> bool:
-        """Return whether the budget covers this much."""
+        """Return whether the budget covers a composition of releases."""
         budget = self.budget
         assert budget is not None
         allowed = budget.epsilon * (1 + _SLACK)
@@ -224,22 +227,22 @@ class Account:
             return adaptive.covers(total, self.committed, allowed, budget.delta, pooled=pooled)
         if _within(total, budget.planned):
             return True
-        # A cheap sufficient test before pricing: pure epsilon is an upper bound at every delta.
+        # First a cheap sufficient test: the pure epsilon bounds the epsilon at every delta.
         return total.pure <= allowed or total.price(budget.delta).epsilon <= allowed
 
     @property
     def delta(self) -> float:
-        """Return the delta of stated totals: the budget's, or 0 without one."""
+        """Delta of computed totals: the budget's delta, or 0 without a budget."""
         return 0.0 if self.budget is None else self.budget.delta
 
     @property
     def total(self) -> Composition:
-        """Everything released so far."""
+        """Composition of all releases so far."""
         return self._total
 
     @property
     def rho(self) -> float:
-        """Parameter of zero-concentrated differential privacy of everything released so far."""
+        """Parameter of zero-concentrated differential privacy (zCDP) of all releases so far."""
         return self._total.rho
 
     def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
@@ -259,7 +262,7 @@ class Account:
         return low
 
     def continued(self, fresh: Account) -> Account:
-        """Return an account that goes on from here under a new budget; this one stays as it is.
+        """Return a copy of this account for a further run under a new budget.
 
         Parameters
         ----------
@@ -288,7 +291,8 @@ class Account:
                 f"person's data. This plan counts {fresh.share}. Keep the groups= of the first run."
             )
         committed = self.committed
-        # An empty account is at its beginning, but for one of a group, whose others may not be.
+        # An empty account starts afresh, unless it belongs to a group whose other accounts may hold
+        # noise.
         if committed is None and (self.share > 1 or noise_of(self._total) != Composition()):
             planned = Composition() if self.budget is None else self.budget.planned
             committed = noise_of(planned).mu2_bound
@@ -296,10 +300,11 @@ class Account:
         return replace(self, budget=fresh.budget, entries=entries, committed=committed)
 
     def require_group(self) -> None:
-        """Refuse a further run of a group whose budget what is held here exceeds already.
+        """Refuse a further run if this account of a group exceeds the new budget already.
 
-        One person's losses in all accounts of a group are within a budget if every account is, by
-        one rule for all: accounts whose agents release nothing in the run count as well.
+        One person's losses in all accounts of a group stay within a budget if each account does, by
+        one composition rule for all. Accounts of agents that release nothing in the run count as
+        well.
 
         Raises
         ------
@@ -316,16 +321,16 @@ class Account:
         return replace(self, entries=self.entries.copy())
 
     def equals(self, other: Account) -> bool:
-        """Return whether what the two hold and may hold is equal, whoever they belong to."""
+        """Return whether two accounts are equal apart from their agent and adjacency."""
         return _held(self) == _held(other)
 
     def catch_up(self, later: Account) -> None:
-        """Take over the charges of a run that continued from here and has no result."""
+        """Copy the charges of a later run that continued from here and ended without a result."""
         self.entries = later.entries.copy()
         self._total, self.budget, self.committed = later._total, later.budget, later.committed
 
     def taken_over(self, spent: Account) -> Account:
-        """Return this agent's account with the charges of another that was equal to it."""
+        """Return a copy of an equal agent's charged account, with this agent's name."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
     def refusal(
@@ -337,17 +342,18 @@ class Account:
         starting: bool = False,
         rounds: tuple[int, int] | None = None,
     ) -> BudgetError:
-        """Return the error for `count` further releases that the budget does not cover.
+        """Return the error for `count` further releases that exceed the budget.
 
         Parameters
         ----------
         calibrated : Calibrated
         count, each : int
+            Number of further releases, and number per round.
         starting : bool
-            Whether the plan of the budget has released nothing yet: the error says what all of it
-            needs.
+            Whether the plan has released nothing yet. The error then states the epsilon that the
+            whole plan needs.
         rounds : tuple of int, optional
-            Rounds that are covered, and planned ones, if too few are covered to start.
+            Number of covered rounds and of planned rounds, if too few are covered to start.
         """
         affordable = self.affordable(calibrated, count, each)
         after = self._after(calibrated, count, each)
@@ -362,13 +368,13 @@ class Account:
 
     @property
     def _whole(self) -> float | None:
-        """Epsilon of all that is held and the whole planned run; None if no number is one."""
+        """Epsilon of all earlier releases and the whole planned run; None if infinite."""
         assert self.budget is not None
         whole = self._price(self._total.joined(self.budget.planned), self.budget.delta).epsilon
         return whole if math.isfinite(whole) else None
 
     def _left(self, calibrated: Calibrated, rounds: int) -> str:
-        """Return the arguments of a plan with this noise for so many rounds."""
+        """Return arguments of `plan` for this noise and `rounds` rounds, as text."""
         assert self.budget is not None
         noise = calibrated.as_written
         if not noise:
@@ -377,14 +383,14 @@ class Account:
         return f"mechanism={noise}, rounds={rounds}, epsilon={epsilon!r}, delta={delta:g}"
 
     def _instead(self, calibrated: Calibrated, after: Composition) -> str:
-        """Arguments of a plan with this noise, and a total for it and all that is held already."""
+        """Return arguments of `plan` for this noise and the total budget that it needs."""
         assert self.budget is not None
         noise, delta = calibrated.as_written, self.budget.delta
         whole = self._total.joined(self.budget.planned)
         total = max(self._price(composition, delta).epsilon for composition in (whole, after))
         if not noise or not 0 < total < math.inf:
             return ""
-        # By a little more than what the digits of the noise leave out.
+        # Rounded up, by slightly more than the error of writing the noise with six digits.
         digits = 2 - math.floor(math.log10(total))
         total = math.ceil(total * (1 + 1e-5) * 10**digits) / 10**digits
         return f"mechanism={noise}, epsilon={total:g}, delta={delta:g}"
@@ -419,14 +425,14 @@ class Account:
         )
 
 
-# Of an account, but for whose it is.
+# Compares accounts by all fields except agent and adjacency.
 _held = attrgetter(
     *(one.name for one in dataclasses.fields(Account) if one.name not in ("agent", "adjacency"))
 )
 
 
 def _within(composition: Composition, planned: Composition) -> bool:
-    """Return whether `planned` contains every release of `composition`."""
+    """Return whether the releases `planned` contain every release of `composition`."""
     pairs = ((composition.laplace, planned.laplace), (composition.bounded, planned.bounded))
     fits = all(
         count <= dict(allowed).get(m, 0) for charged, allowed in pairs for m, count in charged

@@ -1,46 +1,49 @@
 r"""Total privacy loss of runs on the same data, each planned after seeing the others' outputs.
 
-Inside a plan all multipliers are fixed in advance, and its price is that of their composition.
-Which plan comes next may depend on what came before, and then prices do not simply compose: of two
-plans that each fit a budget, by tails of different shape, whoever chooses by the first run's output
-gets more than the budget's delta. The total loss of one ledger's runs is therefore charged by one
-rule that is proved for every such choice.
+Inside a plan, all noise multipliers are fixed in advance, so that the privacy loss is the loss of
+their composition. The next plan may depend on earlier outputs, and then losses do not simply
+compose. Two plans may each fit a budget, with tails of different shape: choosing between them by
+the first run's output spends more than the budget's delta. All runs in one ledger are therefore
+charged by one rule that is proved for every adaptive choice.
 
 *Gaussian filter.* Every release counts as a Gaussian mechanism that hides no more than it does,
 with :math:`\mu = 1 / m` for Gaussian noise of multiplier m, `gaussian.laplace_mu` for Laplace noise
 and `gaussian.pure_mu` for staircase noise. If :math:`\sum \mu_i^2 \le \mu^2` whatever happens, all
-releases together hide at least as much as one Gaussian mechanism of parameter mu: each can be
-computed from a Brownian motion with drift b over a time of :math:`\mu_i^2`, where b is 0 or 1 by
-the data, one after the other and until :math:`\mu^2` at the latest, however they are chosen; and
-the end of that motion is all that depends on b (Smith and Thakurta, 2022, with another proof). For
-Laplace noise on a vector of shares :math:`a_j` of the multiplier's epsilon, the profile is at most
-that of scalar noise (`accounting`), which is a statement about trade-off functions as well, since
-both are symmetric.
+releases together hide at least as much as one Gaussian mechanism of parameter mu. For the proof,
+take a Brownian motion with drift b, where b is 0 or 1 by the data. Each release can be computed
+from an interval of length :math:`\mu_i^2`, one interval after the other and within :math:`\mu^2` in
+all, however the releases are chosen. Only the end of the motion depends on b (Smith and Thakurta,
+2022, with another proof). For Laplace noise on a vector with shares :math:`a_j` of the multiplier's
+epsilon, the privacy profile is at most the profile of scalar noise (`accounting`). This is a
+statement about trade-off functions as well, since both are symmetric.
 
-*Pure filter.* Wherever the sum of pure epsilons stays within epsilon, no output is more than
-:math:`e^\epsilon` times as likely under one data set, and no delta is used. So a run may also go on
-where this holds and the Gaussian filter refuses: outputs that end there add nothing to delta, and
-the others are those of a strategy that stops where the Gaussian filter does.
+*Pure filter.* While the sum of pure epsilons stays within epsilon, no output is more than
+:math:`e^\epsilon` times as likely under one data set, and no delta is used. So a run may also
+continue if only this filter allows it. Outputs of such continuations add nothing to delta. All
+other outputs belong to a strategy that stops when the Gaussian filter refuses.
 
 *The first run* on an empty account is fixed before any output, so its own price holds for it alone.
-It may be lower than the Gaussian filter's. Two rules that each use the full delta may not be chosen
-by the output, so a later run needs that the first one, as it was planned and not as it may have
-ended, is within the Gaussian filter as well: then every outcome is; otherwise, which was known
+This price may be lower than the Gaussian filter's. Outputs must not choose between two rules that
+each use the full delta. A later run is therefore allowed only if the first run, as planned and not
+as it ended, is within the Gaussian filter too: then every outcome is. Otherwise, which was certain
 before any output, only pure losses may follow.
 
-*Stated pairs.* A run that is known by an (epsilon, delta) pair only may come before all others. The
-runs after it have the budget that is left, by basic composition, which holds for adaptive choices.
-Such a run may not come later: how delta is shared would then depend on what was seen.
+*Stated pairs.* A run whose loss is known as an (epsilon, delta) pair only may come before all
+others. Later runs have the remaining budget, by basic composition, which holds for adaptive
+choices. Such a run may not come later, because the share of delta would then depend on earlier
+outputs.
 
-One person's data in several agents (groups): accounts of the group count every release as if all
-members released the same. Sums of :math:`\mu^2` are then within the budget for the group if they
-are for each account, whether its agent releases in the next run or not, and so are sums of pure
-epsilons at delta = 0; where one account could go by one rule and one by the other, only the first
-is used. Before every run each account of a group is therefore held against the new budget, by the
-rule for its delta: one that holds Gaussian noise stops all others of its group at delta = 0.
+*Groups.* If several agents may hold one person's data, each of their accounts counts every release
+as if all members of the group made it. If every account's sum of :math:`\mu^2` is within the
+budget, so is the group's sum, whether or not an agent releases in the next run. At delta = 0, sums
+of pure epsilons behave alike. If one account could use one rule and another the other, only the
+Gaussian rule is used. Before every run, each account of a group is therefore compared with the new
+budget, by the rule for its delta. At delta = 0, an account with Gaussian noise stops its whole
+group.
 
-A filter's budget is fixed in advance. If you raise it after seeing outputs, you have spent what it
-states at the end. You may not quote the smaller figure of a moment that was chosen by the output.
+A filter's budget is fixed in advance. If you raise it after seeing outputs, you have spent the loss
+that the filter states at the end. You may not quote the smaller loss of a moment that an output
+chose.
 """
 
 from __future__ import annotations
@@ -51,27 +54,28 @@ from dataclasses import replace
 from .accounting import Composition, Price, check_delta
 from .gaussian import gaussian_epsilon, log_delta
 
-# Relative slack of sums of the same releases in another order.
+# Relative tolerance for sums of equal terms in another order.
 _SLACK = 1e-9
 
 
 def noise_of(total: Composition) -> Composition:
-    """Return the composition without its stated pairs."""
+    """Return the releases of a composition except those known by a stated pair only."""
     return replace(total, stated=())
 
 
 def price(total: Composition, committed: float, delta: float, *, pooled: bool) -> Price:
-    """Return the smallest epsilon that covers the releases of several runs by the rule.
+    """Return the smallest epsilon that the module's rule proves for the releases of several runs.
 
     Parameters
     ----------
     total : Composition
-        Everything that was released.
+        All releases of all runs.
     committed : float
         mu^2 of the first run with noise, as it was planned.
     delta : float
+        Delta at which epsilon is computed.
     pooled : bool
-        Whether the account is one of several that hold the same person's data.
+        Whether the account belongs to a group of agents that may hold one person's data.
     """
     check_delta(delta)
     if total.exposed:
@@ -89,7 +93,7 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
         rule = f"{kind} noise counted as Gaussian, over runs planned one after the other"
         if not (noise.laplace or noise.bounded):
             rule = "exact Gaussian composition"
-            if committed > noise.mu2 * (1 + _SLACK):  # else it is the same sum, rounded otherwise
+            if committed > noise.mu2 * (1 + _SLACK):  # else equal up to rounding
                 rule = "Gaussian composition, the first run as planned"
         best = Price(epsilon, delta, name + rule)
     if _counts_pure(left, pooled) and paid + noise.pure <= best.epsilon:
@@ -100,7 +104,7 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
 def covers(
     total: Composition, committed: float, epsilon: float, delta: float, *, pooled: bool
 ) -> bool:
-    """Return whether the rule allows the releases of several runs under a budget.
+    """Return whether the module's rule allows the releases of several runs within a budget.
 
     Parameters
     ----------
@@ -120,7 +124,7 @@ def covers(
 
 
 def _left(total: Composition, delta: float) -> float:
-    """Return the delta that stated pairs leave; rounding of their sum is forgiven."""
+    """Return delta minus the deltas of stated pairs, with a tolerance for rounding."""
     left = delta - math.fsum(d for _, d in total.stated)
     return 0.0 if abs(left) <= 1e-12 * delta else left
 

@@ -1,6 +1,6 @@
-"""Accounts of many agents: what they spent, in words, and those that release at the same times.
+"""Privacy accounts of all agents by name, and joint accounts of agents with identical charges.
 
-The account book of agents that release at the same times, with the same noise.
+`Accounts` is the mapping that users see. `JointAccount` charges a batch of agents at once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .split_noise import coalition
 Index = NDArray[np.intp]
 
 
-# Lines of a ledger that a notebook shows at once.
+# Largest number of lines of a ledger that a notebook shows.
 _LISTED = 6
 
 
 @frameless
 @dataclass(frozen=True)
 class Accounts(Mapping[str, Account]):
-    """The accounts of all agents, by name."""
+    """Read-only mapping from agent names to the agents' privacy accounts."""
 
     accounts: tuple[Account, ...]
 
@@ -59,7 +59,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def short(self) -> tuple[tuple[str, str], ...]:
-        """Agents that spent alike, and what that is; of many the first, and the most."""
+        """Pairs of agents and the text on their loss, grouped by text; long lists are cut."""
         said = [(together(agents), text) for text, agents in self._said.items()]
         if len(said) > _LISTED:
             most = (
@@ -104,16 +104,16 @@ class Accounts(Mapping[str, Account]):
 
     @frameless
     def spent(self, delta: float | None = None) -> float:
-        """Return the largest epsilon of an agent: data of different agents compose in parallel."""
+        """Return the largest epsilon of any agent; losses on different agents' data do not add."""
         return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
 
     @frameless
     def prices(self, delta: float | None = None) -> dict[str, Price]:
-        """Return the total price of each agent's releases, by agent; see `Account.spent`."""
+        """Return each agent's privacy loss by name, over all its releases; see `Account.spent`."""
         if delta is not None:
             check_delta(delta)
             delta = float(delta)
-        # Agents often release alike, and some prices take seconds.
+        # Many agents often have equal losses, and some losses take seconds to compute.
         by_key: dict[tuple[Composition, float | None, bool, float], Price] = {}
         prices = {}
         for account in self.accounts:
@@ -126,7 +126,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def rho(self) -> float:
-        """The largest zCDP parameter of any agent."""
+        """Largest zCDP parameter rho of any agent."""
         return max((account.rho for account in self.accounts), default=0.0)
 
     def to_json(self) -> str:
@@ -136,7 +136,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def _said(self) -> dict[str, list[str]]:
-        """Return the agents of each text on the privacy loss that was spent."""
+        """Names of the agents, grouped by the text on the privacy loss that they spent."""
         grouped: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
             grouped.setdefault(_spent(account, price), []).append(account.agent)
@@ -150,7 +150,7 @@ class Accounts(Mapping[str, Account]):
 
 
 def _spent(account: Account, price: Price) -> str:
-    """Return a text on the privacy loss of an account, and on its budget."""
+    """Return a text on an account's privacy loss, budget, and unproved assumptions."""
     if not account.entries:
         return "nothing private was released"
     allowed = "" if account.budget is None else f" of {at_most(account.budget.epsilon)}"
@@ -171,44 +171,45 @@ def _spent(account: Account, price: Price) -> str:
 
 
 class JointAccount:
-    """Accounts of one agent, or of several that are equal at first but for their names.
+    """Accounts of one agent, or of several whose accounts are initially equal apart from names.
 
-    Sums are computed once for all agents that were charged as often, since noise is charged by its
-    level. Entries are stored once for all agents that have them.
+    Agents with equal charges share one total, computed once, since the loss of a release
+    depends only on its noise. They also share each entry.
 
     Parameters
     ----------
     accounts : sequence of Account
-        The account of a single agent is charged itself. Those of several agents stay as they are,
-        and `accounts` returns what became of them.
+        The account of a single agent is charged in place. Accounts of several agents stay
+        unchanged, and `accounts` returns their charged copies.
     """
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         self._accounts = accounts
-        # What was spent by agents that were charged as often, under the name of the first of them,
-        # and by agent its position in this list.
+        # One account per group of agents with equal charges, named after the group's first agent;
+        # and for each agent, the index of its group in this list.
         self._spent = [accounts[0].copy() if len(accounts) > 1 else accounts[0]]
         self._group = np.zeros(len(accounts), dtype=np.intp)
-        # From the first exchange on whose entry is not the same for all: the entries before it, all
-        # other entries, and by exchange where among these each agent's is; -1 for none.
+        # From the first message round in which the agents' entries differ: the entries before that
+        # round, all entries since, and per round each agent's index among the latter (-1: no
+        # entry).
         self._common = self._spent[0].entries
         self._entries: list[Entry] = []
         self._positions: list[Index] = []
 
     def charge(self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated | None) -> None:
-        """Record what some or all agents are about to release in one exchange.
+        """Record the releases that some or all agents are about to make in one message round.
 
         Parameters
         ----------
         charges : sequence of (ndarray of int, Entry)
-            Positions of agents, each in one of them at most, and what they release.
+            Indices of agents (disjoint between the pairs), and the entry of their release.
         noise : Calibrated or None
-            Noise of all of it; None for exact values.
+            Noise of all these releases; None for exact values.
 
         Raises
         ------
         BudgetError
-            If an account does not cover it. Nothing is recorded then.
+            If an account's budget does not cover its release. No release is recorded then.
         """
         everyone = len(self._accounts)
         if len(charges) == 1 and charges[0][0].size == everyone and len(self._spent) == 1:
@@ -222,7 +223,7 @@ class JointAccount:
     def _charge_some(
         self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated | None
     ) -> None:
-        """Record charges that are not the same for all agents."""
+        """Record charges that differ between agents or omit some of them."""
         positions = np.full(len(self._accounts), -1, dtype=np.intp)
         for k, (rows, _) in enumerate(charges):
             positions[rows] = k
@@ -246,7 +247,7 @@ class JointAccount:
         self._entries += [entry for _, entry in charges]
 
     def accounts(self) -> list[Account]:
-        """Return the accounts of all agents, as they are now."""
+        """Return all agents' accounts with the charges so far."""
         if len(self._accounts) == 1:
             return [*self._accounts]
         spent = [self._spent[group] for group in self._group.tolist()]

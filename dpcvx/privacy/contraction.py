@@ -1,8 +1,8 @@
-r"""Certificates of what later iterations hide of a turn: numbers that prove a bound, rechecked.
+r"""Certificates of amplification by iteration: numbers that prove a bound, verified here.
 
-`two_block` has the iteration, with the notation of Chan, Xie and Zhao. Its bounds there follow
-from one norm, written down once for all problems. This module takes numbers that somebody found
-for one problem, by whatever search, and refuses them unless they prove what they claim.
+`two_block` describes the iteration, in the notation of Chan, Xie and Zhao. Its bounds follow from
+one norm, which is fixed for all problems. This module takes numbers for one problem, from any
+solver, and refuses them unless they prove exactly the bounds that they state.
 
 **Differences of two runs.** Write :math:`\xi = dx`, :math:`\omega = A^+ (d\lambda/\beta - A dx)`,
 :math:`r = A^+ B\,dy` and :math:`e = \eta\, d\nabla f`, in the singular vectors of A, which has
@@ -26,24 +26,25 @@ F is the interpolation inequality of a function with modulus :math:`\mu` and smo
 :math:`w = \lambda/\beta - A x + c`. Subgradients of g are monotone with modulus :math:`\mu_g`, so
 :math:`\langle B\,dy, dw - B\,dy \rangle \ge \mu_g \|dy\|^2 / \beta \ge \gamma \|B\,dy\|^2`; and
 :math:`s^2` in one component of it is h up to a common factor. Noise in x and the user's own turn
-move :math:`(\xi, \omega)` along :math:`b = (1, -1)`, and b = 1 in the null space. A turn moves it
-by :math:`b\,e / (1 + h)` with :math:`\|e\| \le \eta \Delta`.
+move :math:`(\xi, \omega)` along :math:`b = (1, -1)`, or b = 1 in the null space. A turn moves it by
+:math:`b\,e / (1 + h)` with :math:`\|e\| \le \eta \Delta`.
 
 **Hiding a shift round by round.** Let :math:`U_t = Y_t + N_t` be the run with the change. Its state
 before the noise of round t is :math:`Y_t`, and t = 0 is the turn. Let :math:`\tilde U_t = \tilde
 Y_t + v_t + N_t` take its turn with the *other* function, and all other rounds with the same
-functions. It has the same noise, and in addition shifts :math:`v_t` of x. A shift depends on
-:math:`D_t = Y_t - \tilde Y_t` alone. The states agree before the turn, so U is a function of the
-past of :math:`\tilde U`, and so is :math:`v_t`.
+functions. It has equal noise, and additional shifts :math:`v_t` of x. A shift depends on :math:`D_t
+= Y_t - \tilde Y_t` alone. The states agree before the turn, so U is a function of the past of
+:math:`\tilde U`, and so is :math:`v_t`.
 
 *Lemma.* Let :math:`O_t = h_t + v_t + N_t` under P and :math:`O_t = h_t + N_t` under Q, with
 functions :math:`h_t` and :math:`v_t` of the past, and surely :math:`\sum_t \|v_t\|^2 \le W`. Then P
-and Q are at least as hard to tell apart as :math:`N(\sqrt W, \sigma^2)` and :math:`N(0,
-\sigma^2)`. Proof: append a round with the shift :math:`(W - \sum \|v_t\|^2)^{1/2}`; to forget it
-is post-processing. Under Q the log likelihood ratio is :math:`\sum \langle v_t, N_t \rangle /
-\sigma^2 - W / (2 \sigma^2)`. The mean of :math:`\exp(i \theta \sum_{t \le k} \langle v_t, N_t
-\rangle + \theta^2 \sigma^2 \sum_{t \le k} \|v_t\|^2 / 2)` is 1 by induction over k. So the sum is
-Gaussian with variance :math:`\sigma^2 W`. The law of the ratio under Q fixes the rest.
+and Q are at least as hard to distinguish as :math:`N(\sqrt W, \sigma^2)` and :math:`N(0,
+\sigma^2)`. Proof: append a round with the shift :math:`(W - \sum \|v_t\|^2)^{1/2}`; removing it is
+post-processing. Under Q the log likelihood ratio is :math:`\sum \langle v_t, N_t \rangle / \sigma^2
+- W / (2 \sigma^2)`. The mean of :math:`\exp(i \theta \sum_{t \le k} \langle v_t, N_t \rangle +
+\theta^2 \sigma^2 \sum_{t \le k} \|v_t\|^2 / 2)` is 1 by induction over k. So the sum is Gaussian
+with variance :math:`\sigma^2 W`. The distribution of the ratio under Q determines the trade-off
+function.
 
 Take quadratic forms backward from the end: :math:`P_t` with
 
@@ -52,40 +53,41 @@ Take quadratic forms backward from the end: :math:`P_t` with
         \quad\text{for all}\quad (\xi, \omega, e, r), \\
     W_t(D) = \min_v \|v\|^2 + P_t(D - b v) = P_t - \frac{P_t b\, (P_t b)'}{1 + b' P_t b}, \quad (3)
 
-the first as a sum over components, so the multipliers :math:`t_F, t_G \ge 0` are common to them.
-If v attains the minimum, then :math:`\|v_t\|^2 + W_{t+1}(D_{t+1}) \le W_t(D_t)` by (2), whatever
-the functions are. The sum telescopes. If x alone is released, :math:`W_K = \xi^2`: the last shift
-is all of :math:`\xi`, and both runs end in one x. If (x, lambda) is released, the last two rounds
-make both equal: :math:`v = -\omega` leaves no difference but :math:`x_1 = \xi + \omega`, hence y
-and lambda agree in the next round, whose shift is what (1) makes of :math:`x_1`:
+where the first inequality is a sum over components, so the multipliers :math:`t_F, t_G \ge 0` are
+common to them. If v attains the minimum, then :math:`\|v_t\|^2 + W_{t+1}(D_{t+1}) \le W_t(D_t)` by
+(2), for all functions. The sum telescopes. If x alone is released, :math:`W_K = \xi^2`: the last
+shift is all of :math:`\xi`, and both runs end in one x. If (x, lambda) is released, the last two
+rounds make both equal. The shift :math:`v = -\omega` leaves only the difference :math:`x_1 = \xi +
+\omega`. Hence y and lambda agree in the next round, whose shift is the image of :math:`x_1` under
+(1):
 
 .. math::
     P_{K-1} \ge \omega^2 + \Bigl(\frac{x_1 - e}{1 + h}\Bigr)^2 + t_C \,
     (e - \eta\mu x_1)(\eta\nu x_1 - e). \quad (4)
 
-By the lemma a turn and K rounds lose at most :math:`g_K (\eta \Delta / \sigma)^2 / 2` with
-:math:`g_K = \max_s W_0(1, -1) / (1 + h)^2`, as a Gaussian mechanism does. In the form (4) the
-bound also holds after more than K rounds, which are post-processing of (x, lambda). Users need
-not be strongly convex, g need not, and no step is excluded but by failure of (3).
+By the lemma, a turn and K rounds lose at most :math:`g_K (\eta \Delta / \sigma)^2 / 2` with
+:math:`g_K = \max_s W_0(1, -1) / (1 + h)^2`, as a Gaussian mechanism does. In the form (4) the bound
+also holds after more than K rounds, since further rounds are post-processing of (x, lambda).
+Neither users nor g need be strongly convex, and a step size is excluded only if (3) fails.
 
 **Contraction.** Let :math:`\rho P \ge P(\xi^+, \omega^+) + t_F F + t_G G`, and let P satisfy (4).
-Then :math:`|D|^2 = P(D)` is the square of a norm, and every iteration contracts it by
-:math:`\rho`. A turn has at most :math:`\sqrt\kappa\, \eta \Delta` in it, with :math:`\kappa =
-\max_s P(1, -1) / (1 + h)^2`. To move :math:`\tilde Y` by D takes two shifts, as in (4):
-:math:`-\omega` before one round, and what is left after it. Their squares add up to at most
+Then :math:`|D|^2 = P(D)` is a squared norm, and every iteration contracts it by :math:`\rho`. A
+turn changes the state by at most :math:`\sqrt\kappa\, \eta \Delta` in this norm, with :math:`\kappa
+= \max_s P(1, -1) / (1 + h)^2`. Two shifts move :math:`\tilde Y` by D, as in (4): :math:`-\omega`
+before one round, and the remaining difference after it. Their squares add up to at most
 :math:`|D|^2`. T = (K + 1) // 2 pairs of rounds move :math:`\tilde U` to U in parts. Let part j
 have the norm :math:`z_j` in units of the turn, so that :math:`\sum z_j \rho^{T-1-j} =
 \rho^{T-1}`. The least sum of squares is :math:`1 / \sum_{j<T} \rho^{-2j}`. If K is even, one more
-round contracts before. The loss is at most :math:`\kappa \rho^e / \sum_{j<T} \rho^{-2j}`, with e =
-1 for even K and 0 for odd K.
+round contracts before these pairs. The loss is at most :math:`\kappa \rho^e / \sum_{j<T}
+\rho^{-2j}`, with e = 1 for even K and 0 for odd K.
 
-**The check.** (3) and (4) are linear in the multipliers. The least P for given ones is a Schur
-complement. It is computed here and enlarged a little, and the enlarged one is tested by
-eigenvalues. The margin covers all rounding errors, and relative errors up to 1e-10 in h. These
-change a matrix by at most 6e-10 of the sum of the absolute values of its terms. Its least
-eigenvalue changes by no more, relative to the norm of that sum. A certificate also says what it
-claims. If its numbers prove something else, by more than 1e-9 of it, somebody has changed it, or it
-belongs to another problem.
+**Verification.** (3) and (4) are linear in the multipliers. The least P for given multipliers is a
+Schur complement. It is computed here and slightly enlarged, and eigenvalues test the enlarged
+matrix. The margin covers all rounding errors, and relative errors of h up to 1e-10. These errors
+change a matrix by at most 6e-10 of the sum of the absolute values of its terms, and its least
+eigenvalue by at most 6e-10 of the norm of this sum. A certificate also states its bounds. If its
+numbers prove bounds that differ by more than 1e-9 (relative), it was altered or belongs to another
+problem.
 """
 
 from __future__ import annotations
@@ -101,19 +103,19 @@ from ..errors import PrivacyError
 Array = NDArray[np.float64]
 Multipliers = tuple[tuple[float, float], ...]
 
-# Relative errors of the gains that the tests below cover.
+# Relative error of the gains h that the tests below cover.
 GAIN_ERROR = 1e-10
-# Least eigenvalue that is believed, relative to the norm of sums of absolute values.
+# Least eigenvalue that counts as positive, relative to the norm of the sums of absolute values.
 _COVER = 1e-9
-# Relative enlargement of the least matrices, above that.
+# Relative enlargement of the least matrices, above _COVER.
 _SLACK = 1e-7
-# Of a bound: products of a few numbers, with relative errors up to GAIN_ERROR each.
+# Factor of a bound that is a product of a few numbers with relative errors up to GAIN_ERROR.
 _UP = 1 + 1e-9
-# Claims agree with what is computed elsewhere up to this.
+# Relative tolerance between stated and proved bounds.
 _AGREE = 1e-9
-# Numbers of a certificate beyond this are no proof of anything; their products could overflow.
+# Larger numbers in a certificate are refused, since their products could overflow.
 _HUGE = 1e100
-# More distinct singular values, rounds and contractions than these are not certified.
+# Largest numbers of distinct singular values, rounds, contractions and chains in a certificate.
 MOST_VALUES = 16
 MOST_ROUNDS = 200
 MOST_CONTRACTIONS = 16
@@ -122,7 +124,7 @@ MOST_CHAINS = 4
 
 @dataclass(frozen=True)
 class Iteration:
-    """Constants of an iteration, in units of the step, for inequalities (1) to (4)."""
+    """Constants of an iteration, multiplied by the step size eta, for inequalities (1) to (4)."""
 
     smooth: float  # eta nu
     convex: float  # eta mu
@@ -133,10 +135,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class HiddenRounds:
-    """Rounds that hide a turn, backward from the end, with what they are claimed to leave."""
+    """Multipliers of rounds that hide a turn, backward from the end, with the stated bounds."""
 
     multipliers: Multipliers  # (t_F, t_G) of each round
-    losses: tuple[float, ...]  # g after as many rounds, from the first that the end allows
+    losses: tuple[float, ...]  # g_K for increasing numbers K of rounds, starting at the end
     pair: float = 0.0  # t_C of (4) if (x, lambda) is released
 
 
@@ -144,16 +146,16 @@ class HiddenRounds:
 class ContractingNorm:
     """Norm for the state: iterations contract it, and two rounds hide a shift of its size."""
 
-    rho: float  # of the squared norm
+    rho: float  # contraction factor of the squared norm
     norm: tuple[tuple[float, float, float], ...]  # P by component: xi^2, xi omega, omega^2
-    multipliers: tuple[float, float]
-    pair: float
-    kappa: float  # claimed
+    multipliers: tuple[float, float]  # (t_F, t_G) of the contraction
+    pair: float  # t_C of (4)
+    kappa: float  # stated bound of a turn's squared norm
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Numbers that prove how much later iterations hide; public, and believed after a check."""
+    """Numbers that prove how much later iterations hide a turn; public, and verified before use."""
 
     last: tuple[HiddenRounds, ...]  # x is released
     state: tuple[HiddenRounds, ...]  # (x, lambda) is released
@@ -164,27 +166,27 @@ class Certificate:
 class Proved:
     """Proved losses of one turn, in the unit ``(eta Delta)^2 / (2 sigma^2)``."""
 
-    last: Array  # by the number of rounds after the turn, from 0
-    state: Array
+    last: Array  # if x is released: bounds by the number of rounds after the turn, from 0
+    state: Array  # if (x, lambda) is released: bounds by the number of rounds
     contractions: tuple[tuple[float, float], ...]  # rho and kappa
 
     def hides(self, after: int) -> bool:
-        """Return whether so many rounds hide a hundredth of a turn or more."""
+        """Return whether `after` rounds reduce the loss of a turn by at least 1 %."""
         return bool(self.of_last(np.array([after]))[0] < 0.99 * self.last[0])
 
     def of_last(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds if x is released; after more rounds those for (x, lambda) hold."""
+        """Return the bounds if x is released, by the number of rounds after the turn."""
         losses = self.of_state(after)
         inside = after < len(self.last)
         losses[inside] = np.minimum(losses[inside], self.last[after[inside]])
         return losses
 
     def of_state(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds if (x, lambda) is released, or anything computed from it."""
+        """Return the bounds if (x, lambda), or anything computed from it, is released."""
         return np.minimum.accumulate(self.state)[np.minimum(after, len(self.state) - 1)]
 
     def of_pairs(self, after: NDArray[np.int64]) -> Array:
-        """Return the bounds by contraction, infinite without a pair of rounds."""
+        """Return the bounds by contraction; infinite for 0 rounds after the turn."""
         losses = np.full(after.shape, math.inf)
         some = after > 0
         pairs = (after[some] + 1) // 2
@@ -196,18 +198,18 @@ class Proved:
 
 
 def powers(base: float, count: NDArray[np.int64]) -> Array:
-    """Return the sums of ``base**j`` over j < count, rounded down, at most 1e290."""
+    """Return the sum of ``base**j`` over j < count, rounded down, at most 1e290."""
     with np.errstate(over="ignore"):
         sums = np.expm1(count * math.log(base)) / math.expm1(math.log(base))
     return np.minimum(sums, 1e290) * (1 - 1e-9)
 
 
 class Form:
-    """The matrices of (1) to (4) of every component, in ``(xi, omega, e - c xi, r)``.
+    """The matrices of (1) to (4) by component, in coordinates ``(xi, omega, e - c xi, r)``.
 
-    c is the mean of ``eta mu`` and ``eta nu``, so that F is ``half^2 xi^2 - (e - c xi)^2``. The
-    last component is the null space if there is one. Its omega and r are 0. F and G contain minus
-    their squares there, so that all components have matrices of one size.
+    c is the mean of ``eta mu`` and ``eta nu``, so that F is ``half^2 xi^2 - (e - c xi)^2``. If A
+    has a null space, it is the last component, with omega = r = 0. There, F and G contain the
+    negative squares of omega and r, so that all components have matrices of one size.
     """
 
     def __init__(self, iteration: Iteration) -> None:
@@ -228,7 +230,7 @@ class Form:
         self.F[:, 0, 0], self.F[:, 2, 2] = half * half, -1.0
         self.G[:, 1, 3] = self.G[:, 3, 1] = weight / 2
         self.G[:, 3, 3] = -weight * (1 + iteration.public)
-        # Of a pair, in (xi, omega, e - c x1).
+        # Matrices of (4), in coordinates (xi, omega, e - c x1).
         second = np.stack([(1 - c) * q, (1 - c) * q, -q], axis=1)
         second_sum = np.stack([(1 + c) * q, (1 + c) * q, q], axis=1)
         self.pair, self.C = np.zeros((size, 3, 3)), np.zeros((size, 3, 3))
@@ -267,19 +269,19 @@ class Form:
         return P - away + rounding[:, :, None] * np.eye(2)
 
     def of_turn(self, W: Array) -> float:
-        """Return the largest of a turn's squared sizes, rounded up."""
+        """Return the largest of W(1, -1) / (1 + h)^2 over components, rounded up."""
         terms = self.b[:, :, None] * W * self.b[:, None, :]
         sizes = terms.sum(axis=(1, 2)) + 1e-14 * np.abs(terms).sum(axis=(1, 2))
         return float((sizes * self.squares).max()) * _UP
 
 
 def least(right: Array, sums: Array) -> Array | None:
-    """Return the smallest P above a right side of (3) or (4), enlarged; None if there is none.
+    """Return the smallest P that satisfies (3) or (4), slightly enlarged; None if none does.
 
     Parameters
     ----------
     right, sums : ndarray, shape (components, d, d)
-        See `Form.round`; P is about the first two coordinates.
+        Matrices from `Form.round` or `Form.last_pair`; P refers to the first two coordinates.
     """
     try:
         solved = np.linalg.solve(-right[:, 2:, 2:], right[:, 2:, :2])
@@ -294,13 +296,14 @@ def least(right: Array, sums: Array) -> Array | None:
 
 
 def above(P: Array, right: Array, sums: Array) -> bool:
-    """Return whether P is proved to be above a right side of (3) or (4).
+    """Return whether P is proved to be above the right side of (3) or (4).
 
     Parameters
     ----------
     P : ndarray, shape (components, 2, 2)
+        Candidate matrices.
     right, sums : ndarray, shape (components, d, d)
-        See `Form.round`.
+        Matrices from `Form.round` or `Form.last_pair`.
     """
     gap, total = -right, sums.copy()
     gap[:, :2, :2] += P
@@ -318,18 +321,19 @@ def above(P: Array, right: Array, sums: Array) -> bool:
 
 
 def prove(certificate: Certificate, iteration: Iteration) -> Proved:
-    """Return what a certificate proves about an iteration.
+    """Return the privacy losses that a certificate proves for an iteration.
 
     Parameters
     ----------
     certificate : Certificate
-        Whoever found it.
+        Numbers from any solver; they are verified.
     iteration : Iteration
+        Constants of the iteration.
 
     Raises
     ------
     PrivacyError
-        If its numbers do not prove exactly what it claims.
+        If the numbers do not prove exactly the bounds that the certificate states.
     """
     form = Form(iteration)
     _require(
@@ -338,7 +342,7 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
         and max(len(certificate.last), len(certificate.state)) <= MOST_CHAINS,
         "it has too many parts",
     )
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite proves nothing
+    with np.errstate(over="ignore", invalid="ignore"):  # non-finite numbers prove nothing
         last, state = [np.array([form.of_turn(form.end)])], [np.zeros(0)]
         for chain in certificate.last:
             _require(chain.pair == 0, "x alone is released and its last two rounds are a pair")
@@ -351,7 +355,7 @@ def prove(certificate: Certificate, iteration: Iteration) -> Proved:
 
 
 def _smallest(chains: list[Array]) -> Array:
-    """Return the smallest losses by number of rounds."""
+    """Return the smallest of several bounds, by the number of rounds."""
     losses = np.full(max(map(len, chains)), math.inf)
     for values in chains:
         losses[: len(values)] = np.minimum(losses[: len(values)], values)
@@ -359,7 +363,7 @@ def _smallest(chains: list[Array]) -> Array:
 
 
 def _chain(form: Form, W: Array, chain: HiddenRounds) -> Array:
-    """Return the losses of a turn by the number of rounds, from the end W backward."""
+    """Return the bounds of a turn's loss by the number of rounds, backward from the end form W."""
     _require(
         len(chain.losses) == len(chain.multipliers) + 1 <= MOST_ROUNDS + 1,
         "its numbers of rounds do not fit together",
@@ -382,7 +386,7 @@ def _least(right: tuple[Array, Array], where: str) -> Array:
 
 
 def _contraction(form: Form, claimed: ContractingNorm) -> tuple[float, float]:
-    """Return rho and kappa, if they are proved."""
+    """Return the verified rho and kappa of a contracting norm."""
     rho, flat = _multiplier(claimed.rho), np.array(claimed.norm, dtype=float)
     _require(
         flat.shape == (len(form.b), 3) and bool((np.abs(flat) < _HUGE).all()),
@@ -400,7 +404,7 @@ def _contraction(form: Form, claimed: ContractingNorm) -> tuple[float, float]:
 
 
 def _agree(proved: Array | float, claimed: Array | float) -> bool:
-    """Return whether two sequences of bounds are the same up to rounding."""
+    """Return whether proved and stated bounds agree up to rounding."""
     first, other = np.asarray(proved), np.asarray(claimed)
     return bool(
         first.shape == other.shape

@@ -1,6 +1,7 @@
-"""Ledger entries in little memory: releases that differ in their place only are kept once.
+"""Ledger entries in compressed form, for little memory.
 
-Runs in a row that released the same are kept once as well, so a ledger of many runs stays small.
+Consecutive entries that differ only in round and step are stored once, and so are consecutive runs
+with equal entries. A ledger of many runs therefore stays small.
 """
 
 from __future__ import annotations
@@ -18,31 +19,33 @@ from .._words import plural
 
 @dataclass(frozen=True)
 class Entry:
-    """One application of a noise mechanism.
+    """Record of one release: one application of a noise mechanism.
 
     Attributes
     ----------
     round, step : int
         Round (from 1; 0 is before the first) and release within the round (from 1).
     mechanism : str
+        Name of the mechanism.
     multiplier : float
         Noise scale over sensitivity.
     sensitivity : float
-        Bound of what is released, in the mechanism's norm, after the released vector was scaled to
-        unit noise shape; rounding to the grid included.
+        Sensitivity bound of the released vector in the mechanism's norm. It includes rounding to
+        the grid, and refers to the vector scaled so that its noise has one scale for all
+        components.
     grid : float
         Width of the grid on which the scaled vector was released; 0 without noise.
     certificate : {"derived", "asserted", "none"}
-        Origin of the sensitivity; asserted by the user, or none for a release without noise.
+        Origin of the sensitivity: derived by dpcvx, asserted by the user, or none without noise.
     released : str
         Kind of the released value: a gradient, the solution of a local step, or, once, the data or
         the linear coefficient of the objective.
     stated : (float, float) or None
-        Epsilon and delta of what is known by such a pair only, in place of the multiplier.
+        Epsilon and delta of a release whose loss is bounded by this pair only (else None).
     colluders : int or None
-        Collusion threshold: other agents that may collude with the server; None for any number.
+        Largest number of agents that may collude with the server; None if there is no limit.
     alone : float or None
-        The multiplier against all of them; None where it is the same.
+        Noise multiplier against all other agents, colluding; None if it equals `multiplier`.
     """
 
     round: int
@@ -73,31 +76,34 @@ _kind = attrgetter(
 
 @dataclass(frozen=True)
 class Span:
-    """Entries of one kind from `first` on, `steps` to a round; 0 within the first round."""
+    """Consecutive entries of one kind: `count` entries that differ in round and step only.
+
+    The first entry is `first`, and every round has `steps` of them; 0 if all are in one round.
+    """
 
     first: Entry
     count: int = 1
     steps: int = 0
 
     def place(self, i: int) -> tuple[int, int]:
-        """Return the round and step of entry i."""
+        """Return the round and step of the i-th entry, from 0."""
         if self.steps == 0:
             return self.first.round, self.first.step + i
         rounds, step = divmod(self.first.step - 1 + i, self.steps)
         return self.first.round + rounds, step + 1
 
     def entry(self, i: int) -> Entry:
-        """Return entry i."""
+        """Return the i-th entry, from 0."""
         t, step = self.place(i)
         return replace(self.first, round=t, step=step) if i else self.first
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Return each kind of entry with its count; see `Entries`."""
+        """The kind of entry with its count; see `Entries.kinds`."""
         yield self.first, self.count
 
     def extended(self, entry: Entry) -> Span | None:
-        """Return the span with one more entry, if that is of the same kind and comes next."""
+        """Return the span with one more entry if it is the next one of this kind, else None."""
         if _kind(entry) != _kind(self.first):
             return None
         steps = self.steps
@@ -109,34 +115,35 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """Entries of one agent, picked from the shared entries of many agents."""
+    """Entries of one agent, stored as indices into a list that many agents share."""
 
     entries: Sequence[Entry]
     places: NDArray[np.int32]
 
     @property
     def count(self) -> int:
-        """Return the number of picked entries."""
+        """Number of entries."""
         return self.places.size
 
     def entry(self, i: int) -> Entry:
-        """Return entry i."""
+        """Return the i-th entry, from 0."""
         return self.entries[self.places[i]]
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Return each kind of entry with its count; see `Entries`."""
+        """Each entry with a count of 1; see `Entries.kinds`."""
         return ((self.entries[index], 1) for index in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
-        """Return None: other entries never extend picked ones."""
+        """Return None: no entry extends a list of picked entries."""
 
 
 class Entries(Sequence[Entry]):
-    """Append-only sequence of entries."""
+    """Append-only sequence of entries, stored by runs."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        # Of earlier runs, and how many runs in a row have the same; then those of the last run.
+        # Entries of earlier runs, with the number of consecutive equal runs; then the last run's
+        # entries.
         self._runs: list[tuple[tuple[Span | _Picked, ...], int]] = []
         self._spans: list[Span | _Picked] = []
         self._size = 0
@@ -145,7 +152,7 @@ class Entries(Sequence[Entry]):
 
     @staticmethod
     def of_runs(runs: Iterable[tuple[tuple[Span, ...], int]]) -> Entries:
-        """Return the entries of runs; see `runs`."""
+        """Return the entries of several runs, in the form that `runs` returns."""
         new = Entries()
         for spans, times in runs:
             new._runs.append((spans, times))
@@ -154,7 +161,7 @@ class Entries(Sequence[Entry]):
 
     @property
     def runs(self) -> list[tuple[tuple[Span | _Picked, ...], int]]:
-        """Spans of each run, and how many runs in a row have the same."""
+        """Spans of each run, and the number of consecutive runs with equal spans."""
         last = tuple(self._spans)
         if not last:
             return list(self._runs)
@@ -163,7 +170,7 @@ class Entries(Sequence[Entry]):
         return [*self._runs, (last, 1)]
 
     def append(self, entry: Entry) -> None:
-        """Add an entry."""
+        """Append an entry."""
         longer = self._spans[-1].extended(entry) if self._spans else None
         if longer is None:
             self._spans.append(Span(entry))
@@ -172,12 +179,12 @@ class Entries(Sequence[Entry]):
         self._size += 1
 
     def pick(self, entries: Sequence[Entry], places: NDArray[np.integer]) -> None:
-        """Add entries of a collection that many agents share.
+        """Append entries from a list that many agents share.
 
         Parameters
         ----------
         entries : sequence of Entry
-            Kept as it is.
+            List of entries, which is stored without a copy.
         places : ndarray of int
             Indices of the entries, in the order of their rounds.
         """
@@ -186,20 +193,20 @@ class Entries(Sequence[Entry]):
             self._size += places.size
 
     def copy(self) -> Entries:
-        """Return a copy of the entries that can be extended independently."""
+        """Return a copy; entries appended to it do not change this sequence."""
         new = Entries()
         new._runs, new._spans, new._size = list(self._runs), list(self._spans), self._size
         return new
 
     def continued(self) -> Entries:
-        """Return a copy for the entries of a further run."""
+        """Return a copy whose appended entries belong to a further run."""
         new = Entries()
         new._runs, new._size = self.runs, self._size
         return new
 
     @property
     def kinds(self) -> Iterator[tuple[Entry, int]]:
-        """Entries that differ in their place at most: the first, and how many they are."""
+        """Pairs (first entry, count) of entries that differ in round and step only."""
         for spans, times in self.runs:
             for span in spans:
                 yield from ((entry, times * count) for entry, count in span.kinds)

@@ -23,22 +23,22 @@ from scipy.special import erfcx, erfinv, log_ndtr, ndtri_exp
 
 Array = NDArray[np.float64]
 
-# Below it, the difference of two Mills ratios is the first two terms of its Taylor series: the
-# third is less than t^4 / 15 of the first.
+# For smaller t = mu / 2, the difference of two Mills ratios is evaluated as the first two terms of
+# its Taylor series: the third is less than t^4 / 15 of the first.
 _SMALL = 1e-3
-# Relative rounding errors, of the parts and per unit of what they are magnified by.
+# Relative rounding errors: of the terms, and per unit of the factor that magnifies them.
 _PART, _UNIT = 1e-11, 8e-16
-# What numbers that were searched for are moved to the safe side by, at least.
+# Least relative step by which computed roots are moved to the safe side.
 _STEP = 1e-14
 
 
 def log_delta(epsilon: float, mu: ArrayLike) -> Array:
-    """Return an upper bound of the logarithm of the delta that goes with an epsilon.
+    """Return an upper bound of log(delta) for Gaussian noise at an epsilon.
 
     Parameters
     ----------
     epsilon : float
-        Not negative.
+        Nonnegative number.
     mu : array_like
         Sensitivity over standard deviation, positive.
 
@@ -48,29 +48,29 @@ def log_delta(epsilon: float, mu: ArrayLike) -> Array:
     """
     mu = np.asarray(mu, dtype=np.float64)
     t, x = mu / 2, epsilon / mu
-    with np.errstate(all="ignore"):  # branches that do not apply
+    with np.errstate(all="ignore"):  # warnings of branches that np.where discards
         series = 2 * t * _slope(x) + t**3 / 3 * np.maximum(_third(x), 0.0)
         apart = _mills(x - t) - _mills(x + t)
         log_density = -((x - t) ** 2) / 2 - math.log(2 * math.pi) / 2
         near = log_density + np.log(np.where(t < _SMALL, series, apart))
-        # To the left of the peak the first ratio is large, and the first term close to one.
+        # If x - t < -1, the first Mills ratio is large and the first term of delta is nearly one.
         far = np.log1p(-np.exp(log_ndtr(x - t)) - np.exp(log_density) * _mills(x + t))
         estimate = np.where((x - t < -1) & (t >= _SMALL), far, near)
-    # An error of x is magnified by the slope of the exponent; a slope of one covers the rest.
+    # The derivative of the exponent magnifies an error of x; adding 1 to it covers other errors.
     error = _PART + _UNIT * (1 + np.abs(x - t)) * (x + t)
-    # Any delta is below that of the tail alone, wherever rounding left nothing of the difference.
+    # The first term alone bounds delta, also if rounding leaves no digit of the difference.
     tail = log_ndtr(t - x)
     estimate = np.where(np.isnan(estimate), tail, np.minimum(estimate, tail))
     return np.minimum(estimate + error, 0.0)
 
 
 def gaussian_delta(epsilon: float, mu: ArrayLike) -> Array:
-    """Return an upper bound of the delta that goes with an epsilon; see `log_delta`."""
+    """Return an upper bound of delta for Gaussian noise at an epsilon; see `log_delta`."""
     return np.exp(log_delta(epsilon, mu)) * (1 + _UNIT)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon that goes with a delta, within 1e-11, and never below it.
+    """Return the smallest epsilon of Gaussian noise at a delta, rounded up by at most 1e-11.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    # The first term alone is below delta there.
+    # At this epsilon, the first term of delta alone is below the wanted delta.
     high = mu * (mu / 2 + math.sqrt(2 * max(-wanted, 1.0))) * (1 + 1e-9)
     while excess(high) > 0:
         high *= 2
@@ -98,7 +98,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu for an epsilon and a delta, within 1e-11, and never above it.
+    """Return the largest mu of Gaussian noise for (epsilon, delta), rounded down by at most 1e-11.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     def excess(log_mu: float) -> float:
         return float(log_delta(epsilon, math.exp(log_mu))) - wanted
 
-    # Of epsilon = mu^2 / 2 + mu sqrt(2 ln(1 / delta)), which is too much.
+    # Start from the root of epsilon = mu^2 / 2 + mu sqrt(2 ln(1 / delta)), the tail bound.
     tail = math.sqrt(2 * max(-wanted, 1.0))
     low = math.log(epsilon / (tail + math.sqrt(tail**2 / 2 + epsilon)))
     while excess(low) > 0:
@@ -126,10 +126,10 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return about the standard deviation for an epsilon and a delta, on either side of it.
+    """Return the standard deviation for (epsilon, delta) at sensitivity 1, not rounded up.
 
-    It has the bits of ``dp_accounting.get_sigma_gaussian``, which takes longer to import than all
-    else that a plan for one release computes.
+    It equals ``dp_accounting.get_sigma_gaussian`` bit by bit, without the slow import of that
+    package. The result may be slightly too small.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def laplace_mu(epsilon: ArrayLike) -> Array:
     the window centered at 0, :math:`2 h(\epsilon / 2)`.
     """
     half = np.asarray(epsilon, dtype=np.float64) / 2
-    with np.errstate(all="ignore"):  # branches that do not apply
+    with np.errstate(all="ignore"):  # warnings of branches that np.where discards
         little = math.sqrt(2) * erfinv(-np.expm1(-half))
     mu = np.where(half < 1, little, -ndtri_exp(-half - math.log(2)))
     return 2 * mu * (1 + 1e-12)
@@ -181,7 +181,7 @@ def pure_mu(epsilon: ArrayLike) -> Array:
     """
     with np.errstate(all="ignore"):
         log = -np.logaddexp(0.0, np.asarray(epsilon, dtype=np.float64))
-    # A logarithm next to that of one half loses the digits of a small epsilon.
+    # For small epsilon, log(1 / (1 + e^epsilon)) is close to log(1/2) and loses epsilon's digits.
     small = np.sqrt(math.pi / 2) * np.asarray(epsilon, dtype=np.float64)
     return np.where(small < 1e-4, small, -2 * ndtri_exp(log)) * (1 + 1e-7)
 
@@ -192,7 +192,7 @@ def _mills(s: Array) -> Array:
 
 def _slope(s: Array) -> Array:
     """Return minus the derivative of the Mills ratio, 1 - s R(s), for s >= 0."""
-    # The second is a bound for all s, and exact where the first loses its digits.
+    # The second bound holds for all s, and is accurate where the first one loses its digits.
     return np.minimum(np.maximum(1 - s * _mills(s), 0.0) + 4e-16, 1 / (1 + s**2))
 
 

@@ -1,23 +1,24 @@
-"""Guarantee of a plan against an observer who learns its last iterate and nothing else.
+"""Privacy guarantee against an observer who sees only the last iterate of a run.
 
-`two_block` has the bounds of one use. This module composes them. It determines whether the bounds
-hold for a model, and with what constants. They hold for values released in real numbers: hidden
-iterates are computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on
-that same grid, which does not depend on anything private.
+`two_block` bounds the loss of a single use of a user's gradient. This module composes these bounds
+over a run, and collects the constants of a model. The bounds are proved for real arithmetic.
+Unreleased iterates are computed in floating point, on a grid of 2^-24 of the noise. The last
+iterate is released on this grid too, which depends on no private data.
 
-Amplification by iteration: the privacy loss of users over a run that releases its last iterate.
+Amplification by iteration: the iterations after a use of a user's gradient reduce its loss.
 
-`two_block` bounds what one use loses by the iterations after it. Several uses of one user do not
-add up when each is amplified up to the end: with A = [1 0], f = 0 and p passes over n users, the
-loss in the second coordinate is that of p shifts under np noises, p / n in the unit of `two_block`,
-while the sum of 1 / (np - jn) grows like log(p) / n. Proved are
+The losses of several uses of one user do not add up if each use is amplified up to the end. With A
+= [1 0], f = 0 and p passes over n users, the second coordinate has p shifts under np noises. Their
+loss is p / n in the unit of `two_block`, while the sum of 1 / (np - jn) grows like log(p) / n. Two
+rules are proved:
 
-* composition, as if the iterate before the user's next use were released: every use is amplified
+* composition: the iterate before the user's next use counts as released, so every use is amplified
   by the iterations up to the next one;
-* the chain over neighbors that differ in one use, all amplified up to the end, where the roots of
-  the bounds add up; and the former for the first uses with the latter for the rest.
+* a chain of neighbors that differ in one use each: every use is amplified up to the end, and the
+  square roots of the bounds add up. The first rule for the first uses may be combined with the
+  second rule for the others.
 
-The paper has one use per user only. `secret_draws` has the loss where draws stay secret.
+In the paper, every user has one use. `secret_draws` has the loss if draws stay secret.
 """
 
 from __future__ import annotations
@@ -46,38 +47,37 @@ Array = NDArray[np.float64]
 Order = Literal["fixed", "permutation", "stopping", "sampling"]
 ORDERS: tuple[Order, ...] = ("fixed", "permutation", "stopping", "sampling")
 Secrecy = Literal["known", "secret"]
-# Smaller losses are charged as this one: ledgers hold multipliers up to 1e100.
+# Least loss that is charged: ledgers hold noise multipliers up to 1e100.
 _LEAST = 1e-190
-# Relative accuracy of a calibrated multiplier, and of one that takes a distribution of losses.
+# Relative accuracy of a calibrated multiplier, in general and with loss distributions.
 _CLOSE, _CLOSE_BY_LOSSES = 1e-6, 1e-4
-# The divergences of known draws are quadratic in the rounds. Beyond so many, the bound for
-# visible iterates takes their place.
+# The time to compute divergences of known draws is quadratic in the rounds. With more rounds, the
+# bound for released iterates replaces them.
 _MOST_KNOWN = 2000
 
 
 @dataclass(frozen=True)
 class Amplification:
-    """Derivation of the guarantee for the last iterate.
+    """Explanation of the guarantee for the last iterate, with alternatives for comparison.
 
     Attributes
     ----------
     order : str
         Order of the users' turns.
     by_agent : dict of str to float
-        Epsilon of each user, in the order of turns; all alike under a random order.
+        Epsilon of each user, in the order of turns; equal for all users under a random order.
     visible : float or None
-        Epsilon if every iterate were visible; None for sampling, where it is not computed.
+        Epsilon if every iterate were released; None for sampling, which does not compute it.
     rule : str
-        The bound that holds for users with many iterations after their last turn.
+        Name of the best bound for users with many iterations after their last turn.
     refused : str or None
-        Why the strongly convex bound does not apply.
+        Reason why the strongly convex bound does not apply; None if it does.
     apart : float or None
         With secret draws, see `LastIterate`; else None.
     known : float or None
-        Epsilon if the drawn users become known; None if the guarantee covers that.
+        Epsilon if the drawn users become known; None if draws are not secret.
     in_order : float or None
-        Epsilon of the user who loses most with the same noise in a fixed order; None unless draws
-        are secret.
+        Largest epsilon of a user with equal noise in a fixed order; None unless draws are secret.
     """
 
     order: Order
@@ -126,37 +126,39 @@ class Amplification:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """Privacy loss of a run."""
+    """Privacy loss of a run that releases its last iterate."""
 
-    price: Price  # of the user who loses most
-    losses: Mapping[str, Composition]  # per user, what a run adds to its ledger
+    price: Price  # of the user with the largest loss
+    losses: Mapping[str, Composition]  # by user: the loss that a run adds to the ledger
     amplification: Amplification
 
 
 @frameless
 @dataclass(frozen=True, eq=False)
 class LastIterate:
-    """Everything that the loss of the users depends on besides the noise multiplier.
+    """Model constants and schedule that, with the noise multiplier, determine users' losses.
 
     Attributes
     ----------
     block : TwoBlock or None
-        Constants for users' objectives times the number of users: one stands for the sum. None if
-        all iterates may be visible, so that no later round hides a turn.
+        Constants for the users' objectives, multiplied by the number of users, so that one
+        objective estimates the sum. None if all iterates may be released, so that no later round
+        hides a turn.
     users : tuple of str
         Users in the order of their turns.
     rounds : int
-        Planned; with random stopping, at most.
+        Planned number of rounds; with random stopping, the largest number.
     order : str
+        Order of the users' turns.
     sensitivity : float
-        Largest sensitivity of such a gradient over all users.
+        Largest l2 sensitivity over all users of such a multiplied gradient.
     level : float
-        Sensitivity of the new x; the noise is scaled to it.
+        Sensitivity of the new x to a user's data, to which the noise is scaled.
     asserted : bool
-        Whether one of the constants was asserted.
+        Whether the user of dpcvx asserted one of the constants.
     apart : float or None
-        With secret draws: how many neighboring changes lie between the gradients of any two
-        admissible users at most; infinite if none is derived. None if draws may become known.
+        With secret draws: bound of the distance between the gradients of any two admissible users,
+        in units of the sensitivity; infinite if none is derived. None if draws may become known.
     """
 
     block: TwoBlock | None
@@ -177,19 +179,19 @@ class LastIterate:
             )
 
     def certified(self, certificate: Certificate | None) -> LastIterate:
-        """Return the same with this certificate, which is checked, or with none.
+        """Return these constants with a certificate, which is verified, or without one.
 
         Raises
         ------
         PrivacyError
-            If the certificate proves something else than it claims.
+            If the certificate does not prove exactly the bounds that it states.
         """
         if self.block is None:
             return self
         return replace(self, block=replace(self.block, certificate=certificate))
 
     def require_amplified(self) -> None:
-        """Refuse steps that may expand, unless a certificate proves that rounds hide a turn."""
+        """Refuse expansive steps, unless a certificate proves that later rounds hide a turn."""
         block = self.block
         if block is None or block.eta * block.nu <= 2 * (1 + 1e-15):
             return
@@ -203,13 +205,13 @@ class LastIterate:
 
     @property
     def secret(self) -> bool:
-        """Return whether the drawn users must stay secret."""
+        """Return whether the guarantee requires that the drawn users stay secret."""
         return self.apart is not None
 
     def losses(self, multiplier: float) -> list[Profile | Mixture | Sampled | Draws]:
-        """Return all bounds of the users' loss with noise of a multiplier of `level`.
+        """Return all proved bounds of the users' loss; the noise scale is multiplier times `level`.
 
-        With secret draws, the last one holds without the secret.
+        With secret draws, the last bound holds also if the draws become known.
         """
         stated = self._known(multiplier)
         if self.apart is None or math.isinf(self.apart):
@@ -222,7 +224,7 @@ class LastIterate:
         return [draws, stated]
 
     def _known(self, multiplier: float) -> Profile | Mixture | Sampled | Draws:
-        """Return the loss of the users if turns become known."""
+        """Return the bound of the users' loss that holds if turns become known."""
         sigma, users = multiplier * self.level, len(self.users)
         block, change, rounds = self.block, self.sensitivity, self.rounds
         if block is None or (self.secret and rounds > _MOST_KNOWN):
@@ -236,12 +238,12 @@ class LastIterate:
         return profile(block, change, sigma, users=users, iterations=rounds)
 
     def price(self, multiplier: float, delta: float) -> Price:
-        """Return the epsilon of the user who loses most."""
+        """Return the epsilon of the user with the largest loss, by the best bound."""
         prices = [loss.price(delta) for loss in self.losses(multiplier)]
         return min(prices, key=lambda price: price.epsilon)
 
     def multiplier(self, epsilon: float, delta: float) -> float:
-        """Return the smallest multiplier that keeps every user within a budget."""
+        """Return the smallest noise multiplier that keeps every user within a budget."""
         least = math.inf
         for i, loss in enumerate(self.losses(1.0)):
 
@@ -256,10 +258,10 @@ class LastIterate:
         return least
 
     def stated(self, multiplier: float, delta: float) -> Statement:
-        """Return the privacy loss of a run, computed once.
+        """Return the privacy loss of a run and its explanation.
 
-        The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
-        for random orders are stated at one delta, and add up.
+        Bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Bounds for
+        random orders are known at one delta only, and compose by adding epsilons and deltas.
         """
         (*secret, loss), users = self.losses(multiplier), len(self.users)
         price, in_turn = loss.price(delta), self._in_turn(multiplier)
@@ -309,7 +311,7 @@ class LastIterate:
         return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)
 
     def _in_turn(self, multiplier: float) -> Profile:
-        """Return the loss of every user with the same noise in a fixed order."""
+        """Return the loss of every user with equal noise and turns in a fixed order."""
         users, rounds = len(self.users), self.rounds
         if self.block is not None:
             sigma = multiplier * self.level
@@ -319,7 +321,7 @@ class LastIterate:
         return Profile(visible, visible)
 
     def _why(self) -> str | None:
-        """Return why the bound for strongly convex objectives does not apply, in users' words."""
+        """Return the reason why the strongly convex bound is unused, for users; None if none."""
         block = self.block
         if block is None or refusal(block) is None:
             return None
@@ -346,21 +348,21 @@ class LastIterate:
         return "A geometric bound needs a smaller beta: no step size contracts with this one"
 
 
-# Orders of Renyi divergences in conversions.
+# Orders alpha of the Renyi divergences from which epsilon is computed.
 _ORDERS = tuple(1 + np.geomspace(0.02, 1e5, 200))
 _STRIDE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The loss of every user when users take turns in a fixed order and the last iterate is out.
+    """Losses by user if users take turns in a fixed order and only the last iterate is released.
 
     Attributes
     ----------
     rho : ndarray, shape (users,)
-        Loss by position; users without a turn lose nothing.
+        Parameter rho by the user's position in the order; 0 for users without a turn.
     local : ndarray, shape (users,)
-        Loss if every iterate is visible.
+        Parameter rho by position if every iterate is released.
     """
 
     rho: Array = field(repr=False)
@@ -368,16 +370,16 @@ class Profile:
 
     @property
     def worst(self) -> int:
-        """Position of the user who loses most."""
+        """Position of the user with the largest loss."""
         return int(np.argmax(self.rho))
 
     def price(self, delta: float, user: int | None = None) -> Price:
-        """Return the smallest provable epsilon for a user, by default the one who loses most."""
+        """Return the smallest provable epsilon of a user, by default the largest over all users."""
         i = self.worst if user is None else user
         return _gaussian_price(float(self.rho[i]), delta, amplified=self.rho[i] < self.local[i])
 
     def epsilons(self, delta: float) -> Array:
-        """Return the epsilon by position."""
+        """Return the epsilon of every user by position."""
         values, where = np.unique(self.rho, return_inverse=True)
         return np.array([_gaussian_price(float(rho), delta).epsilon for rho in values])[where]
 
@@ -385,18 +387,20 @@ class Profile:
 def profile(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Profile:
-    """Return the bounds by position for users who take turns, ``0, 1, ..., users - 1, 0, 1, ...``.
+    """Return the losses of users who take turns in the order ``0, 1, ..., users - 1, 0, 1, ...``.
 
     Parameters
     ----------
     block : TwoBlock
+        Constants of the problem and the steps.
     sensitivity : float
         Bound of the change of every user's gradient between neighboring data.
     sigma : float
         Standard deviation of the noise in each component of x.
     users : int
+        Number of users.
     iterations : int, optional
-        One pass by default; several passes are multiples of `users`.
+        Number of iterations; by default, one pass. Several passes are multiples of `users`.
 
     Raises
     ------
@@ -408,7 +412,7 @@ def profile(
     uses = np.maximum(0, (total - 1 - position) // users + 1)
     last = np.maximum(0, total - 1 - position - (uses - 1) * users)
     between = least(block, sensitivity, sigma, np.array([users - 1])).item()
-    # The chain over the last m uses, all amplified up to the end, after composition of the rest.
+    # A chain over the last m uses, each amplified up to the end, composed with the earlier uses.
     rho = np.where(uses > 0, np.inf, 0.0)
     roots = np.zeros(users)
     for m in range(1, int(uses.max()) + 1):
@@ -425,18 +429,18 @@ def profile(
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The loss of every user alike, when how many iterations follow a user is random.
+    """Loss of any single user if the number of iterations after the user's turn is random.
 
-    The randomness must not depend on the data. It may become known: the bounds are those of
-    releasing it along with the final iterate.
+    The randomness must not depend on the data. It may become known: the bounds hold if it is
+    released along with the final iterate.
     """
 
-    rho: Array = field(repr=False)  # losses given the outcome
+    rho: Array = field(repr=False)  # parameter rho for each outcome
     weight: Array = field(repr=False)  # probabilities of the outcomes
-    how: str
+    how: str  # kind of randomness, for the rule's name
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta that goes with an epsilon: the mean of the Gaussian profiles."""
+        """Return the delta at an epsilon: the mean of the outcomes' Gaussian profiles."""
         some = self.rho > 0
         deltas = gaussian_delta(epsilon, np.sqrt(2 * self.rho[some]))
         return min(1.0, float(self.weight[some] @ deltas) * UP)
@@ -462,55 +466,56 @@ class Mixture:
 def permuted(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int | None = None
 ) -> Mixture:
-    """Return every user's loss if one uniform permutation, kept for all passes, fixes the order.
+    """Return any user's loss if one uniform permutation, used in all passes, is the order.
 
-    Permutations drawn anew for each pass are not covered. Arguments as in `profile`.
+    A new permutation in each pass is not covered. Arguments as in `profile`.
     """
     ordered = profile(block, sensitivity, sigma, users=users, iterations=iterations)
     return Mixture(ordered.rho, np.full(users, 1 / users), "random permutation")
 
 
 def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) -> Mixture:
-    """Every user's loss in one pass that stops at a uniform number of N // 2 + 1 to N iterations.
+    """Return any user's loss in one pass that stops after N // 2 + 1 to N iterations, uniformly.
 
-    The bound is that of user N // 2 + 1: those before have more iterations after them whatever the
-    number, and those after are left out more often. Arguments as in `profile`.
+    The bound is the loss of user N // 2 + 1. Earlier users have more later iterations for every
+    outcome, and later users are more often without a turn. Arguments as in `profile`.
     """
     _turns(users, None)
     outcomes = users - users // 2
     every = least(block, sensitivity, sigma, np.arange(users), x_alone=True)
-    # The largest from there on, since bounds for x alone need not fall with every round.
+    # Cumulative maximum: bounds for releasing x alone need not decrease with every round.
     rho = np.maximum.accumulate(every[::-1])[::-1][:outcomes]
     return Mixture(rho, np.full(outcomes, 1 / outcomes), "random stopping")
 
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """The loss of every user alike, when each iteration draws its user uniformly at random.
+    """Loss of any single user if each iteration draws its user uniformly at random.
 
-    Not in the paper. The uses compose as if the iterate before each next use were released, and the
-    Renyi divergence is that of the mixture over the draws, which may become known.
+    It is not in the paper. The uses compose as if the iterate before each next use were released,
+    and the Renyi divergence is that of the mixture over the draws, which may become known.
 
     Attributes
     ----------
     rho : ndarray, shape (iterations,)
-        Loss of one use with 0, 1, ... iterations until the next use or the end.
+        Parameter rho of one use with 0, 1, ... iterations until the next use or the end.
     users : int
+        Number of users.
     """
 
     rho: Array = field(repr=False)
     users: int
 
     def renyi(self, alphas: Sequence[float]) -> Array:
-        """Return bounds of the Renyi divergence at some orders. Quadratic in the iterations."""
+        """Return bounds of the Renyi divergence at some orders; time is quadratic in iterations."""
         for alpha in alphas:
             _check_order(alpha)
         order = np.asarray(alphas, float)
         N, q = len(self.rho), 1 / self.users
         unused = (1 - q) ** np.arange(N)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            # All moments less 1: of a use by the iterations until the next one or the end, and
-            # `moment[m]` of all that follows a use with m iterations left after it.
+            # All moments minus 1: `use` for a single use by the number of iterations until the next
+            # use or the end; `moment[m]` for everything after a use that m iterations follow.
             use = np.expm1((order - 1) * order * self.rho[:, None])
             drawn = q * unused[:, None]
             moment = np.empty((N, len(order)))
@@ -521,7 +526,7 @@ class Sampled:
         return np.where(np.isnan(bound), np.inf, bound) * (1 + 1e-9)
 
     def price(self, delta: float) -> Price:
-        """Return the smallest epsilon at `delta` over a grid of orders."""
+        """Return the smallest epsilon at `delta` over a grid of Renyi orders."""
         check_delta(delta)
         name = "Renyi divergence (random sampling)"
         if self.rho.max() == 0:
@@ -529,7 +534,8 @@ class Sampled:
         orders = [alpha for alpha in _ORDERS if alpha * (alpha - 1) * self.rho[0] < 600]
         if not orders:
             return Price(math.inf, delta, name)
-        # Every order is valid. Those around the best of a few have the best of all in practice.
+        # The bound holds for every order. The best of all orders is near the best of a few in
+        # practice.
         few = orders[::_STRIDE]
         _, best = _converted(few, self.renyi(few), delta)
         index = orders.index(best)
@@ -540,7 +546,7 @@ class Sampled:
 def sampled(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int
 ) -> Sampled:
-    """Return every user's loss if each iteration draws its user uniformly, with replacement.
+    """Return any user's loss if each iteration draws its user uniformly, with replacement.
 
     Arguments as in `profile`.
     """
@@ -549,7 +555,7 @@ def sampled(
 
 
 def _smallest(within: Callable[[float], bool]) -> float:
-    """Return the smallest multiplier within a budget."""
+    """Return the smallest noise multiplier that `within` accepts, by bisection."""
     high = 1.0
     while not within(high):
         high *= 4
@@ -565,7 +571,7 @@ def _smallest(within: Callable[[float], bool]) -> float:
 def _converted(
     orders: Sequence[float], divergences: Sequence[float] | Array, delta: float
 ) -> tuple[float, float]:
-    """Return the smallest epsilon, and its order."""
+    """Return the smallest epsilon over Renyi orders, and the order that gives it."""
     from dp_accounting.rdp import compute_epsilon
 
     if delta == 0:

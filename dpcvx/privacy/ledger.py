@@ -1,4 +1,4 @@
-"""The privacy ledger: what every agent has released, and what that cost."""
+"""The privacy ledger: a record of all agents' releases and of their privacy loss."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .ledger_file import load
 
 
 class Ledger(Accounts):
-    """The accounts of all agents, by name.
+    """Privacy accounts of all agents, as a read-only mapping from agent names.
 
     Parameters
     ----------
     accounts : tuple of Account
-        Accounts that runs make; `load` reads those of a file.
+        Accounts that runs return; `load` reads the accounts in a file.
 
     Raises
     ------
     ModelError
-        If they are none.
+        If `accounts` is not a tuple of accounts.
     """
 
     @staticmethod
     @frameless
     def load(path: str | Path) -> Ledger:
-        """Return the ledger that runs with ``ledger=path`` keep in a file.
+        """Return the ledger in the file of runs with ``ledger=path``.
 
         Raises
         ------

@@ -1,18 +1,18 @@
-"""The bytes of a ledger file: a head, then one JSON object per line, chained by hashes.
+"""Bytes of a ledger file: a head, then one JSON object per line, chained by hashes.
 
-Each line holds the hash of itself and of everything before it. Lines are written in groups: the
-charges of an exchange and then its values, or one line of another kind. The head has a fixed width
-and is rewritten in place after a group is on disk: it counts the lines and holds the hash of the
-last one. A group is forced to disk before it takes effect, the head with the next group. So three
-states are not damage but what a process that died or a disk that lost power leaves:
+Each line holds a hash of itself and of everything before it. Lines are written in groups: the
+charges and values of one message round, or one line of another kind. The head has a fixed width,
+the number of lines and the hash of the last one. It is rewritten in place after a group is on disk.
+A group is forced to disk before it takes effect, and the head with the next group. A process that
+dies, or a disk that loses power, can leave the following three states, which are accepted:
 
-* the head lags: by one group if the head was not rewritten, by two if it did not reach the disk
+* the head lags: by one group if it was not rewritten, by two groups if it did not reach the disk
   before the next group did;
-* behind the intact lines stands a part of the group that was being written, cut off or with sectors
-  of zeros, if the head lags by one group besides at most;
-* the head is the first part of a new one and the last part of the one that it replaces.
+* after the intact lines comes a part of the group that was being written, truncated or with sectors
+  of zeros; the head then lags by at most one more group;
+* the head consists of the first part of a new head and the last part of the head before it.
 
-All lines that ever took effect are intact then. Everything else is refused.
+In these states, all lines that ever took effect are intact. All other states are refused.
 """
 
 from __future__ import annotations
@@ -28,62 +28,63 @@ from ..errors import LedgerError
 
 _FORMAT = "dpcvx ledger 2"
 _EARLIER = "dpcvx ledger 1"
-# Bytes of the head. Within one sector, so that a disk that loses power has the old or the new one.
+# Bytes of the head. It lies within one sector, which a disk without power writes wholly or not at
+# all.
 WIDTH = 160
 _SECTOR = 512
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
-# What the line of a value begins with: a part of a line that does not holds nothing of a value.
+# Beginning of a value's line. A partial line that does not begin with it contains no value.
 _VALUE = b'{"data"'
-# Under which the first line of a group says how many lines it has.
+# Key of the number of lines of a group, in the group's first line.
 GROUP = "lines"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """An intact ledger file, perhaps of a process that died."""
+    """Content of a ledger file that is intact, apart from what a killed process may leave."""
 
-    lines: list[dict[str, Any]]  # what the intact lines say
-    link: str  # hash of the last one
-    end: int  # where they end in the file
-    tail: bytes  # part of a line that was being written
-    head: bytes  # as it stands in the file
-    torn: bool  # whether the head says that a part of a value was on disk, and no line says so yet
+    lines: list[dict[str, Any]]  # content of the intact lines
+    link: str  # hash of the last intact line
+    end: int  # offset in bytes of their end
+    tail: bytes  # incomplete line at the end of the file
+    head: bytes  # bytes of the head in the file
+    torn: bool  # whether the head records a partly written value that no line records yet
 
     @property
     def holds_value(self) -> bool:
-        """Return whether the part of a line may be a part of a value."""
+        """Return whether the incomplete line may contain a part of a value."""
         told = self.tail.strip(b"\0")
         return _VALUE in told or b"\0" in told or (told != b"" and not self.tail.startswith(told))
 
 
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
-    """Return the head for so many lines, the last of them with this hash."""
+    """Return the head for `count` lines; `link` is the hash of the last one."""
     marked = {"torn": True} if torn else {}
     text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})
     return text.ljust(WIDTH - 1).encode() + b"\n"
 
 
 def linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Return the hash and text of the line that follows one with this hash."""
+    """Return the hash and text of a line that follows a line with the hash `link`."""
     body = _text(line)
     following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
     return following, _text({**line, "link": following}).encode() + b"\n"
 
 
 def read(raw: bytes, name: str) -> Chain:
-    """Parse a ledger file.
+    """Parse a ledger file and verify its hashes.
 
     Parameters
     ----------
     raw : bytes
-        All of it.
+        The whole file.
     name : str
         Name of the file, for errors.
 
     Raises
     ------
     LedgerError
-        If it is in none of the states that the module describes.
+        If the file is in none of the states that the module accepts.
     """
     if not raw:
         raise LedgerError(
@@ -104,9 +105,10 @@ def read(raw: bytes, name: str) -> Chain:
     ends, begun = _group_ends(lines)
     counted = _counted(first, links, ends)
     stated = None if counted else _stated(first, name)
-    # A line of which all is there but the newline: no disk leaves another character in its place.
+    # A complete line without its newline was changed: no disk replaces a newline by another
+    # character.
     whole = not tail.endswith(b"\0") and _followed(links[-1], tail[:-1]) is not None
-    # The part may belong to a group of which some lines are intact.
+    # The incomplete line may belong to a group whose first lines are intact.
     least = ends[-3:][0] if begun else ends[-2:][0]
     if tail and (whole or not _cut_off(tail, end) or (counted and counted[0] < least)):
         raise LedgerError(
@@ -125,11 +127,11 @@ def read(raw: bytes, name: str) -> Chain:
 
 
 def _text(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, sort_keys=True, default=float)  # numpy's numbers as plain ones
+    return json.dumps(line, sort_keys=True, default=float)  # converts numpy's numbers
 
 
 def _followed(link: str, text: bytes) -> dict[str, Any] | None:
-    """Return a line with its hash, if it follows one with the hash `link`."""
+    """Return the parsed line if it follows a line with the hash `link`, else None."""
     try:
         line = json.loads(text)
         following, again = linked(link, {k: v for k, v in line.items() if k != "link"})
@@ -139,7 +141,7 @@ def _followed(link: str, text: bytes) -> dict[str, Any] | None:
 
 
 def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
-    """Return the line counts at the ends of groups, and whether the last group is incomplete.
+    """Return the numbers of lines at group ends, and whether the last group is incomplete.
 
     If a process died while it wrote a group, the next process's group may follow a part of it.
     """
@@ -153,7 +155,7 @@ def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
 
 
 def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:
-    """Return the number of the lines that a head counts, and whether it marks a torn value."""
+    """Return a head's line count and torn mark if it fits the lines, else None."""
     if len(first) < WIDTH:
         return None
     heads = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
@@ -163,14 +165,14 @@ def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool
     for (n, torn), new in heads.items():
         same = next((i for i in range(WIDTH) if first[i] != new[i]), WIDTH)
         for (m, before), old in heads.items():
-            # A head follows one of fewer lines, or marks the one of as many.
+            # A head replaces a head of fewer lines, or adds the torn mark for as many lines.
             if (m < n or (m == n and torn and not before)) and first[same:] == old[same:]:
                 return n, False
     return None
 
 
 def _stated(first: bytes, name: str) -> int:
-    """Return the number of lines in a head that does not fit the lines."""
+    """Return the line count of a head that does not fit the lines; refuse other files."""
     earlier = False
     try:
         stated = json.loads(first)
@@ -193,9 +195,9 @@ def _stated(first: bytes, name: str) -> int:
 
 
 def _cut_off(tail: bytes, start: int) -> bool:
-    """Return whether a dying process, or a disk that loses power, can have left this of one group.
+    """Return whether a crash can have truncated one group to these bytes.
 
-    A disk leaves zeros in the sectors that did not reach it; what did may hold ends of lines.
+    A disk that loses power leaves zeros in unwritten sectors; other sectors may hold ends of lines.
     """
     if b"\n" not in tail:
         return True

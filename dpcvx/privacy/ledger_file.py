@@ -1,24 +1,23 @@
-"""A ledger on disk: what is charged and released is written before anything of it leaves.
+"""A ledger on disk: every charge and every value is written before the value is released.
 
-Agents note a charge before they compute and a value before they answer. The lines of an exchange
-are written together: first all charges, then all values, in one piece that is forced to disk once,
-before the run takes up any answer. A value is released when the run takes it up: what a process
-drew that died before is drawn again, for nobody saw it.
+Agents note a charge before they compute, and a value before they return it. The lines of one
+message round are written together: first all charges, then all values. They are forced to disk
+once, before the run uses any of the values. A value counts as released when the run uses it. Noise
+that a process drew before it died, and that no run used, is redrawn, since nobody saw it.
 
-`ledger_chain` reads the bytes of the file, `ledger_lines` their meaning. Lines can be neither
-changed, removed nor added without notice. A process that is killed loses at most the exchange that
-it was in; the next one goes on from there. (Whoever can write the file can write another with valid
-hashes, or put back an old copy: the chain guards against accidents, not against the owner of the
-data.)
+`ledger_chain` parses the bytes of the file, `ledger_lines` their meaning. Changed, removed and
+added lines are detected. A process that is killed loses at most the message round in progress, and
+the next process resumes from there. (The hash chain protects against accidents, not against the
+owner of the data: anybody who can write the file can write another valid one or restore a copy.)
 
-A run on a long ledger neither reads nor prices the runs before it. Their totals are beside the
-file, and count for the file as it was closed (`ledger_totals`).
+A run on a long ledger neither reads earlier runs nor computes their privacy loss. Their totals are
+in a file beside it, which is valid while the ledger stays as it was closed (`ledger_totals`).
 
-A run locks the file itself, so that no other run has it under whatever name. After an error the
-journal takes no further line, so that nothing is written behind a part of one.
+A run locks the file itself, so that no other run can open it under another name. After an error,
+the journal accepts no further line, so that no line follows an incomplete one.
 
-Releases are public by the threat model, so their values stand in the file, for the run to go on
-after a crash without releasing anything twice. Seeds and data never do.
+Released values are public in the threat model, so the file contains them: after a crash, a run
+resumes without a second release. The file never contains seeds or data.
 """
 
 from __future__ import annotations
@@ -62,25 +61,25 @@ except ImportError:  # pragma: no cover - Windows
 
 Array = NDArray[np.float64]
 
-# How often a file may be replaced while it is being opened, or change while it is being read.
+# Number of attempts if a file is replaced while it is opened, or changes while it is read.
 _PATIENCE = 100
-# Bytes up to which a ledger is read as a whole for every run.
+# Largest size in bytes of a ledger that every run reads as a whole.
 _SHORT = 1 << 15
 
 
 class Journal:
-    """The ledger file of a run, locked while it is open.
+    """Ledger file of a run, locked while it is open; it records charges and released values.
 
     Parameters
     ----------
     path : str or Path
-        Created if it does not exist, for its owner alone to read and write.
+        File name. A new file is created with access for its owner only.
 
     Raises
     ------
     LedgerError
-        If its folder does not exist, another run has it open, it is not an intact ledger, or the
-        operating system does not let it be read, written or locked.
+        If the folder does not exist, another run has the file open, the file is not an intact
+        ledger, or the operating system refuses to read, write or lock it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -128,12 +127,12 @@ class Journal:
     ) -> None:
         try:
             self._close()
-        finally:  # after an interrupt in there, too
+        finally:  # also after an interrupt during _close
             if self._file is not None:
                 self._file.close()
 
     def _lock(self) -> None:
-        """Open the file and lock it, so that nobody else does while it is open."""
+        """Open the file and lock it against other runs while it is open."""
         if fcntl is None:
             raise LedgerError(
                 "Ledger files need flock, which this platform does not have: two runs could spend "
@@ -158,14 +157,14 @@ class Journal:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     def _in_place(self) -> bool:
-        """Return whether the path still leads to the file that is open."""
+        """Return whether the path still refers to the open file."""
         try:
             return os.path.samestat(os.stat(self._place), self._identity)
         except FileNotFoundError:
             return False
 
     def _open(self) -> None:
-        """Read the file, and remove what a process that died has left."""
+        """Read the file, and remove incomplete lines that a killed process wrote."""
         assert self._file is not None
         totals = _totals(self._file, self._place)
         if totals is not None:
@@ -181,35 +180,35 @@ class Journal:
         if not torn and chain.head != head(self._count, self._link):
             self._write(head(self._count, self._link), 0)
         if past.interrupted is not None and chain.holds_value:
-            # Part of a value is on disk. That is noted before it is removed, so that another crash
-            # does not forget it.
+            # A part of a value is on disk. The head records it before the part is removed, so that
+            # a second crash does not lose this fact.
             os.fsync(self._file.fileno())
             self._write(head(self._count, self._link, torn=True), 0)
             torn = True
         if chain.tail:
             os.fsync(self._file.fileno())
             self._file.truncate(self._end)
-        # What is read here takes effect: it may have been written and not have reached the disk.
+        # The lines just read take effect now, but may not have reached the disk yet.
         os.fsync(self._file.fileno())
         if not chain.lines:
             _sync_folder(self._place)
         self._past = past
-        # Short ledgers are read anew, so that a first run pays for no totals.
+        # Short ledgers are reread for every run, so that a first run spends no time on totals.
         self._ready(totals=self._end > _SHORT)
         if torn:
             self._append(TORN)
             past.take(TORN)
 
     def _ready(self, *, totals: bool) -> None:
-        """Take lines from here on, and count the totals of what they spend."""
+        """Accept lines from now on, and add up their losses if `totals` is true."""
         self._refusal, self._counts = "", totals
         self._order = {name: k for k, name in enumerate(self._past.ledger or ())}
 
     def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
-        """Close the file; it takes no further line.
+        """Close the file; the journal then accepts no further line.
 
-        Processes that are being forked have the file open as well, until they close it: the run
-        gives the lock back for all of them, and they leave it alone.
+        Forked processes may still have the file open. The owning run therefore unlocks it
+        explicitly, and forked processes do not unlock it.
         """
         with self._turn:
             self._refusal = refusal or f"The ledger '{_short(self.path)}' is not open."
@@ -218,14 +217,14 @@ class Journal:
                 return
             try:
                 if unlock and fcntl is not None:
-                    with suppress(OSError):  # closing it will do
+                    with suppress(OSError):  # closing the file unlocks it too
                         fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
             finally:
                 self._file.close()
 
     def _leave(self) -> None:
-        """Close the file in a forked process: it belongs to the run of the first one."""
-        self._turn = threading.RLock()  # a thread of the first process may have held it
+        """Close the file in a forked process, since only the original process may write it."""
+        self._turn = threading.RLock()  # a thread of the original process may have held it
         self._close(
             f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
             "Only that one writes it, so nothing leaves here. Start a run of its own here instead.",
@@ -234,26 +233,26 @@ class Journal:
 
     @property
     def ledger(self) -> Accounts | None:
-        """Return the accounts so far, the interrupted run included; None in a new file."""
+        """Accounts of all runs, including an interrupted last run; None in a new file."""
         return self._past.ledger
 
     @property
     def before(self) -> Accounts | None:
-        """Return the accounts before the interrupted run."""
+        """Accounts of all runs before the last one."""
         return self._past.before
 
     @property
     def interrupted(self) -> Recorded | None:
-        """The last run, if it did not end."""
+        """The last run, if it did not end; else None."""
         return self._past.interrupted
 
     @property
     def lines(self) -> int:
-        """Return the number of lines on disk."""
+        """Number of lines on disk."""
         return self._count
 
     def has_finished(self, fingerprint: str) -> bool:
-        """Return whether a run of the plan with this fingerprint ended."""
+        """Return whether a run of the plan with this fingerprint has ended."""
         return fingerprint in self._past.ended
 
     def begin(
@@ -264,24 +263,26 @@ class Journal:
         accounts: Iterable[Account],
         derived: Iterable[float] = (),
     ) -> None:
-        """Record the start of a run of the plan with this fingerprint and derived numbers."""
+        """Record the start of a run: the plan's fingerprint, accounts, and derived numbers."""
         listed = list(accounts)
         self._order = {account.agent: k for k, account in enumerate(listed)}
         self._append(run_line(fingerprint, seeded, listed, derived))
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Record the charge of agents with identical releases, before these are computed."""
+        """Record one charge of several agents with identical releases, before they compute them."""
         with self._turn:
             self._admitting().charge(agents, entry)
             self._settle()
 
     def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
-        """Record a value of each of these agents before its release; see `Writer`.
+        """Record one value of each agent before its release; see `Writer`.
 
         Parameters
         ----------
         agents : list of str
+            Names of the agents, in the order of the rows of `values`.
         round_step : (int, int)
+            Round, and release within it.
         values : ndarray, shape (agents, n)
         """
         with self._turn:
@@ -289,19 +290,19 @@ class Journal:
             self._settle()
 
     def take(self, noted: Notes) -> None:
-        """Add notes that agents made elsewhere."""
+        """Record charges and values that agents noted in other processes."""
         with self._turn:
             self._admitting().add(noted)
             self._settle()
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Hold charges and values, and have all of them on disk at the end; also after an error."""
+        """Buffer charges and values in this context, and write them to disk at its end."""
         self._held = True
         try:
             yield
         except BaseException:
-            with suppress(LedgerError):  # the first error says more
+            with suppress(LedgerError):  # the first error is more informative
                 self._commit()
             raise
         self._commit()
@@ -312,7 +313,7 @@ class Journal:
         return self._notes
 
     def _settle(self) -> None:
-        """Have what was noted on disk, unless an exchange holds it."""
+        """Write the noted charges and values to disk, unless `exchange` buffers them."""
         if not self._held:
             self._commit()
 
@@ -324,13 +325,13 @@ class Journal:
                 self._append(*lines)
 
     def end(self, status: str, rounds: int) -> str:
-        """Write that the run is over.
+        """Record the end of the run.
 
         Returns
         -------
         str
-            What the result should say if this cannot be written: everything that left is in the
-            file already, so that nothing is wrong with the result. Empty if it was.
+            Message for the result if this line cannot be written, else empty. The file contains all
+            releases already, so the result is complete in either case.
         """
         try:
             self._append(end_line(status, rounds))
@@ -344,14 +345,14 @@ class Journal:
         return ""
 
     def _keep_totals(self) -> None:
-        """Write the totals of a ledger whose last run has ended."""
+        """Write the totals of the ledger after the end of its last run."""
         ledger = self._past.ledger
         if self._counts and ledger is not None and self._file is not None:
             totals = Totals(self._count, self._link, self._end, ledger, tuple(self._past.ended))
             write_totals(self._place, self._file.fileno(), totals)
 
     def _append(self, *lines: Mapping[str, Any]) -> None:
-        """Add lines in one piece, and return once they are on disk."""
+        """Append lines in one write, and return when they are on disk."""
         with self._turn:
             if self._refusal:
                 raise LedgerError(self._refusal)
@@ -362,7 +363,7 @@ class Journal:
                 link, written = linked(link, {**line, **group})
                 texts.append(written)
             text = b"".join(texts)
-            # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
+            # If an error or signal ends this early, the file may end in an incomplete line.
             self._refusal = self._unfinished
             try:
                 if not self._in_place():
@@ -398,11 +399,11 @@ class Journal:
 
 
 class _Unwritten(LedgerError):
-    """A line that the file did not take."""
+    """Error of a line that could not be written."""
 
 
-# The open journals of this process, for a fork to close them in the new one: a lock lasts as long
-# as any process has the file open, and the new process may outlive the run.
+# Open journals of this process. A forked process closes them, since a lock lasts as long as any
+# process has the file open, and the forked process may outlive the run.
 _OPEN: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 
@@ -416,7 +417,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _opened(path: str, mode: int) -> FileIO:
-    """Return the file, which is created for writing."""
+    """Open a regular file; create it first if `mode` allows writing."""
     while True:
         try:
             number = os.open(path, mode | getattr(os, "O_NONBLOCK", 0))
@@ -440,8 +441,8 @@ def _opened(path: str, mode: int) -> FileIO:
 
 
 def _create(path: str) -> None:
-    """A new ledger, unless another run is faster: it appears as a whole or not at all."""
-    target = os.path.realpath(path)  # of a link that leads nowhere yet
+    """Create a new ledger atomically, unless another run creates it first."""
+    target = os.path.realpath(path)  # also for a dangling link
     number, draft = tempfile.mkstemp(prefix=".ledger-", dir=os.path.dirname(target))
     try:
         _begin(number)
@@ -450,7 +451,7 @@ def _create(path: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
-        # A file system without hard links, on which a crash may leave an empty file.
+        # On a file system without hard links, a crash may leave an empty file.
         with suppress(FileExistsError):
             number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             try:
@@ -470,7 +471,7 @@ def _begin(number: int) -> None:
 
 def _write_all(file: FileIO, text: bytes) -> None:
     rest = memoryview(text)
-    while rest:  # a full disk takes a part first, and raises on the next attempt
+    while rest:  # on a full disk, write() stores a part first and raises on the next call
         count = file.write(rest)
         if not count:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -478,12 +479,12 @@ def _write_all(file: FileIO, text: bytes) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Write a new file's name to disk as well."""
+    """Write a new file's directory entry to disk."""
     number = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
     try:
         os.fsync(number)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some systems do it by themselves
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some systems write it by themselves
             raise
     finally:
         os.close(number)
@@ -491,7 +492,7 @@ def _sync_folder(path: str) -> None:
 
 @contextmanager
 def _in_words(path: Path, done: str) -> Iterator[None]:
-    """Raise errors of the operating system as text, without the folders of the user."""
+    """Replace errors of the operating system by messages without the user's folder names."""
     try:
         yield
     except OSError as error:
@@ -505,23 +506,23 @@ def _reason(error: OSError) -> str:
 
 
 def _short(path: Path) -> str:
-    name = path.name or str(path)  # of a root, or of the working directory
+    name = path.name or str(path)  # the file system root or the working directory has no name
     return name if len(name) <= 80 else f"{name[:77]}..."
 
 
 def load(path: str | Path) -> Accounts:
-    """Return the accounts in a ledger file, none in a new one; see `Ledger.load`."""
+    """Return the accounts in a ledger file (none if it is new); see `Ledger.load`."""
     ledger = past_of(path).ledger
     return Accounts(()) if ledger is None else ledger
 
 
 def finished(path: str | Path, fingerprint: str) -> Finished:
-    """Return the last run of a plan that ended.
+    """Return the last ended run of the plan with this fingerprint.
 
     Raises
     ------
     LedgerError
-        If there is none, or the file is not an intact ledger.
+        If no such run ended, or the file is not an intact ledger.
     """
     past, name = past_of(path), Path(path).name
     if fingerprint in past.finished:
@@ -539,12 +540,12 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
 
 
 def past_of(path: str | Path) -> Past:
-    """Return the content of a ledger file.
+    """Return accounts and runs in a ledger file.
 
     Raises
     ------
     LedgerError
-        If there is none, it cannot be read, or it is not an intact ledger.
+        If the file does not exist, cannot be read, or is not an intact ledger.
     """
     path = Path(path)
     with _in_words(path, "read"):
@@ -556,7 +557,7 @@ def past_of(path: str | Path) -> Past:
 
 
 def spent_of(path: str | Path) -> Past:
-    """Return what a further run needs to know of a ledger file: a `Past` without finished runs.
+    """Return the accounts and ended plans in a ledger file, without its finished runs.
 
     Raises
     ------
@@ -574,7 +575,7 @@ def spent_of(path: str | Path) -> Past:
 
 
 def _totals(file: FileIO, path: str) -> Totals | None:
-    """Return the totals of a file that is open, if they are those of all that it holds."""
+    """Return the totals stored beside an open file if they cover all its lines, else None."""
     if os.fstat(file.fileno()).st_size <= _SHORT:
         return None
     totals = read_totals(path, file.fileno())
@@ -584,7 +585,7 @@ def _totals(file: FileIO, path: str) -> Totals | None:
 
 
 def _settled(path: Path) -> Chain:
-    """Return the content of a file that a run may be writing; read again if it changed."""
+    """Read and parse a file that a run may be writing, until two reads agree or it is intact."""
     before = None
     for _ in range(_PATIENCE):
         with _opened(os.path.abspath(path), os.O_RDONLY) as file:

@@ -1,6 +1,7 @@
-"""The lines of a ledger file: what each one says, and the runs and accounts they add up to.
+"""Lines of a ledger file: their content, and the runs and accounts that they add up to.
 
-Notes of agents on a message round, for the ledger: charges and values, identical ones on one line.
+`Notes` collects the charges and values of agents in a message round, for writing. Identical charges
+share one line.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from .ledger_chain import GROUP
 
 Array = NDArray[np.float64]
 
-# A part of a value was on disk when a process died. The line begins as that of a value does.
+# Marks a value of which a part was on disk when a process died. It begins as a value's line does.
 TORN: dict[str, Any] = {"data": None, "torn": True}
 
 
 def run_line(
     fingerprint: str, seeded: bool, accounts: Iterable[Account], derived: Iterable[float] = ()
 ) -> dict[str, Any]:
-    """Return the line for the start of a run with these numbers and budgets."""
+    """Return the line for the start of a run: its fingerprint, derived numbers and budgets."""
     agents = {
         a.agent: {
             "adjacency": dict(a.adjacency),
@@ -48,8 +49,8 @@ def run_line(
 
 
 def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
-    """Return the line before the releases of these agents, which are identical."""
-    # Without noise the sensitivity is infinite, which JSON cannot say.
+    """Return the line that charges these agents for identical releases."""
+    # JSON has no infinity, which is the sensitivity of a release without noise.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
     return {"charges": list(agents), **vars(entry), "sensitivity": bound}
 
@@ -57,15 +58,16 @@ def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
 def values_line(
     agents: Sequence[str], round_step: tuple[int, int], values: bytes
 ) -> dict[str, Any]:
-    """Return the line before the release of a value of each of these agents.
+    """Return the line with one released value of each of these agents.
 
     Parameters
     ----------
     agents : sequence of str
+        Names of the agents.
     round_step : (int, int)
-        Round and step.
+        Round, and release within it.
     values : bytes
-        Numbers in eight bytes each, the lower ones first, one agent's after the other's.
+        The agents' values, one after the other, as little-endian 8-byte floats.
     """
     return {
         "values": list(agents),
@@ -90,21 +92,22 @@ def end_line(status: str, rounds: int) -> dict[str, Any]:
 
 @dataclass
 class Recorded:
-    """A run as the file has it, perhaps interrupted.
+    """A run as recorded in a ledger file; it may have been interrupted.
 
     Attributes
     ----------
     fingerprint : str
         Fingerprint of the plan.
     seeded : bool
+        Whether the noise came from a seed.
     derived : ndarray
-        The plan's numbers that its fingerprint does not name, as this run had them.
+        Numbers of the plan in this run that the fingerprint does not cover.
     charged : dict of str to list of Entry
-        Per agent, what it was charged.
+        Charges of each agent, by name.
     values : dict of str to dict of (round, step) to ndarray
-        Per agent, what left it.
+        Released values of each agent, by name and (round, step).
     lost : dict of str to list of Entry
-        Per agent, charges for values of which a part was on disk when the process died.
+        Charges of each agent for values that were partly on disk when the process died.
     """
 
     fingerprint: str
@@ -116,18 +119,18 @@ class Recorded:
 
     @property
     def reached(self) -> int:
-        """Return the last round that released a value."""
+        """The last round with a released value; 0 if there is none."""
         return max((t for values in self.values.values() for t, _ in values), default=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A run that ended."""
+    """A run that ended, with the ledger after it."""
 
     run: Recorded
     status: str
-    rounds: int  # rounds that were run
-    ledger: Accounts  # as the run left it
+    rounds: int  # number of completed rounds
+    ledger: Accounts  # after the run
 
 
 class Past:
@@ -138,9 +141,11 @@ class Past:
     name : str
         Name of the file, for errors.
     lines : iterable of dict
-        All of them, or those after the first ones, which `ledger` and `ended` add up.
+        Lines of the file; if `ledger` and `ended` are given, only the lines after those they cover.
     ledger : Accounts, optional
+        Accounts after earlier lines.
     ended : iterable of str
+        Fingerprints of the plans of runs that ended in earlier lines.
 
     Attributes
     ----------
@@ -149,18 +154,18 @@ class Past:
     before : Accounts or None
         Privacy losses before the last run.
     interrupted : Recorded or None
-        The last run, if it did not end.
+        The last run, if it did not end; else None.
     finished : dict of str to Finished
-        The runs among the lines that ended, by the fingerprint of their plan; the last one of each.
+        The last ended run of each plan among the lines, by the plan's fingerprint.
     ended : dict of str to None
-        The fingerprints of the plans of all runs that ended, in their order.
+        Fingerprints of the plans of all ended runs, in their order (a dict used as ordered set).
     begun : int
-        The number of runs among the lines.
+        Number of runs that begin in the lines.
 
     Raises
     ------
     LedgerError
-        If a line is of no known kind.
+        If a line has an unknown form.
     """
 
     def __init__(
@@ -187,11 +192,11 @@ class Past:
             ) from None
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Account for one line."""
+        """Update accounts and runs by one line."""
         if "run" in line:
             self.before = None if self.ledger is None else _copied(self.ledger)
             self.begin(line)
-            # Earlier versions wrote none.
+            # files of earlier versions have no derived numbers
             numbers = _decoded(line.get("derived", ""))
             self.interrupted = Recorded(line["run"], line["seeded"], numbers)
         elif "end" in line:
@@ -221,7 +226,7 @@ class Past:
             raise KeyError("kind")
 
     def count(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Account for lines of a run that is under way, which keeps its values itself."""
+        """Update the accounts by lines of the current run, whose values the run stores itself."""
         for line in lines:
             if "run" in line:
                 self.begin(line)
@@ -231,11 +236,11 @@ class Past:
                 self.ended[self._running] = None
 
     def begin(self, line: Mapping[str, Any]) -> None:
-        """Continue the accounts by the start of a run."""
+        """Update the accounts by the line for the start of a run."""
         accounts = {} if self.ledger is None else dict(self.ledger)
         for name, facts in line["agents"].items():
             budget = facts["budget"]
-            # By its bound, which is all that later runs need to know of a plan.
+            # Planned releases are represented by their bound mu^2, which suffices for later runs.
             planned = Composition(mu2=facts["planned"])
             limit = None if budget is None else Budget(budget[0], budget[1], planned)
             fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
@@ -244,14 +249,14 @@ class Past:
         self.begun += 1
 
     def charge(self, line: Mapping[str, Any]) -> tuple[Entry, list[str]]:
-        """Add a charge to the accounts, and return it with the names of its agents."""
+        """Add a line's charge to the accounts; return its entry and agents."""
         assert self.ledger is not None
         bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
         facts = {k: v for k, v in line.items() if k not in ("charge", "charges", GROUP)}
         stated = facts.get("stated")
         pair = None if stated is None else (float(stated[0]), float(stated[1]))
         entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
-        # Earlier versions wrote the charge of one agent at a time.
+        # files of earlier versions charge one agent per line
         agents = line["charges"] if "charges" in line else [line["charge"]]
         for agent in agents:
             self.ledger[agent].recall(entry)
@@ -270,45 +275,46 @@ def _copied(ledger: Accounts) -> Accounts:
 
 
 class Writer(Protocol):
-    """The ledger as agents see it: what they tell it is on disk before anything of it leaves."""
+    """Interface of the ledger for agents: records are on disk before a value is released."""
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """Record the charge of agents with identical releases, before these are computed."""
+        """Record one charge of several agents with identical releases, before they compute them."""
         ...
 
     def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
-        """Record a value of each of these agents before its release.
+        """Record one value of each of these agents before its release.
 
         Parameters
         ----------
         agents : list of str
+            Names of the agents, in the order of the rows of `values`.
         round_step : (int, int)
-            Round and step.
+            Round, and release within it.
         values : ndarray, shape (agents, n)
         """
         ...
 
 
 class Notes:
-    """Charges and values as they come in; they pickle, and can be noted elsewhere again."""
+    """Charges and values of agents, collected before they are written; picklable."""
 
     def __init__(self) -> None:
-        # What was told at once stays together: names of the run's agents, in their order.
+        # Agents that were charged together stay together, in the order of the run.
         self._charges: dict[Entry, list[list[str]]] = {}
-        # By place and size, with the numbers as they are then, for agents compute in place.
+        # By (round, step, size). Numbers are copied to bytes, because agents reuse their arrays.
         self._values: dict[tuple[int, int, int], list[tuple[list[str], bytes]]] = {}
 
     def charge(self, agents: list[str], entry: Entry) -> None:
-        """See `Writer`."""
+        """Note a charge; see `Writer.charge`."""
         self._charges.setdefault(entry, []).append(agents)
 
     def release(self, agents: list[str], round_step: tuple[int, int], values: Array) -> None:
-        """See `Writer`."""
+        """Note released values; see `Writer.release`."""
         numbers = np.asarray(values, dtype="<f8").tobytes()
         self._values.setdefault((*round_step, values.shape[1]), []).append((agents, numbers))
 
     def add(self, later: Notes) -> None:
-        """Add the notes of others to these."""
+        """Append the notes of another object to these."""
         for entry, told in later._charges.items():
             self._charges.setdefault(entry, []).extend(told)
         for key, told in later._values.items():
@@ -327,7 +333,7 @@ class Notes:
         Parameters
         ----------
         order : mapping of str to int
-            Position of each agent in the run; others come first.
+            Index of each agent in the run. Agents that it does not contain come first.
         """
 
         def rank(name: str) -> int:
@@ -348,7 +354,7 @@ class Notes:
 def _sorted(
     told: list[tuple[list[str], bytes]], size: int, rank: Callable[[str], int]
 ) -> tuple[list[str], bytes]:
-    """Return the names in their order, and the numbers of each."""
+    """Return the names by rank, and the bytes of their values in this order."""
     width = 8 * size
     each = [
         (name, numbers[k * width : (k + 1) * width])

@@ -1,13 +1,14 @@
-"""Totals of a long ledger file, beside it, so that a run costs the same however many came before.
+"""Totals of a long ledger file, in a file beside it, to start a run without reading all lines.
 
-``spent.jsonl.totals`` holds what a further run needs to know: the accounts, the plans whose runs
-ended, and where the chain of hashes ends. A run writes it at its end, while it holds the lock.
+``spent.jsonl.totals`` contains everything that a further run needs: the accounts, the plans whose
+runs ended, and the last hash of the chain. A run writes it at its end, while it holds the lock.
 
-It counts for one state of one file only. When a run ends, the file's time of change is set to the
-nanosecond, and device, number, size and times are noted. A later change, a replacement or a copy
-in its place changes one of these. Then the run reads and checks all lines, as it does where the
-totals are missing or damaged. `Ledger.load`, ``replay`` and ``dpcvx inspect`` always do so. The
-totals are no second ledger: nothing is lost with them.
+The totals are valid for one state of one file. At the end of a run, the file's modification time is
+set to the current nanosecond; the totals contain the file's device, inode, size and times. A later
+change, a replacement or a copy of the file differs in one of these. The next run then reads and
+checks all lines, and so it does if the totals are missing or damaged. `Ledger.load`, ``replay`` and
+``dpcvx inspect`` always read all lines. The totals contain no further information, so losing them
+does no harm.
 """
 
 from __future__ import annotations
@@ -31,45 +32,47 @@ _FORMAT = "dpcvx totals 1"
 
 @dataclass(frozen=True)
 class Totals:
-    """The sum of all lines of a ledger file whose last run has ended."""
+    """Totals of all lines of a ledger file whose last run has ended."""
 
-    lines: int
+    lines: int  # number of lines
     link: str  # hash of the last line
     end: int  # size of the file
-    ledger: Accounts
-    ended: tuple[str, ...]  # fingerprints of the plans of runs that ended
+    ledger: Accounts  # accounts of all agents
+    ended: tuple[str, ...]  # fingerprints of the plans whose runs ended
 
 
 def write_totals(file_path: str, number: int, totals: Totals) -> None:
-    """Write the totals of a ledger file that is open and locked; without them all is read.
+    """Write the totals of an open and locked ledger file; failure to write them does no harm.
 
     Parameters
     ----------
     file_path : str
-        The ledger's path.
+        Path of the ledger file.
     number : int
-        Its descriptor.
+        Descriptor of the ledger file.
     totals : Totals
+        Totals of all its lines.
     """
     write_beside(file_path, number, totals.end, {"format": _FORMAT, **_document(totals)})
 
 
 def write_beside(file_path: str, number: int, size: int, document: dict[str, Any]) -> None:
-    """Write what is known of a file that is open and locked, for its present state alone.
+    """Write a JSON document beside an open, locked file, valid for the file's present state.
 
     Parameters
     ----------
     file_path : str
-        Path of the file. The document lies beside it, under its name and ``.totals``.
+        Path of the file. The document's file has this name with ``.totals`` appended.
     number : int
         Descriptor of the file.
     size : int
-        Bytes that it should have; otherwise nothing is written.
+        Expected size of the file in bytes; otherwise nothing is written.
     document : dict
-        Facts as JSON.
+        Content of the document, convertible to JSON.
     """
     with suppress(OSError):
-        # Other programs write times of the kernel's clock, whose steps are far coarser.
+        # Other programs set modification times from the kernel's clock, whose steps are much
+        # coarser.
         now = time.time_ns()
         os.utime(number, ns=(now, now))
         status = os.fstat(number)
@@ -88,14 +91,14 @@ def write_beside(file_path: str, number: int, size: int, document: dict[str, Any
 
 
 def read_totals(file_path: str, number: int) -> Totals | None:
-    """Return the totals of a ledger file that is open; None if there are none of its present state.
+    """Return the totals of an open ledger file if they fit its present state, else None.
 
     Parameters
     ----------
     file_path : str
-        The ledger's path.
+        Path of the ledger file.
     number : int
-        Its descriptor.
+        Descriptor of the ledger file.
     """
     try:
         document = read_beside(file_path, number, _FORMAT)
@@ -105,7 +108,7 @@ def read_totals(file_path: str, number: int) -> Totals | None:
 
 
 def read_beside(file_path: str, number: int, kind: str) -> dict[str, Any] | None:
-    """Return what is known of a file that is open; None if that is of another state of it.
+    """Return the document beside an open file if it fits the file's present state, else None.
 
     Parameters
     ----------
@@ -114,7 +117,7 @@ def read_beside(file_path: str, number: int, kind: str) -> dict[str, Any] | None
     number : int
         Descriptor of the file.
     kind : str
-        Format that the document should name.
+        Expected value of "format" in the document.
     """
     try:
         with open(f"{os.path.realpath(file_path)}.totals", "rb") as file:
@@ -129,7 +132,7 @@ def read_beside(file_path: str, number: int, kind: str) -> dict[str, Any] | None
 
 
 def _identity(status: os.stat_result) -> list[int]:
-    """Return what every change of a file changes."""
+    """Return numbers of a file's status; any change of the file changes at least one."""
     return [
         status.st_dev,
         status.st_ino,
@@ -153,7 +156,7 @@ def _document(totals: Totals) -> dict[str, Any]:
 
 
 def _written(account: Account, spans: dict[Span, int]) -> dict[str, Any]:
-    """Return an account as JSON; its entries are positions in `spans`, which grows by new ones."""
+    """Return an account as JSON, with entries as indices of `spans`; new spans are added there."""
     runs = []
     for run, times in account.entries.runs:
         places = [spans.setdefault(span, len(spans)) for span in run if isinstance(span, Span)]
@@ -202,7 +205,7 @@ def _entry(facts: dict[str, Any]) -> Entry:
 
 
 def _composition(facts: dict[str, Any]) -> Composition:
-    """Return a composition; parts that are unknown here are an error, and all lines are read."""
+    """Return a composition from JSON; unknown fields raise, so that all lines are read instead."""
     parts: dict[str, Any] = {
         name: tuple(map(tuple, part)) if isinstance(part, list) else part
         for name, part in facts.items()

@@ -1,8 +1,8 @@
-"""Noise mechanisms: what is declared, how it is calibrated, how it is drawn.
+"""Noise mechanisms: their declaration, their calibration, and the drawing of noise.
 
-A mechanism is declared with one of three scales, or none: a multiplier (noise scale over
-sensitivity), a privacy level per release, or, with neither, the total budget given to the plan.
-Calibration turns a declaration into a multiplier before any data are read.
+A user declares a mechanism with a noise multiplier (noise scale over sensitivity), with a privacy
+level per release, or with neither. In the last case, the plan's total budget determines the noise.
+Calibration turns each declaration into a multiplier before any data are read.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from .split_noise import SplitNoise, residues
 from .truncation import Truncation
 
 Array = NDArray[np.float64]
-# The same product, computed in another order.
+# Relative tolerance for products of the same numbers in another order.
 _ROUNDED = 1 + 1e-12
-# Below this epsilon, the first step of staircase noise is that of its series. It is no narrower
-# than the other, which is about the width of the grid.
+# Below epsilon = _FLAT, the half width of the first step of staircase noise is its series 1/2 -
+# epsilon/12. It is never less than _NARROWEST, about the grid's width over the sensitivity.
 _FLAT, _NARROWEST = 1e-2, 2.0**-18
 
 
@@ -111,7 +111,7 @@ class Gaussian:
         return gaussian_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
-        """Add `count` releases to a composition."""
+        """Return a composition with `count` further releases at this noise multiplier."""
         return composition.with_gaussian(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
@@ -119,16 +119,16 @@ class Gaussian:
         return normal_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
-        """Return the variance of one component."""
+        """Return the variance of the noise in one component of a release."""
         scale = multiplier * sensitivity
         return scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return the magnitudes of noise in units of its deviation, for a sensitivity of one."""
+        """Return |noise| over its standard deviation, for a sensitivity of one."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        """Return noise with this standard deviation from variables uniform between 0 and 1."""
         return np.asarray(deviation * ndtri(uniform))
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class Laplace:
         return laplace_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
-        """Add `count` releases to a composition."""
+        """Return a composition with `count` further releases at this noise multiplier."""
         return composition.with_laplace(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
@@ -181,16 +181,16 @@ class Laplace:
         return laplace_rows(grid.scale / grid.width, size, streams)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
-        """Return the variance of one component."""
+        """Return the variance of the noise in one component of a release."""
         scale = multiplier * sensitivity
         return 2.0 * scale * scale
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return the magnitudes of noise in units of its scale, for a sensitivity of one."""
+        """Return |noise| over its scale, for a sensitivity of one."""
         return np.asarray(np.abs(noise) / multiplier)
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        """Return noise with this standard deviation from variables uniform between 0 and 1."""
         away = np.abs(uniform - 0.5)
         return deviation / math.sqrt(2) * np.sign(0.5 - uniform) * np.log1p(-2 * away)
 
@@ -246,29 +246,29 @@ class Staircase:
     def for_total(
         self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
     ) -> float:
-        """Return the multiplier that spends epsilon in `steps` releases at each ratio."""
+        """Return the multiplier that spends `epsilon` (delta = 0) in `steps` releases per ratio."""
         return laplace_multiplier(steps, epsilon, 0.0, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
-        """Add `count` releases to a composition."""
+        """Return a composition with `count` further releases at this noise multiplier."""
         return composition.with_bounded(multiplier, count)
 
     def drawn(self, grid: Grid, multiplier: float, size: int, streams: Streams) -> Integers:
-        """Return the noise in units of the grid's width; a row per stream."""
+        """Return staircase noise in units of the grid's width; a row per stream."""
         steps = self.steps(grid)
         narrow = min(max(1, round(self.first(multiplier) * steps)), steps)
         return staircase_rows(1.0 / multiplier, steps, narrow, size, streams)
 
     def steps(self, grid: Grid) -> int:
-        """Return the steps of the grid that one change moves a number by at most.
+        """Return the largest change of a rounded number between neighbors, in grid steps (D).
 
         Two numbers at a distance s are rounded to integers at most s / width + 1 apart, and the
-        grid's sensitivity is no less than s + width. Division by a power of two is exact.
+        grid's sensitivity is at least s + width. Division by a power of two is exact.
         """
         return math.ceil(grid.sensitivity / grid.width)
 
     def first(self, multiplier: float) -> float:
-        """Return half of the width of the first step, for a sensitivity of one."""
+        """Return half of the width of the first step (around 0), for a sensitivity of one."""
         epsilon = 1.0 / multiplier
         if self.error == "absolute":
             half = math.exp(-epsilon / 2)
@@ -279,7 +279,7 @@ class Staircase:
         return max((math.cbrt(b * (1 + b) / 2) - b) / -math.expm1(-epsilon), _NARROWEST)
 
     def variance(self, multiplier: float, sensitivity: float = 1.0) -> float:
-        """Return the variance of one component."""
+        """Return the variance of the noise in one component of a release."""
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         b, rest = math.exp(-epsilon), -math.expm1(-epsilon)
         height = first + b * (1 - first)
@@ -289,9 +289,9 @@ class Staircase:
         return unit * sensitivity * sensitivity
 
     def magnitudes(self, noise: Array, multiplier: float) -> Array:
-        """Return minus the log of the probability of more noise, for a sensitivity of one.
+        """Return -log P(the noise exceeds this magnitude), for a sensitivity of one.
 
-        They have the law of magnitudes of Laplace noise in units of its scale.
+        This value is exponentially distributed, as |Laplace noise| over its scale is.
         """
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         away = np.abs(noise)
@@ -302,14 +302,14 @@ class Staircase:
         return whole * epsilon - np.log1p(math.expm1(-epsilon) * np.minimum(share, 1.0))
 
     def simulated(self, uniform: Array, multiplier: float, deviation: float) -> Array:
-        """Return noise of this deviation from variables that are uniform between 0 and 1."""
+        """Return noise with this standard deviation from variables uniform between 0 and 1."""
         epsilon, first = 1.0 / multiplier, self.first(multiplier)
         b = math.exp(-epsilon)
         lost = -np.log1p(-2 * np.abs(uniform - 0.5))
         whole = np.floor(lost / epsilon)
         share = np.expm1(whole * epsilon - lost) / math.expm1(-epsilon)
         below = np.clip(share, 0.0, 1.0) * (first + b * (1 - first))
-        # Where there is no more than the first step, in floating point, none is beyond it.
+        # If rounding leaves the second part of a step without width, `below` never exceeds `first`.
         beyond = np.maximum(below - first, 0.0) / max(b, sys.float_info.min)
         part = np.minimum(np.minimum(below, first) + beyond, 1.0)
         scale = deviation / math.sqrt(self.variance(multiplier))
@@ -324,39 +324,42 @@ Mechanism = Gaussian | Laplace | Staircase
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A mechanism with its multiplier: everything the noise depends on besides the sensitivity.
+    """A mechanism with its noise multiplier; with the sensitivity, it determines the noise.
 
-    A record of its own, apart from plans: gates and offers to owners hold it without a plan.
+    It is independent of plans, since privacy gates and requests to owners use it without a plan.
     """
 
     mechanism: Mechanism
-    multiplier: float  # of the first round
-    # The releases of a round multiply it by these, one after the other, and over again.
+    multiplier: float  # of a release in the first round
+    # The k-th release of each round multiplies the multiplier by entry k, cyclically.
     weights: tuple[float, ...] = (1.0,)
-    free: int = 0  # releases at the beginning that tell nothing
-    # What the releases of the first rounds multiply it by, round by round.
+    free: int = 0  # number of releases at the beginning that depend on no private data
+    # Further factors of the multiplier in the first rounds, by round.
     first: tuple[float, ...] = ()
-    # For runs that are charged as a whole, before they begin: the sensitivity that all their noise
-    # is scaled to, whatever is queried; None where every release is charged by itself. It follows
-    # from the rest of a plan, so that fingerprints need not name it.
+    # For runs that are charged as a whole before they begin: the sensitivity that all their noise
+    # is scaled to, whatever the queries are. None if every release is charged by itself.
+    # Fingerprints of plans omit it, because the other fields of a plan determine it.
     level: float | None = field(default=None, repr=False)
-    # Where only sums over agents are seen: what each of them adds. The multiplier is then that of
-    # what a coalition sees. Fingerprints name it where it is, so that others are what they were.
+    # For secure aggregation: the part of the noise that each agent adds. The multiplier is then the
+    # multiplier of the noise that a coalition cannot subtract. Fingerprints include this field only
+    # if it is set, so that other plans keep their fingerprints.
     split: SplitNoise | None = field(default=None, repr=False)
-    # Where noise has a limit: the limit, and the cost of a release, in place of the multiplier.
+    # For truncated noise: the limit, and the privacy loss of a release (in place of the
+    # multiplier).
     truncation: Truncation | None = field(default=None, repr=False)
-    # Of objective perturbation: what is drawn before the minimizer is computed, and the cost of a
-    # release, in place of the multiplier, which is that of the noise on the minimizer.
+    # For objective perturbation: the random linear term, drawn before the minimizer is computed,
+    # and the privacy loss of a release. The multiplier is then the multiplier of the noise on the
+    # minimizer.
     linear: LinearTerm | None = field(default=None, repr=False)
 
     @property
     def norm(self) -> int:
-        """Order of the norm, 1 or 2, in the sensitivity of the values that noise is added to."""
+        """Order (1 or 2) of the norm of the sensitivity of the values that receive noise."""
         return self.mechanism.norm if self.linear is None else self.linear.norm
 
     @cached_property
     def stated(self) -> tuple[float, float] | None:
-        """Epsilon and delta of a release that is known by such a pair only; None for others."""
+        """The (epsilon, delta) of a release whose loss is bounded by this pair only; else None."""
         if self.linear is not None:
             return self.linear.epsilon, 0.0
         if self.truncation is not None:
@@ -365,38 +368,38 @@ class Calibrated:
 
     @property
     def asked(self) -> Calibrated:
-        """Return the mechanism as a request states it: without the derived linear term."""
+        """The mechanism that requests to owners state, without the derived linear term."""
         if self.linear is None:
             return self
         return replace(self, multiplier=1 / self.linear.epsilon, linear=None)
 
     @property
     def alone(self) -> Calibrated:
-        """Against all other agents together, where noise is split; the same as ever elsewhere."""
+        """The noise against all other parties, colluding; equals `self` unless distributed."""
         if self.split is None:
             return self
         return replace(self, multiplier=self.split.alone(self.multiplier), split=None)
 
     @property
     def prepaid(self) -> bool:
-        """Return whether a run with this noise is charged as a whole, before it begins."""
+        """Return whether a run with this noise is charged as a whole before it begins."""
         return self.level is not None
 
     @property
     def steady(self) -> bool:
-        """Return whether all releases have the same multiplier."""
+        """Return whether all releases have an equal noise multiplier."""
         even = set(self.weights) == {1.0} and not self.first
         return self.mechanism.decay == 1 and even and not self.free
 
     @property
     def as_written(self) -> str:
-        """Code for a mechanism with this noise, to six digits; empty where none has just it."""
+        """Code for a mechanism with this noise, to six digits; empty if no declaration gives it."""
         if not self.steady or self.split or self.stated or self.prepaid:
             return ""
         return f"dp.{type(self.mechanism).__name__}(noise_multiplier={self.multiplier:.6g})"
 
     def at(self, t: int, step: int = 1) -> Calibrated:
-        """Return the noise of a release of round t (both from 1; 0 is before the first)."""
+        """Return the noise of release `step` of round `t`; both count from 1, 0 is initial."""
         if self.steady:
             return self
         weight = self.weights[max(0, step - 1) % len(self.weights)]
@@ -407,7 +410,7 @@ class Calibrated:
         )
 
     def _times(self, t: int, weight: float) -> float:
-        """Return the multiplier after t rounds: in one place, so that plans and ledgers agree."""
+        """Return the multiplier of a release after `t` rounds, for its weight in a round."""
         scale = self.multiplier * (self.mechanism.decay**t * weight)
         return scale * self.first[t] if t < len(self.first) else scale
 
@@ -427,41 +430,41 @@ class Calibrated:
                 like -= t == 0 and step < self.free
                 if like:
                     charges.append((self._times(t, weight), like))
-        if isinstance(self.mechanism, Laplace):  # at once: there may be many different ones
+        if isinstance(self.mechanism, Laplace):  # in a single call: multipliers may be many
             return Composition().with_laplaces(charges)
         return reduce(lambda total, part: compose(total, *part), charges, Composition())
 
     @property
     def release_epsilon(self) -> float:
-        """The budget per release that step-size and penalty rules of the papers refer to.
+        """Epsilon per release, which the step-size and penalty rules of the papers use.
 
-        The declared one; with a total budget or an explicit multiplier, 1 / multiplier, which is
-        the pure epsilon of a Laplace release with that noise.
+        It is the declared `release_epsilon`. With a total budget or an explicit multiplier, it is
+        1 / multiplier: the pure epsilon of a Laplace release with this multiplier.
         """
         declared = self.mechanism.release_epsilon
         return 1.0 / self.multiplier if declared is None else declared
 
     def variance(self, sensitivity: float) -> float:
-        """Return the noise variance in one component of a first release, but for its grid."""
+        """Return the variance of one component in a first-round release, without grid rounding."""
         if self.split is not None:
             return self.split.scale**2
         return self.mechanism.variance(self.multiplier, sensitivity)
 
     def simulated(self, uniform: Array, deviation: float) -> Array:
-        """Return noise of this deviation, from variables that are uniform between 0 and 1."""
+        """Return noise with this standard deviation from variables uniform between 0 and 1."""
         return self.mechanism.simulated(uniform, self.multiplier, deviation)
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
-        """Return the grid and noise scale for a value of positive sensitivity.
+        """Return the grid and the noise scale for a release of a given sensitivity.
 
-        With distributed noise, the sensitivity may be 0: agents with nothing to hide add noise as
-        well.
+        The sensitivity is positive. With distributed noise it may be 0, because agents without
+        private data also add noise.
 
         Raises
         ------
         PrivacyError
-            If no grid fits, if noise that is split is too small for the sensitivity, or if noise
-            with a limit was planned for fewer components.
+            If no grid fits, if distributed noise is too small for the sensitivity, or if truncated
+            noise was planned for fewer components.
         """
         if self.truncation is not None and size > self.truncation.size:
             raise PrivacyError(
@@ -473,9 +476,10 @@ class Calibrated:
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
 
     def _noise(self, grid: Grid, size: int, streams: Streams) -> Integers:
-        """Return noise in units of the grid, a row per stream.
+        """Return noise as integers in units of the grid's width; a row per stream.
 
-        While an entry of a row exceeds the limit, all of the row is drawn again.
+        With truncated noise, a row with an entry beyond the limit is redrawn until none is beyond
+        it.
         """
         noise = self.mechanism.drawn(grid, self.multiplier, size, streams)
         if self.truncation is not None:
@@ -497,31 +501,34 @@ class Calibrated:
         return Grid(split.width, rounded, split.scale)
 
     def hidden_grid(self, size: int) -> Grid:
-        """Return the grid for the iterates of a run that is charged as a whole."""
+        """Return the grid for unreleased iterates of a run that is charged as a whole."""
         assert self.level is not None
         return finest_grid(self.level, size, self.multiplier)
 
     def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
-        """Return `release_rows` of one value, shape (n,)."""
+        """Return the result of `release_rows` for a single value of shape (n,)."""
         return self.release_rows(value[np.newaxis], grid, Alone(stream))[0]
 
     def release_rows(self, values: Array, grid: Grid, streams: Streams) -> Array:
-        """Apply the mechanism: the values on the grid, plus noise from each value's own stream.
+        """Apply the mechanism: round values to the grid and add noise from each value's stream.
 
         Parameters
         ----------
         values : ndarray, shape (streams, n)
         grid : Grid
+            Grid and noise scale, from `grid`.
         streams : Streams
+            One random stream per row of `values`.
 
         Returns
         -------
         ndarray, shape (streams, n)
-            Multiples of the grid's width; where noise is split, modulo `split_noise.residues`.
+            Multiples of the grid's width; with distributed noise, reduced by
+            `split_noise.residues`.
         """
         noise = self._noise(grid, values.shape[1], streams)
         if self.split is not None:
-            # Not clipped: what happens to one agent's term must be known from the sum alone.
+            # Not clipped: any change to one agent's summand must be visible in the sum alone.
             with np.errstate(all="ignore"):  # a warning would tell something about the values
                 terms = residues(np.rint(values / grid.width))
             return np.asarray(grid.width * residues(terms + noise), dtype=np.float64)
@@ -529,7 +536,7 @@ class Calibrated:
 
 
 def _make_floats(mechanism: Mechanism, *names: str) -> None:
-    """Store numbers as floats: equal numbers of other types would give other noise."""
+    """Store numbers as floats, since equal numbers of other types could change the noise."""
     for name in names:
         value = getattr(mechanism, name)
         if finite(value):
@@ -556,5 +563,5 @@ def _check_level(mechanism: Mechanism, **kinds: Kind) -> None:
     check_fields(mechanism, name, PrivacyError, **levels, **kinds)
 
 
-# By the name under which the ledger knows them.
+# Mechanisms by the names that ledger entries use.
 MECHANISMS: dict[str, Mechanism] = {str(m): m for m in (Gaussian(), Laplace(), Staircase())}

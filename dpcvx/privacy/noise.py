@@ -44,26 +44,28 @@ Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 Integers = NDArray[np.int64]
 
-# Bound of floating-point errors relative to a radius or a logarithm, 128 units of 2**-53. Half of
-# it is used up below, with 16 units for log, tan and sqrt each; numpy's are good to 8.
+# Bound of floating-point errors relative to a radius or a logarithm: 128 units of 2**-53. The
+# functions below use half of it, with 16 units each for log, tan and sqrt; numpy's errors are at
+# most 8.
 _ERROR = 2.0**-46
-# Magnitude up to which integers are exact floats with room for rounding.
+# Largest magnitude for which floats represent integers exactly, with room for rounding.
 _LARGEST = 2.0**51
-# Width of the grid relative to the sensitivity: rounding adds at most 2**-16 to the latter, more
-# only for noise that is wider by far than any ordinary budget asks for.
+# Width of the grid relative to the sensitivity. Rounding adds at most 2**-16 to the sensitivity,
+# except for noise far wider than any ordinary budget needs.
 _FINENESS = 2.0**-16
-# Largest scale of the noise in units of the grid. No draw comes near `_LARGEST` then: beyond it a
-# clipped draw would no longer be a rounding of the ideal mechanism.
+# Largest noise scale in units of the grid's width, so that no draw comes near `_LARGEST`. A clipped
+# draw would no longer be a rounding of the ideal mechanism.
 _WIDEST = 2.0**40
-# Width of the grid of hidden iterates relative to the noise. Rounding them is not accounted for.
+# Width of the grid of unreleased iterates relative to the noise. Accounting ignores their rounding.
 _HIDDEN = 2.0**-24
-# Values are clipped here before noise is added, in units of the grid; sums stay below 2**63.
+# Values are clipped to this magnitude before noise is added, in units of the grid's width. Sums
+# then stay below 2**63.
 _RANGE = 2.0**62
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Grid of the points that a released value can take.
+    """Grid of the points that a released value can take, with the scale of its noise.
 
     Attributes
     ----------
@@ -81,36 +83,37 @@ class Grid:
     scale: float
 
     def rounded(self, values: Array) -> Array:
-        """Return the nearest points of the grid."""
+        """Return each value rounded to the nearest point of the grid."""
         return np.asarray(self.width * on_grid(values, self), dtype=np.float64)
 
 
 def grid_for(
     sensitivity: float, size: int, norm: int, multiplier: float, floor: float = 0.0
 ) -> Grid:
-    """Return the grid that rounds a vector of a given sensitivity; depends on public numbers only.
+    """Return the grid for rounding a vector of a given sensitivity, from public numbers only.
 
     Parameters
     ----------
     sensitivity : float
-        Positive bound in l1 or l2.
+        Positive bound in the norm of order `norm`.
     size : int
         Number of components n.
     norm : {1, 2}
+        Order of the norm: 1 for Laplace or staircase noise, 2 for Gaussian noise.
     multiplier : float
         Noise scale over sensitivity.
     floor : float
-        Least width: far above the rounding errors of what is released. Where it decides, these
-        count as another half width.
+        Least width, far above the rounding errors of the released value. If the width equals it,
+        these errors count as another half width.
 
     Raises
     ------
     PrivacyError
-        If the noise is too wide for a grid that would leave the sensitivity about as it is, or
-        the numbers leave floating point.
+        If the noise is so wide that its grid would change the sensitivity markedly, or if
+        numbers overflow or underflow.
     """
     spread = float(size) if norm == 1 else math.sqrt(size)
-    # Half of the widest scale is left for the grid's own part of the sensitivity.
+    # At most half of the widest noise scale comes from the grid's part of the sensitivity.
     wanted = max(_FINENESS / spread, 4 * multiplier / _WIDEST) * sensitivity
     if 4 * multiplier * spread > _WIDEST or not sys.float_info.min < wanted < _LARGEST**4:
         raise PrivacyError(
@@ -127,7 +130,10 @@ def grid_for(
 
 
 def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
-    """Return a grid of 2^-24 of Gaussian noise, for unreleased values that do not move it."""
+    """Return a grid for unreleased iterates, 2^24 times finer than their Gaussian noise.
+
+    It is never coarser than the grid of a release of this sensitivity.
+    """
     coarse = grid_for(sensitivity, size, 2, multiplier)
     width = 2.0 ** math.floor(math.log2(_HIDDEN * multiplier * sensitivity))
     rounded = sensitivity + width * math.sqrt(size)
@@ -135,8 +141,8 @@ def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
 
 
 def on_grid(values: Array, grid: Grid) -> Integers:
-    """Return the nearest integers in units of the grid, clipped far away; 0 for NaN."""
-    with np.errstate(all="ignore"):  # a warning would tell something about the values
+    """Return the nearest integers in units of the grid's width, clipped; 0 for NaN."""
+    with np.errstate(all="ignore"):  # a warning would reveal something about the values
         nearest = np.rint(values / grid.width)
         if not np.abs(nearest).max(initial=0.0) <= _RANGE:
             nearest = np.clip(np.where(np.isnan(nearest), 0.0, nearest), -_RANGE, _RANGE)
@@ -152,7 +158,7 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
         Positive, at most 2**40.
     size : int
     sources : Streams
-        A row of numbers comes from each.
+        One random stream per row of the result.
 
     Returns
     -------
@@ -165,10 +171,11 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     # less pi where v >= 1/2, the cosine is 2 / (1 + t^2) - 1 and the sine 2 t / (1 + t^2).
     t = np.tan(v.view(np.int64) * (np.pi * 2.0**-64))
     value = np.empty((2, u.size))
-    # Errors in units of 2**-53. That of u, 2 of itself, and what is open of log u move the square
-    # of the radius by 4 and by `unseen`, a root by no more than this over itself; log and sqrt add
-    # 24 of the radius. Half the angle is off by 3 of itself, at most 5; tan adds 8 at most: 26 for
-    # the angle. Arithmetic adds 7 to the cosine or 4 to the sine, the product with the scale 1.
+    # Errors in units of 2**-53. The error of u is 2, relative to u. Together with the unknown bits
+    # of log u it changes the square of the radius by 4 and `unseen`, and the radius by this over
+    # itself; log and sqrt add 24 times the radius. Half the angle has an error of 3 relative to
+    # itself, at most 5; tan adds at most 8, so the angle has 26. Arithmetic adds 7 to the cosine or
+    # 4 to the sine, and the product with the scale adds 1.
     with np.errstate(divide="ignore"):
         uniform, unseen = _uniform(u)
         radius = np.sqrt(0.0 - 2.0 * np.log(uniform))  # not -0.0, which errors divide by
@@ -184,7 +191,7 @@ def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
 def laplace_rows(scale: float, size: int, sources: Streams) -> Integers:
     """Return ``round(scale * Y)`` for independent Y of density ``exp(-|y|) / 2``.
 
-    It is exactly distributed; see `normal_rows` for the arguments.
+    The distribution is exact; see `normal_rows` for the arguments.
     """
     words = sources.words(2 * size)
     u, v = words[:, :size].ravel(), words[:, size:].ravel()
@@ -203,21 +210,22 @@ def staircase_rows(
 ) -> Integers:
     r"""Return integers z with probabilities in proportion to :math:`e^{-\epsilon \ell(z)}`.
 
-    They are exactly distributed. With uniform U and W, the magnitude is k D + j: k = floor(-log(U)
-    / epsilon) is at least i with probability :math:`e^{-\epsilon i}`, and j is what W picks among
-    r numbers of weight 1 and D - r of weight :math:`e^{-\epsilon}`. The first bit of V is the sign,
-    and W has the others.
+    The distribution is exact. With U and W uniform on [0, 1], the magnitude is k D + j: k =
+    floor(-log(U) / epsilon) is at least i with probability :math:`e^{-\epsilon i}`. W selects j
+    among r numbers of weight 1 and D - r numbers of weight :math:`e^{-\epsilon}`. The first bit of
+    V is the sign, and its other bits are W.
 
     Parameters
     ----------
     epsilon : float
+        Pure epsilon of the release, positive.
     steps : int
-        D; at most 2**41, and 2**40 times epsilon.
+        Step width D in grid steps; at most 2**41, and at most 2**40 times epsilon.
     narrow : int
-        r, from 1 to D.
+        Width r of the first step, from 1 to D.
     size : int
     sources : Streams
-        A row of numbers comes from each.
+        One random stream per row of the result.
 
     Returns
     -------
@@ -227,13 +235,14 @@ def staircase_rows(
     u, v = words[:, :size].ravel(), words[:, size:].ravel()
     fall = np.exp(-np.float64(epsilon))
     total = narrow + (steps - narrow) * fall
-    with np.errstate(all="ignore"):  # what is no number is not certain
+    with np.errstate(all="ignore"):  # NaN and infinity count as not certain
         uniform, unseen = _uniform(u)
         magnitude = -np.log(uniform)
         blocks, sure = _floored(
             magnitude / epsilon, ((magnitude + 1.0) * _ERROR + unseen) / epsilon
         )
-        # W is below 1, and known to 2**-53: errors of a few units of its product with the total.
+        # W is below 1 and has an error of 2**-53: its product with the total is off by a few such
+        # units.
         weight = ((v << np.uint64(1)).astype(np.float64) * 2.0**-64) * total
         error = total * 2.0**-48
         near = weight < narrow
@@ -247,20 +256,20 @@ def staircase_rows(
     tails = _Tails(u, v, sources)
     for i in np.flatnonzero(~certain).tolist():
         out[i] = _refined_staircase(epsilon, steps, narrow, i, tails)
-    # Negative where the first bit of V is not set: -1 - m are the bits of m, each the other way.
+    # Negative if the first bit of V is 0. In two's complement, -1 - m has the inverted bits of m.
     out ^= np.where(v >> np.uint64(63), 0, -1)
     return out.reshape(len(sources), size)
 
 
 def _floored(value: Array, error: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the integers below nonnegative numbers, and which of these are certain."""
+    """Return the floors of nonnegative numbers, and which floors are certain despite the errors."""
     below = np.floor(value)
     beyond = value - below
     return below, (beyond > error) & (beyond < 1.0 - error)
 
 
 def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _Tails) -> int:
-    """Return the magnitude of a number by as many digits as it takes."""
+    """Return one staircase magnitude, drawing random bits until its integer is certain."""
     import mpmath
 
     for words in itertools.count(2):
@@ -271,7 +280,8 @@ def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _
             rate, fall = mpmath.mpf(epsilon), mpmath.exp(-mpmath.mpf(epsilon))
             total = narrow + (steps - narrow) * fall
             w, ends = 2 * v - (1 if v >= 0.5 else 0), set[int]()
-            # Each is known to within half of its width, which is doubled for safety.
+            # Each variable is known to within half its width; for safety, to within its whole
+            # width.
             for side in (-1, 1):
                 k = int(mpmath.floor(-mpmath.log(min(u - side * width, mpmath.mpf(1))) / rate))
                 t = max(w + side * 2 * width, mpmath.mpf(0)) * total
@@ -284,17 +294,17 @@ def _refined_staircase(epsilon: float, steps: int, narrow: int, i: int, tails: _
 
 @dataclass(frozen=True)
 class _Interval:
-    """A variable Y and a bound of its error, from the bits of U and V drawn so far."""
+    """Value of a variable Y and a bound of its error, from the bits of U and V drawn so far."""
 
     value: mpmath.mpf
     error: mpmath.mpf
 
 
 class _Tails:
-    """The uniform variables U and V behind each value, with more bits drawn where needed.
+    """The uniform variables U and V of each value, with further random bits drawn if needed.
 
-    Values that share U and V (the two of Box and Muller) share these bits as well. Each source has
-    as many U and V, one after the other.
+    The two values of Box and Muller share U and V, and therefore their further bits. Each stream
+    has an equal number of consecutive pairs U, V.
     """
 
     def __init__(self, u: Words, v: Words, sources: Streams) -> None:
@@ -302,7 +312,7 @@ class _Tails:
         self._drawn: dict[int, list[tuple[int, int]]] = {}
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
-        """Return U and V from `words` words each, as midpoints of intervals, and their width."""
+        """Return the i-th U and V, as midpoints of intervals, and the intervals' width."""
         import mpmath
 
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
@@ -349,18 +359,18 @@ def _signed_log(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
 def _decided(
     scale: float, value: Array, error: Array, tails: _Tails, exact: Sequence[Exact]
 ) -> Integers:
-    """Return the integers nearest to ``scale * Y``, with more digits if more than one remains.
+    """Return the integers nearest to ``scale * Y``, refined until only one is possible.
 
     Parameters
     ----------
     scale : float
     value : ndarray, shape (k, m)
-        Y; column i is a function of the i-th U and V. Overwritten.
+        Values of Y; column i is a function of the i-th U and V. They are overwritten.
     error : ndarray, shape (m,)
-        Bound of the error of each column, that of its product with the scale included.
+        Bound of the error of each column, including the error of multiplying by the scale.
     tails : _Tails
     exact : sequence of k callables
-        One per row.
+        Exact functions of U and V, one per row.
 
     Returns
     -------
@@ -368,11 +378,11 @@ def _decided(
     """
     value *= scale
     nearest = np.rint(value)
-    # The distance from the nearest integer is exact; a second one must be out of reach.
+    # The distance to the nearest integer is exact; the error bound must exclude a second integer.
     value -= nearest
     off = np.abs(value, out=value)
-    out = nearest.astype(np.int64)  # within 2**47: no logarithm of 64 bits is larger than 45
-    # Nearly always the largest error leaves every integer certain.
+    out = nearest.astype(np.int64)  # within 2**47: |log| of 64 bits is at most 45
+    # Usually even the largest error leaves every integer certain.
     if not off.max(initial=0.0) + scale * float(error.max(initial=0.0)) < 0.5:
         for row, i in np.argwhere(~(off + scale * error < 0.5)):
             out[row, i] = _refined(scale, int(i), tails, exact[row])
@@ -396,10 +406,10 @@ def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
 
 
 def _uniform(words: Words) -> tuple[Array, Array]:
-    """The uniform variable whose first 64 bits are given, and how far the others can move its log.
+    """Return uniform variables from their first 64 bits, with error bounds of their logarithms.
 
-    It is put in the middle of what is left open: the ends are 1 / (2 words) away in the logarithm.
-    Without a bit set it may be as small as it likes, and its logarithm unbounded.
+    Each variable is the midpoint of its interval, whose ends are at most 1 / (2 words) away in the
+    logarithm. If all 64 bits are 0, the logarithm is unbounded.
     """
     whole = words.astype(np.float64)
     return (whole + 0.5) * 2.0**-64, 1.0 / whole

@@ -17,95 +17,96 @@ Index = NDArray[np.intp]
 
 
 class Randomness(Protocol):
-    """A stream of random 64-bit words."""
+    """Stream of independent uniform 64-bit words."""
 
     def words(self, size: int) -> Words:
-        """Return the next independent uniform words."""
+        """Return the next `size` words of the stream."""
         ...
 
 
 class Streams(Protocol):
-    """A stream of random 64-bit words for each of several agents."""
+    """Streams of random 64-bit words, one for each of several agents."""
 
     def __len__(self) -> int:
         """Return the number of streams."""
         ...
 
     def words(self, size: int) -> Words:
-        """Return the next words of all, shape (streams, size)."""
+        """Return the next `size` words of every stream, shape (streams, size)."""
         ...
 
     def one(self, i: int) -> Randomness:
-        """Return stream i alone, which goes on after what all have drawn."""
+        """Return stream i alone; it continues after the words that `words` returned."""
         ...
 
     def among(self, rows: Index) -> Streams:
-        """Return some of the streams, before any has drawn."""
+        """Return the streams at some indices; call it before any words are drawn."""
         ...
 
 
 class Source(Protocol):
-    """Source of the noise of an agent."""
+    """Source of one agent's noise: a random stream for each release."""
 
     def at(self, round: int, step: int) -> Randomness:
-        """Return the stream of one release."""
+        """Return the stream of the release `step` of round `round`."""
         ...
 
 
 class Sources(Protocol):
-    """Sources of the noise of several agents."""
+    """Source of several agents' noise: a random stream for each agent and release."""
 
     def at(self, round: int, step: int) -> Streams:
-        """Return the streams of one release of each."""
+        """Return the agents' streams for the release `step` of round `round`."""
         ...
 
 
 class Secure:
-    """The operating system's cryptographic generator."""
+    """Cryptographic random generator of the operating system, as source and stream."""
 
     def at(self, round: int, step: int) -> Secure:
         """Return the source itself: its words are independent of all others."""
         return self
 
     def words(self, size: int) -> Words:
-        """Return the next independent uniform words."""
+        """Return `size` independent uniform words."""
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """Reproducible streams, one per release. Anyone who knows the seed knows the noise.
+    """Reproducible streams, one per release; anyone who knows the seed knows the noise.
 
     Parameters
     ----------
     seed : int
+        Seed that users pass.
     key : tuple of int
-        Tells agents, plans and earlier runs under the same seed apart.
+        Distinguishes agents, plans and earlier runs that use one seed.
     """
 
     seed: int
     key: tuple[int, ...]
 
     def at(self, round: int, step: int) -> Stream:
-        """Return the stream of one release, whatever was drawn before."""
+        """Return the stream of a release; it does not depend on earlier draws."""
         key = (*self.key, round, step)
         return Stream(np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=key)))
 
 
 class Stream:
-    """Words of a counter-based generator."""
+    """Stream of words from numpy's counter-based generator Philox."""
 
     def __init__(self, bits: np.random.Philox) -> None:
         self._bits = bits
 
     def words(self, size: int) -> Words:
-        """Return the next independent uniform words."""
+        """Return the next `size` words of the stream."""
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class Alone:
-    """A stream in the form of a sequence of streams."""
+    """A single stream with the interface of several streams (`Streams`)."""
 
     stream: Randomness
 
@@ -114,26 +115,26 @@ class Alone:
         return 1
 
     def words(self, size: int) -> Words:
-        """Return the next words, shape (1, size)."""
+        """Return the next `size` words, shape (1, size)."""
         return self.stream.words(size)[np.newaxis]
 
     def one(self, i: int) -> Randomness:
-        """Return the stream."""
+        """Return the single stream."""
         return self.stream
 
     def among(self, rows: Index) -> Alone:
-        """Return the same streams."""
+        """Return the single stream unchanged."""
         return self
 
 
 @dataclass(frozen=True)
 class SecureStreams:
-    """The operating system's generator, for each of so many agents."""
+    """Cryptographic generator of the operating system, for each of `count` agents."""
 
     count: int
 
     def at(self, round: int, step: int) -> SecureStreams:
-        """Return the same streams; see `Secure`."""
+        """Return this object: all words are independent, whatever the release."""
         return self
 
     def __len__(self) -> int:
@@ -141,43 +142,44 @@ class SecureStreams:
         return self.count
 
     def words(self, size: int) -> Words:
-        """Return the next words of all, in one call."""
+        """Return `size` words for every agent, shape (count, size), in one system call."""
         return Secure().words(self.count * size).reshape(self.count, size)
 
     def one(self, i: int) -> Secure:
-        """Return one secure stream."""
+        """Return a cryptographic stream; all of them are independent."""
         return Secure()
 
     def among(self, rows: Index) -> SecureStreams:
-        """Return as many secure streams as rows."""
+        """Return a cryptographic stream for each row."""
         return SecureStreams(rows.size)
 
 
 class SeededTogether:
-    """The streams of several `Seeded`, bit by bit, made in one call.
+    """Streams of several `Seeded` sources, with identical words, computed together.
 
     Parameters
     ----------
     sources : sequence of Seeded
-        Sources whose keys have equal numbers of words.
+        Sources whose keys become equally many 32-bit words.
     """
 
     def __init__(self, sources: Sequence[Seeded]) -> None:
         self._entropy = np.array([_entropy(source) for source in sources], dtype=np.uint32)
 
     def at(self, round: int, step: int) -> SeededStreams:
-        """Return the streams of one release of each."""
+        """Return the agents' streams for the release `step` of round `round`."""
         digits = np.array([*_digits(round), *_digits(step)], dtype=np.uint32)
         rows = np.broadcast_to(digits, (len(self._entropy), digits.size))
         return SeededStreams(_philox_keys(np.hstack([self._entropy, rows])))
 
 
 class SeededStreams:
-    """A `Stream` for each of several keys.
+    """Streams of Philox words, one for each of several keys.
 
     Parameters
     ----------
     keys : ndarray of uint64, shape (streams, 2)
+        Philox keys.
     """
 
     def __init__(self, keys: Words) -> None:
@@ -189,9 +191,9 @@ class SeededStreams:
         return len(self._keys)
 
     def words(self, size: int) -> Words:
-        """Return the next words of all."""
+        """Return the next `size` words of every stream, shape (streams, size)."""
         out = np.empty((len(self), size), dtype=np.uint64)
-        # To give one generator another state takes a fifth of the time that it takes to make one.
+        # Setting the state of a generator takes a fifth of the time of constructing one.
         bits, skipped = np.random.Philox(key=0), self._drawn
         fresh: Any = bits.state
         for key, row in zip(self._keys, out, strict=True):
@@ -202,18 +204,18 @@ class SeededStreams:
         return out
 
     def one(self, i: int) -> Stream:
-        """Return stream i alone, which goes on after what all have drawn."""
+        """Return stream i alone; it continues after the words that `words` returned."""
         if i not in self._single:
             self._single[i] = Stream(np.random.Philox(key=self._keys[i]))
             self._single[i].words(self._drawn)
         return self._single[i]
 
     def among(self, rows: Index) -> SeededStreams:
-        """Return some of the streams, from their beginning."""
+        """Return new streams with the keys at some indices, from the beginning."""
         return SeededStreams(self._keys[rows])
 
 
-# Of numpy's SeedSequence, whose streams numpy promises to keep; for its `spawn_key`.
+# Constants of numpy's SeedSequence with its `spawn_key`; numpy promises stable streams.
 _POOL = 4
 _FIRST_A, _TIMES_A = 0x43B0D7E5, 0x931E8875
 _FIRST_B, _TIMES_B = 0x8B51F9DD, 0x58F38DED
@@ -222,7 +224,7 @@ _HALF = np.uint32(16)
 
 
 def _digits(number: int) -> list[int]:
-    """Return a number in words of 32 bits, the least significant first."""
+    """Return a number as 32-bit words, the least significant first."""
     digits = [number & 0xFFFFFFFF]
     while number := number >> 32:
         digits.append(number & 0xFFFFFFFF)
@@ -230,14 +232,14 @@ def _digits(number: int) -> list[int]:
 
 
 def _entropy(source: Seeded) -> list[int]:
-    """Return the words that numpy hashes for a seed with a key, but for round and step."""
+    """Return the words that numpy hashes for a seed and key, without round and step."""
     seed = _digits(source.seed)
     seed += [0] * (_POOL - len(seed))
     return [*seed, *(word for part in source.key for word in _digits(part))]
 
 
 def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
-    """Return ``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap."""
+    """Return ``SeedSequence(...).generate_state(2, uint64)`` for every row; products wrap."""
     constants = _powers(_FIRST_A, _TIMES_A)
 
     def hashed(value: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -259,7 +261,7 @@ def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
 
 
 def _powers(first: int, times: int) -> Iterator[np.uint32]:
-    """Yield constants, twice each: the last one of a value is the first of the next."""
+    """Yield each hash constant twice: it ends the hash of a value and starts the next one."""
     while True:
         yield np.uint32(first)
         first = first * times & 0xFFFFFFFF
@@ -267,11 +269,12 @@ def _powers(first: int, times: int) -> Iterator[np.uint32]:
 
 
 class PublicCoins:
-    """Public randomness: which agent is next, which round is the last.
+    """Public randomness, which chooses the next agent or the last round, for example.
 
     Parameters
     ----------
     source : Randomness
+        Stream of public random words.
     """
 
     def __init__(self, source: Randomness) -> None:
@@ -279,7 +282,7 @@ class PublicCoins:
 
     def below(self, limit: int) -> int:
         """Return a uniform integer from 0 to ``limit - 1``."""
-        # Words beyond the last whole multiple are drawn again.
+        # Words beyond the largest multiple of `limit` are rejected and redrawn.
         end = (2**64 // limit) * limit
         while True:
             word = int(self._source.words(1)[0])
@@ -296,33 +299,34 @@ class PublicCoins:
 
 
 def uniform(size: int, source: Randomness | Streams) -> Array:
-    """Return variables that are uniform between 0 and 1, as floats; a row for each stream."""
+    """Return floats uniform on [0, 1); for several streams, a row per stream."""
     return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
-    """Return the default source without a seed, reproducible streams with one."""
+    """Return the cryptographic source, or reproducible streams if a seed is given."""
     return Secure() if seed is None else Seeded(seed, key)
 
 
 @dataclass(frozen=True)
 class SourceOfOne:
-    """Noise of one agent, as that of several."""
+    """Source of one agent's noise with the interface of several agents' (`Sources`)."""
 
     source: Source
 
     def at(self, round: int, step: int) -> Alone:
-        """Return the stream of one release."""
+        """Return the agent's stream for the release `step` of round `round`."""
         return Alone(self.source.at(round, step))
 
 
 def together(sources: Sequence[Source]) -> Sources:
-    """Return several sources as one, with the same words.
+    """Return one source for several agents, with the words of their single sources.
 
     Parameters
     ----------
     sources : sequence of Source
-        One of any kind; or several of `source_for`, all with a seed or all without.
+        Either one source of any kind, or several results of `source_for`, all with or all without a
+        seed.
     """
     if len(sources) == 1:
         return SourceOfOne(sources[0])

@@ -1,14 +1,15 @@
-r"""Secret draws: rounds whose user nobody learns. It would change with what is proved about them.
+r"""Secret draws: privacy loss of rounds that draw their user at random and hide the draw.
 
-`last_iterate` composes losses whose turns may become known. Here every round draws its user
-uniformly from N, anew, and whoever observes never learns which. `two_block` has the iteration, and
-`contraction` the norm that rounds contract.
+`last_iterate` composes the losses of rounds whose users may become known. Here every round draws
+its user uniformly from N, independently, and an observer never learns the draws. `two_block`
+describes the iteration, and `contraction` the norm that makes rounds contractions.
 
-**One round (T1).** Given all iterates so far, the state is known and the new x has the law
-:math:`P = (1 - q) R + q A` against :math:`Q = (1 - q) R + q A'`, with q = 1/N. A and A' are
-Gaussian laws of the user that changed, and R is the mixture over all others. Means of A and A' are
-at most :math:`\mu` standard deviations apart, those of any two users at most :math:`w \ge \mu`.
-Let :math:`\delta_m` be the profile of :math:`N(m, 1)` against :math:`N(0, 1)`. For e >= 0, with
+**One round (T1).** Given all earlier iterates, the state is fixed and the new x has the
+distribution :math:`P = (1 - q) R + q A` under one data set and :math:`Q = (1 - q) R + q A'` under
+the other, with q = 1/N. A and A' are the Gaussian distributions of the changed user's round, and R
+is the mixture over all other users. The means of A and A' are at most :math:`\mu` standard
+deviations apart, the means of any two users at most :math:`w \ge \mu`. Let :math:`\delta_m` be the
+privacy profile of :math:`N(m, 1)` against :math:`N(0, 1)`. For e >= 0, with
 :math:`\epsilon = \log(1 + (e^e - 1)/q)` and :math:`b = e^{e - \epsilon}`, the profile of the round
 is at most
 
@@ -19,16 +20,16 @@ is at most
 
 Proof. :math:`(1 - q)(e^e - 1) = q e^\epsilon (1 - b)` and :math:`e^e = e^\epsilon b`, so
 :math:`P - e^e Q = q [A - e^\epsilon ((1 - b) R + b A')]`. The hockey-stick divergence is jointly
-convex: it is at most :math:`q [(1 - b) \max_i H(A | R_i) + b H(A | A')]`, and that of two
-Gaussian laws rises with their distance. The other bound keeps R on both sides. P and Q may be
-exchanged, and :math:`H_\gamma(P | Q) = 1 - \gamma + \gamma H_{1/\gamma}(Q | P)` gives the second
-formula. A profile is a convex function of :math:`e^e`, so it stays below the largest convex
-function below (1), which is a profile itself. It bounds a round for any past, so T rounds lose no
-more than its T-fold composition (Zhu, Dong and Wang 2022). Neither convexity nor smoothness nor an
-exact y step is used. All iterates may be visible, without their users.
+convex: it is at most :math:`q [(1 - b) \max_i H(A | R_i) + b H(A | A')]`, and the divergence of two
+Gaussian distributions increases with their distance. The other bound keeps R on both sides. P and Q
+may be exchanged, and :math:`H_\gamma(P | Q) = 1 - \gamma + \gamma H_{1/\gamma}(Q | P)` gives the
+second formula. A profile is a convex function of :math:`e^e`, so it stays below the largest convex
+function below (1), which is a profile itself. This bounds a round for any past, so the loss of T
+rounds is at most its T-fold composition (Zhu, Dong and Wang 2022). The proof uses neither convexity
+nor smoothness nor an exact y step. All iterates may be released, without their users.
 
-**Hidden iterates (T3).** Let a norm with :math:`(\rho, \kappa)` be proved by `contraction`, and let
-(x, lambda) be released after T rounds alone. For K <= T, n = K // 2, o = 1 if K is odd and 0
+**Hidden iterates (T3).** Let `contraction` prove a norm with :math:`(\rho, \kappa)`, and let only
+(x, lambda) after T rounds be released. For K <= T, n = K // 2, o = 1 if K is odd and 0
 otherwise, and a share :math:`\theta` of the variance, the loss is at most that of K rounds (1) with
 :math:`\mu / \sqrt\theta` and :math:`w / \sqrt\theta`, and of one Gaussian mechanism with
 
@@ -37,31 +38,34 @@ otherwise, and a share :math:`\theta` of the variance, the loss is at most that 
         \frac{\kappa\, d^2 \rho^{1 + o}}{\sum_{j < n} \rho^{-2j}}, \quad
     d = \sum_{j < T - K} \rho^{j/2}. \quad (2)
 
-Proof. Let U and U' be the runs with f and f', with the same draws and noise. After T - K rounds
-they are at most d turns apart, even if all draws were the user's. From there :math:`\tilde U`
-begins at U', and follows U in function, draws and noise. Before the noise of the first round of a
-pair, it moves towards U, by :math:`z_j` in pair j. Rounds contract what is left, and the least sum
-of squares of moves that leave nothing is the last factor of (2), as in `contraction`.
-:math:`\tilde U` ends at U, so it remains to compare it with U'. Take one pair, from a common
-state u. Split each noise into parts of the shares :math:`\theta` and :math:`1 - \theta`.
+Proof. Let U and U' be the runs with f and f', with equal draws and noise. After T - K rounds, their
+distance is at most d times the shift of one turn, even if all draws were the user's. From there
+:math:`\tilde U` starts at U', and uses the function, draws and noise of U. Before the noise of the
+first round of a pair, it moves towards U, by :math:`z_j` in pair j. Rounds contract the remaining
+distance, and the least sum of squared moves after which no distance remains is the last factor of
+(2), as in `contraction`. :math:`\tilde U` ends at U, so it remains to compare it with U'. Take one
+pair of rounds, from a common state u. Split each noise into two parts, with shares :math:`\theta`
+and :math:`1 - \theta` of its variance.
 
-1. :math:`o_1`: the mapped u of the secret user, plus the first part of the noise. That is (1).
-2. Reveal U and the user, with the law that they have given u and :math:`o_1`. They do not depend
-   on the second part of the noise, and on the side of U' on nothing that follows. So both
-   sides reveal the same. They fix the move. The second part hides :math:`\omega` of the
-   move, as in (4) of `contraction`.
-3. :math:`o_2`: the point of U', mapped with f or f' by the next secret user, whose draw does not
-   depend on what was revealed, plus the first part of its noise. That is (1) again.
+1. :math:`o_1`: the state u, mapped by the secret user's round, plus the first part of the noise.
+   This release has the profile (1).
+2. Reveal U and the user, with their distribution given u and :math:`o_1`. They do not depend on
+   the second part of the noise, and on the side of U' on no later draw or noise. So both sides
+   reveal equal information, which determines the move. The second part hides the share
+   :math:`\omega` of the move, as in (4) of `contraction`.
+3. :math:`o_2`: the point of U', mapped with f or f' by the next secret user, plus the first part of
+   its noise. The user's draw does not depend on what was revealed, so this is (1) again.
 4. Reveal that user. The second part of the noise hides the rest of the move. By (4) of
-   `contraction` the squares of steps 2 and 4 add up to at most :math:`z_j^2` for every outcome.
+   `contraction`, the squares of steps 2 and 4 add up to at most :math:`z_j^2` for every outcome.
 
-Steps 1 and 3 are (1) and compose with Gaussian mechanisms, whose squares add up. A round that is
-left over for odd K is (1).
+Steps 1 and 3 have the profile (1) and compose with Gaussian mechanisms, whose squares add up. For
+odd K, the remaining round has the profile (1).
 
-A uniform draw is one of all users. If some tell the observer their turns, N is smaller (T1), and
-nothing is proved about T3.
+A uniform draw is a draw among all users. If some users tell the observer their turns, T1 holds with
+a smaller N, and nothing is proved for T3.
 
-The profile (1) is evaluated on a grid of e. `dp_accounting` connects the dots, a bound on any grid.
+The profile (1) is evaluated on a grid of e. `dp_accounting` interpolates it pessimistically, which
+gives a bound on any grid.
 """
 
 from __future__ import annotations
@@ -82,46 +86,47 @@ from .gaussian import gaussian_mu
 
 Array = NDArray[np.float64]
 
-# Rounding errors of a few operations, and of convolutions relative to their result.
+# Factor for the rounding errors of a few operations, and of convolutions relative to their result.
 _UP = 1 + 1e-9
-# Masses beyond are counted as an infinite loss: in one round, and in all of them.
+# Probability masses below these count as an infinite loss: in one round, and in all rounds.
 _TAIL, _TRUNCATED = 1e-20, 1e-15
-# Width of the grid of losses: any is valid. More points than so many cost more than they gain.
+# Width of the grid of losses, least width, and largest number of points. Any width gives a bound.
 _WIDTH, _LEAST_WIDTH, _POINTS = 1e-3, 2e-5, 100_000
-# A profile beyond this loss counts as an infinite loss.
+# A privacy profile beyond this loss counts as an infinite loss.
 _FAR = 500.0
-# Shares of the variance for the draws, and numbers of last rounds, that are tried.
+# Candidates: shares of the noise variance for the draws, and numbers of last rounds.
 _SHARES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 _LASTS = tuple(int(2.0 ** (k / 2)) for k in range(2, 40))
-# So many of them are evaluated, the best by a central limit.
+# Number of candidates that are evaluated exactly: the best ones by a central-limit estimate.
 _EVALUATED = 2
 
 
 @dataclass(frozen=True)
 class LastRounds:
-    """Rounds at the end that alone count, by T3; all rounds if nothing else is hidden."""
+    """Choice in bound T3: the last rounds that count as secret draws; all rounds gives T1."""
 
     count: int
-    share: float = 1.0  # of the variance, for the draws
-    rest: float = 0.0  # parameter of the Gaussian mechanism that hides all before
+    share: float = 1.0  # share theta of the noise variance for the draws
+    rest: float = 0.0  # parameter mu of the Gaussian mechanism (2) for all earlier rounds
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The loss of every user alike, when each round draws its user.
+    """Privacy loss of any single user when each round draws its user uniformly.
 
     Attributes
     ----------
     users, rounds : int
+        Number N of users and T of rounds.
     turn : float
-        Shift of one turn over the standard deviation of the noise.
+        Sensitivity of a round's mean to the drawn user's data (mu), in noise standard deviations.
     apart : float or None
-        Largest shift between two users over that of a turn, at least 1, if nobody learns who was
-        drawn. None if draws and all iterates become known.
+        Largest distance between two users' means over `turn`, at least 1, if the draws stay secret.
+        None if draws and all iterates become known.
     step : float
         ``eta Delta / sigma``.
     contractions : tuple of (float, float)
-        Proved rates and costs of norms; empty where all iterates are visible.
+        Pairs (rho, kappa) of proved norms; empty if all iterates are released.
     """
 
     users: int
@@ -132,11 +137,11 @@ class Draws:
     contractions: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     def price(self, delta: float) -> Price:
-        """Return the smallest epsilon at `delta`."""
+        """Return the smallest proved epsilon at `delta`."""
         return self.by_rounds(delta)[0]
 
     def by_rounds(self, delta: float) -> tuple[Price, LastRounds]:
-        """Return the smallest epsilon at `delta`, and the rounds that it counts."""
+        """Return the smallest proved epsilon at `delta`, and the choice of rounds that gives it."""
         check_delta(delta)
         options = [LastRounds(self.rounds), *self._best]
         prices = [(_epsilon_of(self.distribution(last), delta), last) for last in options]
@@ -144,12 +149,12 @@ class Draws:
         return Price(epsilon, delta, f"privacy loss distribution ({self.rule(best)})"), best
 
     def multiplier(self, epsilon: float, delta: float) -> float:
-        """Return about the least noise for a budget, in shifts of a turn, by a central limit."""
+        """Return an estimate of the least noise for a budget, in units of a turn's sensitivity."""
         limit = (gaussian_mu(epsilon, delta) * self.users) ** 2 / self.rounds
         return (self.apart or 1.0) / math.sqrt(math.log1p(limit))
 
     def rule(self, last: LastRounds) -> str:
-        """Return the name of the bound that counts these rounds."""
+        """Return the name of the bound for this choice of rounds."""
         if self.apart is None:
             return "known draws"
         if last.share == 1.0:
@@ -158,7 +163,7 @@ class Draws:
 
     @cached_property
     def _best(self) -> tuple[LastRounds, ...]:
-        """Return the most promising choices for hidden iterates."""
+        """Choices for hidden iterates with the smallest estimated losses."""
         scored = sorted(
             ((self._about(rounds), rounds) for rounds in self.options()), key=lambda p: p[0]
         )
@@ -166,7 +171,7 @@ class Draws:
         return tuple(rounds for score, rounds in scored[:_EVALUATED] if score < whole)
 
     def options(self) -> Iterator[LastRounds]:
-        """Yield valid choices for hidden iterates."""
+        """Yield the valid choices for hidden iterates."""
         for count in (count for count in _LASTS if count <= self.rounds):
             least = min((self._rest(count, *norm) for norm in self.contractions), default=math.inf)
             for share in _SHARES:
@@ -174,19 +179,19 @@ class Draws:
                     yield LastRounds(count, share, math.sqrt(least / (1 - share)))
 
     def _rest(self, count: int, rho: float, kappa: float) -> float:
-        """Return (2) without the share."""
+        """Return mu^2 of equation (2) without its factor 1 / (1 - theta)."""
         root, pairs = math.sqrt(rho), count // 2
         before = math.expm1((self.rounds - count) * math.log(root)) / (root - 1)
         sums = float(powers(rho**-2.0, np.array([pairs]))[0])
         return self.step**2 * kappa * before**2 * rho ** (1 + count % 2) / sums * _UP
 
     def _about(self, last: LastRounds) -> float:
-        """Return about how much some rounds lose, to compare choices; nothing rests on it."""
+        """Return an estimate of the loss, which only ranks choices and is not part of a bound."""
         wide = min((self.turn * (self.apart or 1.0)) ** 2 / last.share, 300.0)
         return last.count * math.expm1(wide) / self.users**2 + last.rest**2
 
     def distribution(self, last: LastRounds) -> Any:
-        """Return a distribution of losses that dominates those of a run."""
+        """Return a privacy loss distribution that dominates the loss of the whole run."""
         turn = self.turn / math.sqrt(last.share)
         width = _width(turn, last.count)
         apart = None if self.apart is None else turn * self.apart
@@ -199,15 +204,16 @@ class Draws:
 
 
 def round_profile(e: Array, q: float, turn: float, apart: float) -> Array:
-    """Return the bound (1) of one round at e >= 0.
+    """Return the bound (1) on the privacy profile of one round, at e >= 0.
 
     Parameters
     ----------
     e : ndarray
+        Privacy losses at which the profile is evaluated.
     q : float
         Probability that the user is drawn.
     turn, apart : float
-        Shifts of a turn, and between any two users, in standard deviations of the noise.
+        Sensitivity of a turn (mu), and distance of any two users' means (w), in noise deviations.
     """
     # expm1(e) / q overflows long after the profile is 0.
     epsilon = np.where(e < 30, np.log1p(np.expm1(np.minimum(e, 30.0)) / q), e - math.log(q))
@@ -217,14 +223,14 @@ def round_profile(e: Array, q: float, turn: float, apart: float) -> Array:
 
 
 def profile_losses(q: float, turn: float, apart: float | None, width: float) -> Any:
-    """Return a distribution of losses that dominates one round, in both directions.
+    """Return a privacy loss distribution that dominates one round, in both directions.
 
     Parameters
     ----------
     q, turn : float
         See `round_profile`.
     apart : float or None
-        None if the draw becomes known.
+        Distance w as in `round_profile`; None if the draw becomes known.
     width : float
         Width of the grid of losses.
     """
@@ -238,7 +244,7 @@ def profile_losses(q: float, turn: float, apart: float | None, width: float) -> 
     top = width
     while top < _FAR and profile(np.array([top]))[0] > _TAIL:
         top *= 1.3
-    every = math.ceil(top / width / _POINTS)  # points may be left out
+    every = math.ceil(top / width / _POINTS)  # stride of the grid points
     count = math.ceil(top / width / every)
     steps = np.arange(count + 1) * every
     e = np.asarray(steps * width, dtype=np.float64)
@@ -252,7 +258,7 @@ def profile_losses(q: float, turn: float, apart: float | None, width: float) -> 
 
 
 def _gaussian(epsilon: Array, mu: float) -> Array:
-    """Return the profile of N(mu, 1) against N(0, 1) at epsilon."""
+    """Return the privacy profile of N(mu, 1) against N(0, 1) at epsilon."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         first = log_ndtr(mu / 2 - epsilon / mu)
         second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
@@ -272,8 +278,8 @@ def _gaussian_losses(mu: float, width: float) -> Any:
 
 
 def _convex(x: Array, y: Array) -> Array:
-    """Return the largest convex function of x below the points, at them."""
-    # No corner of it lies above the line between two other points, so no corner is left out.
+    """Return the values at x of the largest convex function below the points (x, y)."""
+    # A point above the line between its neighbors is no corner of that function and is removed.
     corners = np.arange(len(x))
     while True:
         slopes = np.diff(y[corners]) / np.diff(x[corners])

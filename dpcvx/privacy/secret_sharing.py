@@ -1,4 +1,4 @@
-r"""Sums that nobody can take apart: additive secret sharing of fixed-point numbers.
+r"""Secure aggregation: only the sum of all agents' values is revealed, by additive secret sharing.
 
 Algorithm 3 of Xiao, Ye and Devadas, "Local differential privacy in decentralized optimization".
 Each of N agents writes its value as an integer modulo :math:`2^{64}`, splits it into N shares,
@@ -6,25 +6,25 @@ Each of N agents writes its value as an integer modulo :math:`2^{64}`, splits it
 .. math:: v_i \equiv \sum_j s_{ij}, \qquad
     s_{ij} \text{ uniform and independent except for one } j,
 
-sends :math:`s_{ij}` to agent j over a private channel and keeps :math:`s_{ii}`. Then everyone
-broadcasts the sum :math:`\hat s_j \equiv \sum_i s_{ij}` of the shares it holds, and
-:math:`\sum_j \hat s_j \equiv \sum_i v_i`. Arithmetic modulo :math:`2^{64}` is that of unsigned
-64-bit integers, without rounding; values are rounded once, to multiples of a declared resolution.
+sends :math:`s_{ij}` to agent j over a private channel and keeps :math:`s_{ii}`. Then every agent
+broadcasts the sum :math:`\hat s_j \equiv \sum_i s_{ij}` of the shares it holds, and :math:`\sum_j
+\hat s_j \equiv \sum_i v_i`. Unsigned 64-bit integers compute exactly modulo :math:`2^{64}`. Only
+the values are rounded, once, to multiples of a declared resolution.
 
-Protected are the messages: with shares from a cryptographic source, whatever up to N - 2 agents see
-together has the same distribution for all values of the others that have the same sum. Let C
-collude and i and k be two of the others. Adding any r to :math:`s_{ik}` and taking it from
-:math:`s_{kk}` leaves all column sums, everything that C sees, and the law of the shares as they
-are, and moves r from the value of k to that of i.
+The messages are protected. If the shares come from a cryptographic source, the joint view of up to
+N - 2 agents has one distribution for all values of the others that have one sum. Proof: let C be a
+coalition, and i and k two agents outside it. Add any r to :math:`s_{ik}` and subtract it from
+:math:`s_{kk}`. All column sums, everything that C sees, and the distribution of the shares stay
+unchanged, and r moves from the value of k to the value of i.
 
-Not protected is the result. The sum is exact, everyone learns it, and so does the difference
-between two rounds, or what N - 1 agents find by subtracting their own values. There is no noise
-here and hence no epsilon: differential privacy of the sum needs noise in what is shared. If that
-noise is calibrated to the sum (`split_noise`), nothing but the sum may show: values too large for
-it are neither clipped nor refused, each by itself, but wrap around (`Residues`). Agents follow the
-protocol; an altered message alters the sum, which only a range check may notice. The paper's
-modulus p, any above the largest absolute value of the sum S, has to be twice as large: S and S - p
-would both be possible.
+The result is not protected. The sum is exact, and every agent learns it. So an agent learns the
+difference of two rounds, and N - 1 agents learn the last agent's value by subtracting theirs.
+Without noise there is no epsilon: differential privacy of the sum needs noise in the shared values.
+If that noise is calibrated to the sum (`split_noise`), agents must reveal nothing but the sum. Too
+large values are then neither clipped nor refused by the agent, but wrap around (`Residues`). Agents
+follow the protocol; an altered message alters the sum, which only a range check can detect. The
+paper allows any modulus p above the largest absolute value of the sum S. It must be twice as large,
+since otherwise S and S - p can both be possible.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from .split_noise import BITS, residues
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
-# Sums of all agents stay below half of the modulus, which holds the sign.
+# Sums over all agents stay below half of the modulus, since the highest bit is the sign.
 _HALF = 2**63
-# Residues stand in the upper bits of a word.
+# Residues occupy the upper BITS bits of a 64-bit word.
 _SHIFT = 64 - BITS
 
 
@@ -60,10 +60,10 @@ class Encoding:
     Parameters
     ----------
     limit : float
-        Largest absolute value of an entry, of one agent.
+        Largest absolute value of an entry of one agent's values.
     resolution : float
-        Distance of neighboring numbers, a power of two, so that encoding is exact but for one
-        rounding to the nearest and sums are exact.
+        Distance of neighboring fixed-point numbers, a power of two. Encoding then rounds each value
+        once, to the nearest number, and sums are exact.
     parties : int
         Number of agents whose values are added up.
 
@@ -110,7 +110,7 @@ class Encoding:
 
     @property
     def steps(self) -> int:
-        """The limit in units of the resolution."""
+        """Largest absolute value of an entry, in units of the resolution."""
         return self._steps(self.limit, Fraction(self.resolution))
 
     @staticmethod
@@ -128,8 +128,8 @@ class Encoding:
         Raises
         ------
         DataError
-            If a value is no number or beyond the limit. Values are not shown, but whoever sees the
-            error learns this much: clip them before, if it may not be known.
+            If a value is not a number or exceeds the limit. The message contains no value, but the
+            error itself reveals this fact: clip values first if it is private.
         """
         array = _numbers(values)
         if array is None:  # raised here, without the exception that would show values
@@ -137,19 +137,19 @@ class Encoding:
                 "Values to be shared are not an array of real numbers (they are not shown). "
                 "Nothing was shared: only sums of real numbers can be formed."
             )
-        if not (np.abs(array) <= self.limit).all():  # neither does NaN pass
+        if not (np.abs(array) <= self.limit).all():  # refuses NaN as well
             raise DataError(
                 "Values to be shared must be numbers of absolute value at most "
                 f"limit={self.limit:g} (they are not shown). Nothing was shared: the sum of larger "
                 "ones could wrap around. Declare a larger limit, or write "
                 f"numpy.clip(values, {-self.limit:g}, {self.limit:g})."
             )
-        with np.errstate(under="ignore"):  # far below the resolution
+        with np.errstate(under="ignore"):  # values far below the resolution
             nearest = np.rint(array / self.resolution)
         return nearest.astype(np.int64).view(np.uint64)
 
     def decode(self, total: Words) -> Array:
-        """Return the values behind integers modulo 2**64, sums of at most `parties` encodings.
+        """Return the values encoded by integers modulo 2**64: sums of at most `parties` values.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Encoding:
         Raises
         ------
         ModelError
-            If it is no such sum.
+            If the integers cannot be such sums.
         """
         signed = _words(total, "The total").view(np.int64)
         reach = self.parties * self.steps
@@ -175,18 +175,18 @@ class Encoding:
 @frameless
 @dataclass(frozen=True)
 class Residues:
-    """Multiples of a width, summed over all agents modulo a power of two.
+    """Encoding of multiples of a width, whose sum over all agents is taken modulo a power of two.
 
-    The power is 2**52 times the width, so that a residue is exact as a float. In words it stands in
-    the upper bits: sums of words then wrap around where those of residues do, and whatever the
-    terms are, a sum shows its own residue and nothing else.
+        The power is 2**52 times the width, so that a residue is exact as a float. Residues occupy
+        the upper bits of a word, so that sums of words wrap around exactly as sums of residues do.
+        For any summands, a sum of words therefore reveals only the sum's residue.
 
     Parameters
     ----------
     limit : float
-        Largest absolute value of an entry of one agent, for practical purposes.
+        Bound of the absolute value of an entry of one agent, including its noise.
     width : float
-        A power of two.
+        Distance of neighboring values, a power of two.
     parties : int
         Number of agents whose values are added up.
     """
@@ -196,7 +196,7 @@ class Residues:
     parties: int
 
     def encode(self, values: ArrayLike) -> Words:
-        """Return multiples of the width as words, modulo 2**52."""
+        """Return values (rounded to multiples of the width) as words, modulo 2**52."""
         steps = np.asarray(values, dtype=np.float64) / self.width
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
@@ -206,7 +206,8 @@ class Residues:
         Raises
         ------
         ModelError
-            If the sum is beyond what values up to the limit add up to. This is known from the sum.
+            If the decoded sum exceeds the limit times the number of parties. Only the sum is
+            tested.
         """
         steps = _words(total, "The total").view(np.int64) >> np.int64(_SHIFT)
         values = np.asarray(steps * self.width, dtype=np.float64)
@@ -224,16 +225,17 @@ class Residues:
 def split(encoded: Words, parties: int, source: Randomness | None = None) -> Words:
     """Return shares that add up to an encoded value modulo 2**64.
 
-    Any `parties` - 1 of them are independent and uniform, whatever the value.
+    Any `parties` - 1 of the shares are independent and uniform, for every value.
 
     Parameters
     ----------
     encoded : ndarray of uint64
+        Value to be split, from `Encoding.encode` or `Residues.encode`.
     parties : int
         Number of shares, at least 2.
     source : Randomness, optional
-        Random source; the operating system's cryptographic generator if omitted. Anyone who can
-        repeat another source by its seed knows the value from one share.
+        Random source; by default, the operating system's cryptographic generator. With a seeded
+        source, anyone who knows the seed can compute the value from one share.
 
     Returns
     -------
@@ -253,20 +255,23 @@ def split(encoded: Words, parties: int, source: Randomness | None = None) -> Wor
 
 
 def combine(shares: Sequence[Words] | Words) -> Words:
-    """Return the sum of shares modulo 2**64, an array of their common shape."""
+    """Return the sum of shares modulo 2**64, as an array of the shares' shape."""
     stacked = np.stack([_words(share, "A share") for share in shares])
     return np.asarray(np.add.reduce(stacked, axis=0, dtype=np.uint64))
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One share on its way. For the receiver only: it has to travel encrypted.
+    """Message with one share, which only its receiver may read: it must travel encrypted.
 
     Attributes
     ----------
     sender, receiver : str
+        Names of two agents.
     round : int
+        Round of the sum.
     words : ndarray of uint64
+        The share.
     """
 
     sender: str
@@ -277,7 +282,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """The sum of all shares that one agent holds. Public."""
+    """Public message with the sum of all shares that one agent holds."""
 
     sender: str
     round: int
@@ -287,27 +292,27 @@ class Partial:
 @frameless
 @dataclass(frozen=True)
 class SecretSum:
-    """One round of sharing between agents that can all talk to each other.
+    """One round of secret sharing between agents that can all send messages to each other.
 
-    Every agent calls `shares` and sends all but its own to their receivers, then `partial` with the
-    one it kept and those that arrived, and broadcasts that; `total` of all broadcasts is the sum.
-    The object is public and the same for all agents.
+    Every agent calls `shares`, keeps its own share and sends each other share to its receiver. Then
+    it calls `partial` with its own and the received shares, and broadcasts the result. `total` of
+    all broadcasts is the sum. This object is public and equal for all agents.
 
-    On other than complete networks shares could go to neighbors only. An agent's value is then as
-    safe as its neighbors are honest: together they know all of its shares but the one it kept,
-    which its broadcast gives away, so that N - 2 becomes its number of neighbors minus one, and
-    nothing for an agent with one neighbor.
+    On incomplete networks, shares could be sent to neighbors only. An agent's neighbors together
+    know all of its shares except the one it kept, which its broadcast reveals. So its value would
+    be protected only against fewer colluding agents than it has neighbors. An agent with a single
+    neighbor has no protection.
 
     Parameters
     ----------
     agents : tuple of str
-        Three different names or more.
+        Names of at least three agents.
     encoding : Encoding or Residues
-        Encoding for that number of parties.
+        Encoding for at least as many parties.
     shape : tuple of int
         Shape of the arrays in the sum.
     round : int
-        Messages of another round are refused. Use each number once.
+        Number of the round, used once: messages with another number are refused.
     """
 
     agents: tuple[str, ...]
@@ -331,13 +336,14 @@ class SecretSum:
     def shares(
         self, sender: str, values: ArrayLike, source: Randomness | None = None
     ) -> tuple[Share, ...]:
-        """Return the shares of one agent's values, one per agent; it keeps its own.
+        """Return the shares of one agent's values, one per agent, including its own.
 
         Parameters
         ----------
         sender : str
+            Name of the agent.
         values : array of shape `shape`
-            Private.
+            Private values of the agent.
         source : Randomness, optional
             See `split`.
 
@@ -360,13 +366,13 @@ class SecretSum:
         )
 
     def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
-        """Return the sum of the shares for one agent, one share per sender, which it broadcasts.
+        """Return the sum of the shares that one agent holds, for it to broadcast.
 
         Raises
         ------
         ModelError
-            If one is missing, there twice, for somebody else, of another round or shape; naming the
-            agents. Nothing is to be broadcast then.
+            If a share is missing, duplicated, for another agent, or of another round or shape. The
+            message names the agents. The receiver must not broadcast a sum then.
         """
         self._member(receiver, "receiver of shares")
         astray = [share for share in shares if share.receiver != receiver]
@@ -381,17 +387,18 @@ class SecretSum:
         )
 
     def total(self, partials: Sequence[Partial]) -> Array:
-        """Return the sum of the values of all agents, from everyone's broadcast.
+        """Return the sum of all agents' values from the sums that they broadcast.
 
         Returns
         -------
         ndarray, shape `shape`
-            Exact for the encoded values, which are off by half a resolution each at most.
+            Exact sum of the encoded values, each of which was rounded by at most half a resolution.
 
         Raises
         ------
         ModelError
-            Raised as by `partial`.
+            If a message is missing, duplicated, or of another round or shape, or the sum is too
+            large.
         """
         return self.encoding.decode(combine(self._complete(partials, "sum of shares", "")))
 

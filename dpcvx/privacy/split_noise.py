@@ -1,18 +1,17 @@
 r"""Distributed noise: split over agents whose values are seen in sum only.
 
-N agents form sums by secret sharing, and at most c of them, with the server, pool what they see.
-They learn only the sum of the N - c other messages, so only that sum needs the noise. Let one
-change move the message of agent i by at most :math:`\Delta_i` in l2, on a grid of width
-:math:`\gamma` (rounding to the grid included), and let it need the multiplier :math:`m_i`. If every
-agent adds, to all entries, integers ``round(s Y)`` with Y standard normal and
-
+N agents form sums by secret sharing, and at most c of them collude with the server. The coalition
+learns only the sum of the N - c other messages, so only this sum needs the noise. Let one change
+move the message of agent i by at most :math:`\Delta_i` in l2, on a grid of width :math:`\gamma`
+(rounding to the grid included), and let it need the noise multiplier :math:`m_i`. If every agent
+adds, to all entries, integers ``round(s Y)`` with Y standard normal and
 .. math:: \gamma s = \max_i(m_i \Delta_i) / \sqrt{N - c},
 
 then the sum of the N - c others is, but for a factor of :math:`1 \pm \tau` in the probability of
-each of its values, what rounding makes of one normal release of multiplier :math:`m_i` or more,
-whosever data change. Everyone follows the protocol; an agent that omits its noise counts among
+then the sum of the N - c others is a rounded normal release of multiplier :math:`m_i` or more, up
+to a factor of :math:`1 \pm \tau` in the probability of each of its values. This holds for every
+agent i whose data change. Everyone follows the protocol; an agent that omits its noise counts among
 the c.
-
 *The factor.* ``round(a + s Y)``, a an integer, has at integers the density of a + s Y + U, with U
 uniform on [-1/2, 1/2]. Adding up k + 1 of them convolves their densities over the integers, where
 a + s Y + U of k + 1 terms would be convolved over the reals. By Poisson summation the difference is
@@ -82,7 +81,7 @@ class SplitNoise:
     parties : int
         Number of agents N, all of which add noise.
     max_colluders : int
-        Number c of those that may pool what they see with the server.
+        Largest number c of agents that collude with the server.
     width : float
         Width of the grid, a power of two.
     scale : float
@@ -91,7 +90,7 @@ class SplitNoise:
     Raises
     ------
     PrivacyError
-        If the noise is too small next to the grid.
+        If the noise is too small relative to the grid's width.
     """
 
     parties: int
@@ -115,29 +114,29 @@ class SplitNoise:
 
     @property
     def together(self) -> float:
-        """Standard deviation of the noise in what a coalition sees: of all but c agents."""
+        """Standard deviation of the noise unknown to a coalition: the sum over all but c agents."""
         return self.scale * math.sqrt(self.parties - self.max_colluders)
 
     def alone(self, multiplier: float) -> float:
-        """Return the multiplier against all others together, where it is this against c of them."""
+        """Return the multiplier against all other agents, from the multiplier against c of them."""
         return multiplier / math.sqrt(self.parties - self.max_colluders)
 
     def times(self, factor: float) -> SplitNoise:
-        """Return noise that is wider by a factor, on the same grid."""
+        """Return distributed noise whose scale is multiplied by a factor, on an equal grid."""
         return replace(self, scale=self.scale * factor)
 
     @property
     def room(self) -> float:
-        """Largest reach of values that leaves half of the residues to sums that wrap around."""
+        """Largest magnitude of values whose sum over all agents fills half of the residues."""
         return self.width * _MODULUS / (4 * self.parties)
 
     def reach(self, limit: float) -> float:
-        """Return the reach of values up to a limit with their noise, for practical purposes.
+        """Return a limit plus 12 noise standard deviations: a practical bound of |value + noise|.
 
         Raises
         ------
         ModelError
-            If the sum of all agents' has no room on the grid.
+            If the sum of all agents' values could exceed the range of residues.
         """
         reach = limit + _ROOM * self.scale
         if not self.parties * reach < self.width * _MODULUS / 2:
@@ -151,7 +150,7 @@ class SplitNoise:
 
 
 def require_three(agents: int) -> None:
-    """Refuse secret sums of fewer agents.
+    """Refuse secure aggregation with fewer than three agents.
 
     Raises
     ------
@@ -172,21 +171,21 @@ def split_noise(
     width: float | None,
     least: float = 1.0,
 ) -> SplitNoise:
-    """Return the part of the noise for every agent, enough in sum for each of them.
+    """Return each agent's part of the noise, so that the sum protects every agent.
 
     Parameters
     ----------
     needed : sequence of (float, float)
-        Per agent with something to hide, the multiplier that it needs and what one change does in
-        l2 to what it sends.
+        Noise multiplier that an agent needs, and l2 sensitivity of its messages, for each agent
+        with private data.
     parties, colluders : int
-        See `SplitNoise`.
+        Number of agents, and the largest number of colluding ones; see `SplitNoise`.
     size : int
         Number of entries in a message of an agent.
     width : float or None
-        Width of the grid; None for a fine one.
+        Width of the grid; None to choose a width that the noise allows.
     least : float
-        Factor of the noise of the last release over that of the first.
+        Noise scale of the last release over the noise scale of the first one, at most 1.
 
     Raises
     ------
@@ -202,7 +201,7 @@ def split_noise(
     rounding = width * math.sqrt(size)
     scale = max(multiplier * (move + rounding) for multiplier, move in needed) / honest
     part = SplitNoise(parties, colluders, width, scale)
-    part.times(least)  # refused here if it becomes too small for its grid
+    part.times(least)  # raises here if the last release's noise is too small for the grid
     return part
 
 
@@ -212,14 +211,14 @@ def coalition(colluders: int) -> str:
 
 
 def departure(parties: int, scale: float) -> mpmath.mpf:
-    """Return the lemma's tau, for so many agents that add noise of this scale in units of the grid.
+    """Return tau of the module's lemma, for agents' noise of this scale in grid units.
 
     Parameters
     ----------
     parties : int
-        Number of terms, N - c.
+        Number of summands, N - c.
     scale : float or mpf
-        s, positive.
+        Standard deviation s of one agent's noise over the grid's width, positive.
     """
     import mpmath
 
@@ -231,7 +230,7 @@ def departure(parties: int, scale: float) -> mpmath.mpf:
 
 
 def residues(steps: Array) -> Array:
-    """Return integers modulo 2**52, the nearest to 0; 0 for values that are not finite."""
+    """Return integers modulo 2**52, in the range around 0; 0 for values that are not finite."""
     with np.errstate(invalid="ignore"):  # a warning would tell something about the values
         rest = np.fmod(steps, _MODULUS)
         rest = rest - _MODULUS * np.floor(rest / _MODULUS + 0.5)

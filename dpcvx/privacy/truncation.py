@@ -51,14 +51,15 @@ from .noise import Grid
 
 Array = NDArray[np.float64]
 
-# Results of floating point are rounded up by this.
+# Factor by which floating-point results are rounded up.
 _UP = 1 + 1e-9
-# Sums of so many terms are inverted; beyond, and for smaller probabilities, Chernoff's bound does.
+# Largest number of terms of an inverted characteristic function. Beyond it, and for probabilities
+# below _LEAST_INVERTED, Chernoff's bound is used.
 _TERMS = 2**18
 _LEAST_INVERTED = 1e-10
-# What discretization and truncation may add to a probability, relative to it.
+# Share of the probability that discretization and truncation of a series may add.
 _SHARE = 1e-3
-# Points of the grid on which squares are added up.
+# Number of points of the grid for the distribution of sums of squares.
 _POINTS = 2**15
 
 
@@ -108,8 +109,8 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
 def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     r"""Return a bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
 
-    The smallest of these: the largest singular value times `length_quantile`; row by row, the
-    root of the sum of squares of what each exceeds, in either direction, with its share of alpha;
+    The smallest of these: the largest singular value times `length_quantile`; the root of the sum
+    of squared quantiles of the rows' absolute values, at alpha over the number of rows each;
     and for normal noise :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of M Y changes
     by at most :math:`|M|_2` times the change of Y, and its mean is at most :math:`|M|_F` (Borell,
     Tsirelson, Ibragimov and Sudakov).
@@ -184,16 +185,17 @@ def eigenvalue_quantile(norm: int, matrices: Array, alpha: float) -> float:
 
 
 def _laplace_sum(weights: Array, alpha: float) -> float:
-    r"""Return a quantile, from the characteristic function :math:`\prod_i 1 / (1 + w_i^2 u^2)`.
+    r"""Return an upper bound of a quantile of S = sum_i w_i Y_i, with Y_i Laplace variables.
 
-    With a step h and K terms (Davies, 1973),
+    The characteristic function of S is :math:`\varphi(u) = \prod_i 1 / (1 + w_i^2 u^2)`. With a
+    step h and K terms (Davies, 1973),
 
     .. math::
         P(S > t) = \tfrac12 - \sum_{k < K} \frac{\varphi(u_k) \sin(u_k t)}{\pi (k + 1/2)}
         + e, \quad u_k = (k + \tfrac12) h,
 
-    where e is at most :math:`P(S > 2 \pi / h - t)`, which Chernoff's bound bounds, plus the terms
-    left out: the function falls at least as fast as its factor of the largest weight.
+    where e is at most :math:`P(S > 2 \pi / h - t)`, which Chernoff's bound bounds, plus the omitted
+    terms: :math:`\varphi` decreases at least as fast as the factor of the largest weight.
     """
     most = _chernoff(weights, alpha)
     if alpha < _LEAST_INVERTED:
@@ -225,7 +227,7 @@ def _laplace_sum(weights: Array, alpha: float) -> float:
 
 
 def _zero(excess: Callable[[float], float], most: float) -> float:
-    """Return the root of `excess`, rounded up, between 0 and `most`, which suffices."""
+    """Return the root of the decreasing `excess` in [0, most], rounded up; at most `most`."""
     if excess(most) >= 0:
         return most
     root = float(brentq(excess, 0.0, most, xtol=1e-9 * most))
@@ -233,7 +235,10 @@ def _zero(excess: Callable[[float], float], most: float) -> float:
 
 
 def _chernoff(weights: Array, alpha: float) -> float:
-    r"""Return the least of :math:`(\log(1 / \alpha) - \sum_i \log(1 - s^2 w_i^2)) / s`, nearly."""
+    r"""Return Chernoff's bound :math:`\min_s (\log(1 / \alpha) - \sum_i \log(1 - s^2 w_i^2)) / s`.
+
+    The minimum is taken over a grid of s.
+    """
     s = np.linspace(1e-3, 1 - 1e-6, 2000) / weights.max()
     log = np.zeros(s.size)
     for weight in weights:
@@ -242,8 +247,8 @@ def _chernoff(weights: Array, alpha: float) -> float:
 
 
 def _laplace_length(size: int, alpha: float) -> float:
-    """Return a bound by sums of squares, rounded up on a grid; mass beyond its end exceeds it."""
-    # At most `size` components, each beyond its share: a first end for the grid.
+    """Return a quantile bound of |Y|_2 for Laplace noise Y, from sums of squares on a grid."""
+    # Initial end of the grid: each component exceeds its bound with probability alpha / size.
     square = size * math.log(size / alpha) ** 2
     if alpha < _LEAST_INVERTED:
         return math.sqrt(square)
@@ -255,9 +260,9 @@ def _laplace_length(size: int, alpha: float) -> float:
 
 
 def _summed_squares(size: int, alpha: float, end: float) -> float:
-    """Return a bound that the sum of squares exceeds with at most the probability, or `end`."""
+    """Return a grid point that the sum of squares exceeds with probability <= alpha, or `end`."""
     edges = np.sqrt(np.linspace(0.0, end, _POINTS + 1))
-    # Of a square in (edge k - 1, edge k], which counts as the edge k.
+    # Probability that a square lies in (edge k - 1, edge k]; it is rounded up to edge k.
     single = np.concatenate([[0.0], np.exp(-edges[:-1]) - np.exp(-edges[1:])])
     total = np.zeros(_POINTS + 1)
     total[0] = 1.0
@@ -274,27 +279,27 @@ def _summed_squares(size: int, alpha: float, end: float) -> float:
 
 
 def _added(first: Array, second: Array) -> Array:
-    """Return the law of a sum of two independent numbers on the grid, as far as the grid goes."""
+    """Return the distribution of a sum of two independent grid variables, up to the grid's end."""
     length = 2 * first.size
     return np.maximum(irfft(rfft(first, length) * rfft(second, length), length)[: first.size], 0.0)
 
 
-# Tails that are less likely are not computed.
+# No limit is computed for tail probabilities below this value.
 _LEAST = 1e-280
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """A limit of noise, and the price of a release with it.
+    """Limit of truncated noise, and the privacy loss of a release with it.
 
     Attributes
     ----------
     reach : float
-        Largest entry of the noise in units of its scale, but for rounding to the grid.
+        Largest absolute value of a noise entry, in units of the noise scale, before rounding.
     size : int
         Largest number of components of a release.
     epsilon, delta : float
-        Privacy loss of one release.
+        Privacy loss of one release with truncated noise.
     """
 
     reach: float
@@ -303,12 +308,12 @@ class Truncation:
     delta: float
 
     def steps(self, grid: Grid) -> int:
-        """Return the largest entry of the noise in units of the grid."""
+        """Return the largest absolute value of a noise entry, in units of the grid's width."""
         return math.ceil(self.reach * (grid.scale / grid.width))
 
 
 def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float) -> Truncation:
-    """Return the lowest known limit that takes a release from one delta to another.
+    """Return the smallest limit of the noise that keeps the delta of a release within `delta`.
 
     Parameters
     ----------
@@ -317,10 +322,10 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
     size : int
         Number of components of the release.
     epsilon, spent : float
-        Privacy loss of noise without a limit. At a `spent` of 0, Laplace noise has the direct
-        bound.
+        Epsilon and delta of the release with unlimited noise. If `spent` is 0, Laplace noise uses
+        the module's direct bound.
     delta : float
-        Largest delta of the release at the same epsilon; above `spent`.
+        Delta that a release with truncated noise may have at `epsilon`; above `spent`.
 
     Raises
     ------
@@ -332,7 +337,7 @@ def truncation(norm: int, size: int, epsilon: float, spent: float, delta: float)
         # log(1 + (e^epsilon - 1) / (2 delta)), without an overflow
         tails = epsilon + math.log(-math.expm1(-epsilon)) - math.log(2 * most)
         return Truncation(float(np.logaddexp(0.0, tails)) * _UP, size, epsilon, delta)
-    # tau <= size * P(|Y| > reach). Half a step more is rounded down to the last step that is kept.
+    # tau <= size * P(|Y| > reach). Limits end at half steps, which round to the last allowed step.
     less = math.exp(-epsilon)
     alpha = (delta - spent) * (1 - 1e-9) * less / (1 + less) / size
     if not alpha >= _LEAST:

@@ -1,4 +1,4 @@
-r"""Noisy gradient ADMM when only the final iterate is released: what one use of a user loses.
+r"""Noisy gradient ADMM that releases only its final iterate: privacy loss of a single user.
 
 Chan, Xie and Zhao (arXiv 2312.08685). One iteration uses the gradient of one user,
 
@@ -8,9 +8,10 @@ Chan, Xie and Zhao (arXiv 2312.08685). One iteration uses the gradient of one us
     x^+ = (I + \eta \beta A'A)^{-1} (x - \eta [\nabla f(x) + A'(\beta (B y - c) - \lambda^+)])
         + N(0, \sigma^2 I),
 
-and neighboring functions have gradients that differ by at most :math:`\Delta` everywhere. In the
-unit :math:`\eta^2 \Delta^2 / (2 \sigma^2)`, a user followed by k more iterations whose outputs
-:math:`(x, \lambda)` stay hidden until the last one loses at most, with ``T = (k + 1) // 2``,
+and neighboring functions have gradients that differ by at most :math:`\Delta` everywhere. Let k
+more iterations follow a user's, and let their outputs :math:`(x, \lambda)` stay unreleased until
+the last one. In units of :math:`\eta^2 \Delta^2 / (2 \sigma^2)`, the user's privacy loss is then
+at most, with ``T = (k + 1) // 2``,
 
 =================  ==================================================================
 local              :math:`1 / (1 + l)^2`
@@ -19,7 +20,7 @@ strongly convex    :math:`\kappa_R c(1 - \eta \mu, R) L^e / \sum_{j < T} L^{-2j}
                    k is even and 0 if odd, if :math:`\eta` is in `step_interval`
 =================  ==================================================================
 
-where :math:`h = \eta \beta \underline s^2` for the least of the m singular values of A,
+where :math:`h = \eta \beta \underline s^2` for the smallest of the m singular values of A,
 :math:`l = h` if A is square and 0 otherwise, :math:`\kappa_R` is the maximum of
 :math:`(R + s)/(1 + s)^2` for s from l to :math:`\eta \beta \|A\|^2`, c(q, R) is the larger
 eigenvalue of :math:`[[q^2 / R, q^2 / \sqrt{R h}], [q^2 / \sqrt{R h}, (1 + q^2) / h]]`, and with
@@ -30,34 +31,35 @@ eigenvalue of :math:`[[q^2 / R, q^2 / \sqrt{R h}], [q^2 / \sqrt{R h}, (1 + q^2) 
     S = \frac\eta\beta, \quad Q = \frac\eta\beta + \frac{\eta d}4 \underline s^2, \quad
     L = \max\Bigl(\frac RP, \frac SQ\Bigr).
 
-Proof, as far as it differs from the paper's. An iteration does not expand :math:`R \|dx\|^2 + \eta
-\beta \|w\|^2` with :math:`w = d\lambda / \beta - A dx`, where R = 1 in the convex case; there
-:math:`\|dx - \eta d\nabla f\| \le \|dx\|` is all that Lemma 6.5 needs of f, and holds up to
-:math:`\eta = 2 / \nu`. It contracts it by L in Lemma 7.6. The user's own step moves x by
-:math:`\eta (I + \eta \beta A'A)^{-1} e`, of squared norm at most :math:`\kappa_R \eta^2 \Delta^2`:
-the paper's :math:`1 + \eta \beta \|A\|^2` is not needed. For the two noises of a pair of
-iterations, write N = V u + V' z with V spanning the rows of A. Given z, the first hides
+Proof, where it differs from the paper's. An iteration does not expand :math:`R \|dx\|^2 + \eta
+\beta \|w\|^2` with :math:`w = d\lambda / \beta - A dx`, where R = 1 in the convex case. There,
+Lemma 6.5 needs only :math:`\|dx - \eta d\nabla f\| \le \|dx\|` of f, which holds up to :math:`\eta
+= 2 / \nu`. In Lemma 7.6, the iteration contracts this expression by L. The user's own step moves x
+by :math:`\eta (I + \eta \beta A'A)^{-1} e`, of squared norm at most :math:`\kappa_R \eta^2
+\Delta^2`: the paper's :math:`1 + \eta \beta \|A\|^2` is not needed. For the two noises of a pair of
+iterations, write N = V u + V' z with V spanning the rows of A. Given z, the first noise hides
 :math:`\lambda - \beta A x` as a Gaussian mechanism with shift :math:`b = \|A^+ w\| \le \|w\| /
-\underline s`, and given its output the second hides x with shift at most :math:`q (\|dx\| + b)`: as
-the paper, for any A of full row rank. Together at most :math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R
-\|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the square of the sum by twice the sum of
-squares. A pair may also consist of the user's own noise and the next iteration. The coupling
-argument for T pairs, minimized over the intermediate points, gives the harmonic sum of the bound.
-Only the data processing inequality, adaptive composition of Gaussian mechanisms and mixtures with
-known index are used, and all of them hold for trade-off functions: a bound rho is also one by a
-Gaussian mechanism of parameter :math:`\mu^2 = 2 \rho`, and is priced so.
+\underline s`. Given its output, the second noise hides x with shift at most :math:`q (\|dx\| + b)`.
+Both are as in the paper, for any A of full row rank. Together the squared shifts are at most
+:math:`b^2 + q^2 (\|dx\| + b)^2 \le c (R \|dx\|^2 + \eta \beta \|w\|^2)`, where the paper bounds the
+square of the sum by twice the sum of squares. A pair may also consist of the user's own noise and
+the next iteration. The coupling argument for T pairs, minimized over the intermediate points, gives
+the harmonic sum of the bound. The proof uses only the data processing inequality, adaptive
+composition of Gaussian mechanisms and mixtures with known index. All of them hold for trade-off
+functions: a bound rho is also a bound by a Gaussian mechanism of parameter :math:`\mu^2 = 2 \rho`,
+and is accounted for as such.
 
-Two more rules hold if a certificate proves them for the constants; `contraction` has their proofs.
-They need no strongly convex g, and no interval of step sizes:
+Two more rules apply if a certificate proves them for the constants; `contraction` has their proofs.
+They need neither a strongly convex g nor a step size in an interval:
 
 =================  ==================================================================
-contraction        :math:`\kappa \rho^e / \sum_{j < T} \rho^{-2j}` with numbers of the certificate
+contraction        :math:`\kappa \rho^e / \sum_{j < T} \rho^{-2j}`, both from the certificate
 round by round     :math:`g_k`: a shift in every round, rather than one for each pair
 =================  ==================================================================
 
 All steps are assumed exact: an inexact y or x step is not known to be nonexpansive. Algorithm 4 of
-the paper cuts the same sequence of updates at another place, with the same bounds.
-`problems/elastic_net/printed.py` says what the paper prints that is not so.
+the paper starts its iteration at another of these updates, with equal bounds.
+`problems/elastic_net/printed.py` lists the errors of the published formulas.
 """
 
 from __future__ import annotations
@@ -84,12 +86,12 @@ RULES: tuple[Rule, ...] = (
     "contraction",
     "round-by-round",
 )
-# Relative rounding errors of the formulas are of the order of 1e-15.
+# Factor that covers the formulas' relative rounding errors, which are about 1e-15.
 UP = 1 + 1e-11
-# Singular values that are this close, relatively, count as one. Those of a matrix with a larger
-# condition number than that are not known to `contraction.GAIN_ERROR`.
+# Singular values within this relative distance count as equal. A matrix with a larger condition
+# number has singular values that are not accurate to `contraction.GAIN_ERROR`.
 _ONE, _CONDITION = 1e-12, 300.0
-# Bounds do not underflow to zero.
+# Lower limit of bounds, so that they do not underflow to zero.
 _TINY = 1e-290
 
 
@@ -122,9 +124,9 @@ class TwoBlock:
     B_norm : float or None
         Largest singular value of B. Only certificates need it.
     certificate : contraction.Certificate, optional
-        Numbers that prove smaller bounds; whoever found them, they are checked here.
+        Numbers that imply smaller bounds. They may come from any solver: they are verified here.
     proved : contraction.Proved or None
-        Losses that the certificate proves.
+        Privacy losses that follow from the verified certificate.
     """
 
     nu: float
@@ -246,7 +248,7 @@ class TwoBlock:
 
     @property
     def iteration(self) -> Iteration | None:
-        """Return what a certificate is about, rounded to the safe side; None if there is none."""
+        """Quantities that a certificate refers to, on the safe side; None if A or B is unknown."""
         if not self.spectrum or not self.B_norm:
             return None
         curved = self.mu_g / (self.beta * self.B_norm**2)
@@ -265,28 +267,28 @@ class TwoBlock:
 
     @property
     def R(self) -> float:
-        """Weight of x in the norm of the strongly convex case, and before an iteration."""
+        """Weight of x in the norm before an iteration, in the strongly convex case."""
         shrunk = 1 - 2 * self.eta * self.nu * self.mu / (self.nu + self.mu)
         return shrunk + self.d / self.eta
 
     @property
     def P(self) -> float:
-        """Weight of x after an iteration."""
+        """Weight of x in the norm after an iteration, in the strongly convex case."""
         return 1 - self.d / self.eta
 
     @property
     def S(self) -> float:
-        """Weight of ``lambda - beta A x`` in the norm, and before an iteration."""
+        """Weight of ``lambda - beta A x`` in the norm before an iteration."""
         return self.eta / self.beta
 
     @property
     def Q(self) -> float:
-        """Weight of ``lambda - beta A x`` after an iteration."""
+        """Weight of ``lambda - beta A x`` in the norm after an iteration."""
         return self.eta / self.beta + self.eta * self.d * self.A_least**2 / 4
 
     @property
     def contraction(self) -> float:
-        """Return L, the factor of one iteration's contraction of the squared norm (Lemma 7.6).
+        """Contraction factor L of the squared norm in one iteration (Lemma 7.6).
 
         Raises
         ------
@@ -309,7 +311,7 @@ class TwoBlock:
 def step_interval(
     nu: float, mu: float, mu_g: float, beta: float, AB_norm: float
 ) -> tuple[float, float]:
-    """Return the open interval of step sizes eta that make iterations contract, equation (23).
+    """Return the open interval of step sizes eta with contracting iterations, equation (23).
 
     It is empty, its ends being equal, if one of mu and mu_g is 0.
 
@@ -332,7 +334,7 @@ def step_interval(
 
 
 def refusal(block: TwoBlock) -> str | None:
-    """Return why the strongly convex bound does not cover the constants; None if it does."""
+    """Return the reason why the strongly convex bound is inapplicable; None if it applies."""
     nu, mu, mu_g, beta, eta = block.nu, block.mu, block.mu_g, block.beta, block.eta
     if mu == 0:
         return (
@@ -373,10 +375,10 @@ def refusal(block: TwoBlock) -> str | None:
 
 
 def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
-    """Return the loss of one use if every iterate is visible: an exact Gaussian mechanism.
+    """Return the loss of one use if every iterate is released: an exact Gaussian mechanism.
 
-    ``eta^2 Delta^2 / (2 sigma^2)``; if A is square, divided by ``(1 + eta beta s^2)^2`` with s its
-    smallest singular value, because the noise enters after the multiplication by the inverse.
+    It is ``eta^2 Delta^2 / (2 sigma^2)``. If A is square, it is divided by ``(1 + eta beta s^2)^2``
+    with s the smallest singular value, because the noise is added after multiplying by the inverse.
     """
     return _unit(block, sensitivity, sigma) / (1 + block._low) ** 2 * UP
 
@@ -389,10 +391,10 @@ def bounds(
     *,
     x_alone: bool = False,
 ) -> Array:
-    """Return the losses of single uses of a user, by every rule.
+    """Return the privacy loss of a single use of a user's gradient, by every rule.
 
-    Theorems 6.1 and 7.2, the latter corrected, both with sharper constants; and what the block's
-    certificate proves.
+    The rules are Theorem 6.1 and a corrected Theorem 7.2, both with sharper constants, and the
+    rules that the block's certificate proves.
 
     Parameters
     ----------
@@ -402,15 +404,15 @@ def bounds(
     sigma : float
         Standard deviation of the noise in each component of x.
     after : ndarray of int, shape (K,)
-        Number of iterations after the use.
+        Number of iterations after the use, for K uses.
     x_alone : bool
-        Whether x alone is released then, and not the multipliers.
+        Whether the last iteration releases x only, without the multipliers.
 
     Returns
     -------
     ndarray, shape (5, K)
-        Parameters of zero-concentrated differential privacy, and of Gaussian mechanisms, in the
-        order of `RULES`; infinite where a rule does not apply.
+        Parameters rho of zero-concentrated differential privacy, which also bound Gaussian
+        mechanisms (mu^2 = 2 rho), in the order of `RULES`; infinite if a rule does not apply.
     """
     unit = _unit(block, sensitivity, sigma)
     losses = np.full((len(RULES), len(after)), np.inf)
@@ -434,12 +436,12 @@ def least(
     *,
     x_alone: bool = False,
 ) -> Array:
-    """Return the smallest of the `bounds`, shape (K,). Arguments as there."""
+    """Return the smallest of the `bounds` per use, shape (K,); arguments as for `bounds`."""
     return bounds(block, sensitivity, sigma, after, x_alone=x_alone).min(axis=0)
 
 
 def _distinct(values: Array) -> tuple[float, ...]:
-    """Return distinct singular values, the largest first; none if they are not known well enough.
+    """Return distinct singular values, the largest first; empty if they are too inaccurate.
 
     The error of each is below 1e-13 of the largest one.
     """
@@ -468,14 +470,14 @@ def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
 
 
 def _start(block: TwoBlock, R: float) -> float:
-    """Return kappa_R: the squared norm of the first change, in units of (eta Delta)^2."""
+    """Return kappa_R: the bound of the user's squared change, in units of (eta Delta)^2."""
     highest = block.eta * block.beta * block.A_norm**2
     s = min(max(1 - 2 * R, block._low), highest)
     return (R + s) / (1 + s) ** 2
 
 
 def _pair(block: TwoBlock, q: float, R: float) -> float:
-    """Return c(q, R): the squared shift of a pair's two noises, in units of the squared norm."""
+    """Return c(q, R): the squared shift of a pair's noises over the squared norm."""
     h, qq = block._h, q * q
     trace = qq / R + (1 + qq) / h
     return trace * (1 + math.sqrt(max(1 - 4 * (qq / R / trace) * (1 / h / trace), 0.0))) / 2
