@@ -1,4 +1,4 @@
-"""Local updates and states of agents in methods that release their new point with its noise."""
+"""States and local updates of agents in methods that release the new point itself, with noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class AgentState(Iterates):
-    """An agent's points, and its multipliers, shape (m,): zero in methods that have none."""
+    """State of an agent with dual variables `lam`, shape (m,); zero in methods without them."""
 
     lam: Array
 
@@ -32,10 +32,10 @@ State = TypeVar("State", bound=AgentState)
 
 
 def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: Oracle) -> State:
-    """Return the state after a noisy gradient step or local search, projected onto W.
+    """Return the state after a released gradient step or local minimizer, projected onto W.
 
-    The projection weighs the objective's terms without a gradient by the step's length.
-    If it fails, the state keeps the previous point.
+    The projection also minimizes the terms without a gradient, multiplied by the step size. If it
+    fails, the state keeps the previous point.
     """
     noisy = oracle.release(query)
     weight = query.step if isinstance(query, Step) else 0.0
@@ -43,7 +43,7 @@ def projected_step(local: Local, state: State, query: Step | Minimizer, oracle: 
     return state.after(projection.x, projection.outcome)
 
 
-# True, False, and what a plan puts in the place of True.
+# Values of ``exact=``: True, False, or the `Minimization` that a plan puts in the place of True.
 EXACT = Kind(
     lambda value: isinstance(value, bool | Minimization),
     "True for local minimizers, or False for linearized steps",
@@ -51,12 +51,12 @@ EXACT = Kind(
 
 
 def minimization(program: Program, D: float, owner: str) -> Minimization:
-    """Return the search for all agents' minimizers of ``f(x) + D/2 ||x - v||^2``.
+    """Return the iterative search that finds any agent's minimizer of ``f(x) + D/2 ||x - v||^2``.
 
     Raises
     ------
     ModelError
-        If a search is not known to contract for all admissible data.
+        If the search is not proved to contract for all admissible data.
     """
     constants: list[tuple[float, float]] = []
     for local in program.agents:

@@ -1,14 +1,14 @@
-"""The class of algorithms: public code on both sides of a network, with oracles for the agents.
+"""Base class of the methods: public code for server and agents, with an oracle for private data.
 
 A round consists of `exchanges` exchanges. In each, the server side sends one message per agent
 (None leaves the agent idle), the agents act, and the server side receives their replies. In
-methods without a server, the server side only forwards what neighbors sent. An algorithm holds
-neither data nor noise; whatever it learns about private data comes out of `Oracle`.
+methods without a server, the server side only forwards the messages of neighbors. An algorithm
+holds neither data nor noise; it learns about private data only through `Oracle`.
 
 A method adds `HiddenIterates` to `Algorithm` to have a guarantee for its last iterate alone. An
-observer of ``observer="last_iterate"`` learns the result and nothing else of a run. Such a plan
-asks for two things: what the loss of the agents depends on, and results that follow from the last
-iterate only.
+observer of ``observer="last_iterate"`` learns the result and nothing else of a run. A plan for
+that observer calls two functions: `amplification` returns the constants of the agents' privacy
+loss, and `conclude_hidden` returns results that are functions of the last iterate only.
 """
 
 from __future__ import annotations
@@ -42,23 +42,26 @@ class Oracle(Protocol):
     """Access of an agent's local update to its private data; `dpcvx.run` implements it."""
 
     def release(self, query: Query) -> Array:
-        """Return the (noisy) answer to a query of a type that the requirements name."""
+        """Return the (noisy) answer to a query whose type is in `Requirements.queries`."""
         ...
 
     def store(self, name: str, combination: LinearCombination) -> None:
-        """Make a vector that stays with the agent, from what is known and from exact gradients.
+        """Compute an unreleased vector from public numbers, stored vectors and exact gradients.
 
-        `Stored` and `StoredGradient` ask for it by its name.
+        The queries `Stored` and `StoredGradient` refer to the vector by this name.
         """
         ...
 
     def uniform(self, size: int) -> Array:
-        """Return numbers between 0 and 1 that the agent draws in this round and keeps to itself."""
+        """Return secret uniform numbers between 0 and 1, which the agent draws in this round."""
         ...
 
 
 class Coins(Protocol):
-    """Public randomness, independent of data and noise; answered by `dpcvx.privacy.randomness`."""
+    """Source of public random numbers, independent of data and noise.
+
+    `dpcvx.privacy.randomness` implements it.
+    """
 
     def below(self, limit: int) -> int:
         """Return a uniform integer from 0 to ``limit - 1``."""
@@ -71,16 +74,16 @@ class Coins(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Sequence[Any]):
-    """Messages to a batch of identical agents, or their replies, as one object.
+    """Messages to a batch of identical agents, or the agents' replies, as one object.
 
     Attributes
     ----------
     whole : Any
-        The message to all agents, or their reply: arrays may have a row per agent.
+        All messages, or all replies, as one value: its arrays may have a row per agent.
     agents : int
         Number of agents.
     one : callable
-        Returns the message or reply of the agent at a position.
+        Function that returns the message or reply of one agent, by the agent's position.
     """
 
     whole: Any
@@ -102,15 +105,15 @@ class Batch(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """Public tools of one agent.
+    """Public program of one agent, with a projector, a solver and a gradient made from it.
 
     Attributes
     ----------
     program : LocalProgram
     projector : Projector
-        Onto W, with what the objective has besides its gradient.
+        Projects onto W, and minimizes the terms of the objective that `program.rest` holds.
     exact : ConicProgram or None
-        Objective at zero data and W, if the algorithm asked for it.
+        Solver for the objective at zero data over W; None if the method needs none.
     public_gradient : callable
         Gradient of the objective at zero data.
     """
@@ -123,9 +126,9 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An agent's vectors, shape (n,): the last iterate and the theory's average.
+    """An agent's results, shape (n,): the last iterate, and the average that the theory covers.
 
-    The weight is that of all iterates in the average together; None for one per round.
+    `weight` is the total weight of the iterates in the average; None if each round counts once.
     """
 
     last: Array
@@ -135,15 +138,16 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Iterates:
-    """State that agents keep of their points; methods derive from it to remember more.
+    """State of an agent: its current point and averages. Methods subclass it to keep more.
 
     Attributes
     ----------
     x, average : ndarray, shape (n,)
-        The point, and the mean over the turns so far.
+        Current point, and the mean of the points after each local update.
     turns : int
+        Number of local updates so far.
     outcome : Outcome
-        Outcome of the last public solve.
+        Outcome of the agent's last projection or solve.
     """
 
     x: Array
@@ -152,9 +156,10 @@ class Iterates:
     outcome: Outcome = field(default=Outcome.SOLVED, kw_only=True)
 
     def after(self, x: Array | None, outcome: Outcome = Outcome.SOLVED) -> Self:
-        """Return the state after a turn that ended at x.
+        """Return the state after a local update that ended at x.
 
-        The budget of a failed solve (None) is spent: the point stays, and the run goes on.
+        After a failed solve (x is None), the point stays and the run continues. The update counts,
+        because its release has been charged.
         """
         x, n = self.x if x is None else x, self.turns + 1
         average = self.average + (x - self.average) / n
@@ -163,18 +168,21 @@ class Iterates:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Distance from consensus after a round, from released values only.
+    """Distance from consensus after a round, computed from released values only.
+
+    The vector w holds the shared values, and z each agent's copy of them.
 
     Attributes
     ----------
     primal : float
-        ``||w - z||`` over all agents' shared components.
+        Primal residual: ``||w - z||`` over all agents' shared components.
     dual : float
-        ``rho ||w - w_previous||`` over the same components; nan in round 1.
+        Dual residual: ``rho ||w - w_previous||`` over all agents' shared components; nan in round
+        1.
     mismatch : float
-        Largest ``|w - z|``.
+        Largest entry of ``|w - z|``.
     penalty : float
-        Penalty of the round; 0 in methods without.
+        Penalty rho of the round; 0 in methods without a penalty.
     """
 
     primal: float
@@ -190,11 +198,11 @@ class SecretSums:
     Attributes
     ----------
     colluders : int
-        So many agents may pool what they see with the server.
+        Largest number of agents that may collude with the server.
     limit : float
-        Largest magnitude of an entry of what an agent sends, but for its noise.
+        Largest magnitude of an entry of an agent's summand, before noise is added.
     resolution : float or None
-        Spacing of the grid that entries are rounded to; None for the plan to choose.
+        Spacing of the grid that entries are rounded to; None if the plan chooses it.
     """
 
     colluders: int
@@ -209,48 +217,49 @@ class Requirements:
     Attributes
     ----------
     convex : bool
-        Objectives must follow cvxpy's convexity rules.
+        Whether objectives must follow cvxpy's convexity rules.
     exact : bool or "joint"
-        Objectives are compiled into the local cone programs, and minimized by every agent, or by
-        the server in one program; private data may then enter the gradient only through a term
-        that does not depend on the point, unless they are released once.
+        True if every agent minimizes its objective as a cone program, "joint" if the server
+        minimizes all objectives in one program. Private data may then enter the gradient only
+        through a term that does not depend on the point, unless they are released once.
     releases : int
-        Releases per agent and round.
+        Number of releases per agent and round.
     queries : tuple of type
-        The types of `Query` that agents are asked; no others are answered.
+        Types of `Query` that the method uses; the oracle refuses all others.
     weights : tuple of float
-        Factors of the noise in the releases of a round, in their order.
+        Factors on the noise of a round's releases, in the order of the releases.
     free : int
-        Number of releases of the first round without privacy loss.
+        Number of releases in round 1 that cost no privacy.
     first : tuple of float
-        Parts of the budget that the releases of the first rounds have, round by round, as parts of
-        the sum of squared inverse multipliers; the other rounds share the rest evenly.
+        Shares of the budget for the first rounds, one per round, measured in the sum of squared
+        inverse noise multipliers; the other rounds share the rest evenly.
     coupled : bool or None
-        Takes problems with ``coupling=``, and no others; None for all problems. Objectives without
-        private data are then compiled.
+        True if the method takes only problems with ``coupling=``, False if only problems without
+        it, None if all. With ``coupling=``, objectives without private data are compiled into cone
+        programs.
     in_turn : bool
-        One agent is asked per round.
+        Whether only one agent makes a local update per round.
     proximal : bool, "public" or "server"
-        Steps end in ``local.projector(v, D, weight)`` with the weight of the objective in them, so
-        that public terms without a gradient count; "public" if only those of agents without
-        private data do, "server" if the server takes these steps and no agent projects. Exact
-        methods need not say so.
+        Whether steps end in ``local.projector(v, D, weight)``, which also minimizes public terms
+        without a gradient, multiplied by `weight`. "public" if only agents without private data
+        take such steps; "server" if only the server does. Methods with `exact` may leave it False.
     smoothness : float or None
-        The user's claim for agents whose objective has no derived one.
+        Smoothness constant that the user asserts, for objectives without a derived constant.
     sensitivity : float or None
-        The user's claim for answers, in place of a derived bound.
+        Sensitivity of the answers that the user asserts, in place of a derived bound.
     limits : bool
-        Takes constraints with private data.
+        Whether the method takes constraints with private data.
     as_written : bool
-        The server solves the model as it is written, for released data: no gradient is asked for.
+        Whether the server solves the user's model for released data, without any gradient.
     rules : {"dcp", "dgp", "dqcp"}
-        That the model has to follow then: of convex, geometric or quasiconvex programs.
+        cvxpy's rules that a model solved as written must follow: those for convex, geometric or
+        quasiconvex programs.
     secret : SecretSums or None
-        Secure sums, if agents send nothing but their summands, so that noise may be distributed.
+        Parameters of secure aggregation, if agents send only summands, so that noise may be
+        distributed; else None.
     perturbed : float or None
-        Agents minimize their objectives with a random linear term, and with a quadratic of this
-        weight; see `dpcvx.privacy.linear_term`. None for other methods; not a number where it is
-        open.
+        Weight of the quadratic that objective perturbation adds, beside a random linear term; see
+        `dpcvx.privacy.linear_term`. None for other methods; NaN until the weight is chosen.
     """
 
     convex: bool
@@ -272,7 +281,7 @@ class Requirements:
     perturbed: float | None = None
 
     def factors(self, rounds: int) -> tuple[float, ...]:
-        """Return the factors on the noise of the first rounds, relative to the other rounds.
+        """Return the noise multipliers of the first rounds, relative to the other rounds'.
 
         Parameters
         ----------
@@ -281,7 +290,7 @@ class Requirements:
         Raises
         ------
         ModelError
-            If there are no others.
+            If there are no other rounds.
         """
         if not self.first:
             return ()
@@ -295,7 +304,7 @@ class Requirements:
         return tuple(math.sqrt(rest / part) for part in self.first)
 
     def minimizes(self, program: Program) -> bool:
-        """Return whether steps minimize all that agents have besides what has a gradient.
+        """Return whether the method's steps minimize all terms in the agents' `rest`.
 
         Parameters
         ----------
@@ -307,7 +316,7 @@ class Requirements:
         return all(a.rest is None or (public and not a.form.private) for a in program.agents)
 
 
-# In words.
+# Texts for the values of `returned`.
 OUTPUTS: dict[str, str] = {
     "average": "average of the iterates",
     "last": "last iterate",
@@ -320,7 +329,7 @@ _OUTPUT = optional(choice(*OUTPUTS)).otherwise(
 
 
 class Algorithm(abc.ABC, Generic[S, A]):
-    """Abstract; concrete algorithms are frozen dataclasses of their parameters.
+    """Abstract base class of the methods, which are frozen dataclasses of their parameters.
 
     Attributes
     ----------
@@ -338,7 +347,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     returned: Output | None
 
     def check_fields(self, **kinds: Kind) -> None:
-        """Refuse parameters that are not what they must be, `returned` among them.
+        """Refuse parameters of the wrong kind; `returned` is always checked.
 
         Parameters
         ----------
@@ -353,7 +362,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def called(self) -> str:
-        """Name in errors: ``dp.ADMM``, or the class alone if it stands outside the package."""
+        """Name in errors: ``dp.ADMM``, or the bare class name for a class of a user."""
         name = type(self).__name__
         return f"dp.{name}" if of_package(type(self)) else name
 
@@ -363,9 +372,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """Return the method's requirements, which a plan checks and counts."""
 
     def propose(self, facts: PublicFacts) -> Self:
-        """Return the algorithm with every default replaced by a number; itself if it has none.
+        """Return the algorithm with a number for every parameter that was omitted.
 
-        Only `dpcvx.defaults` calls it: a plan checks numbers, whoever proposed them.
+        By default, return `self`. Only `dpcvx.defaults` calls this function. A plan checks all
+        numbers, whoever proposed them.
 
         Parameters
         ----------
@@ -375,20 +385,23 @@ class Algorithm(abc.ABC, Generic[S, A]):
         Raises
         ------
         ModelError
-            If a constant is neither given nor derivable.
+            If a constant is neither passed nor derivable.
         """
         return self
 
     def coupling(self, program: Program) -> str | None:
-        """Return a text on the treatment of ``coupling=``, for the banner."""
+        """Return a text for the banner on how the method treats ``coupling=``; None for no text."""
         return None
 
     def rate(self, program: Program) -> str | None:
-        """Return a text on the resolved method's convergence without noise, for the banner."""
+        """Return a text for the banner on convergence without noise; None for no text.
+
+        All parameters of the method are numbers then.
+        """
         return None
 
     def diverges(self, program: Program) -> str:
-        """Return the reason why the resolved method's runs must diverge; empty if none is known."""
+        """Return the reason why runs must diverge with these parameters; "" if none is known."""
         return ""
 
     @property
@@ -400,25 +413,25 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def batched(self) -> bool:
         """Return whether one call of `act` can update all identical agents with equal variables.
 
-        `send` returns the same object for all agents, or a `Batch`; `act` then gets its `whole`.
-        The oracle then answers with a row per agent, so arrays of the state and of the reply may
-        have rows. `receive` gets the replies as a `Batch`. Every row must have the bits that the
-        agent computes alone; `dp.testing.check_method` compares them.
+        `send` returns one object for all agents, or a `Batch`, whose `whole` is passed to `act`.
+        The oracle answers with a row per agent, so arrays of the state and of the reply may have
+        rows. `receive` gets the replies as a `Batch`. Every row must equal, bit by bit, the agent's
+        values without batching; `dp.testing.check_method` compares them.
         """
         return False
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Return the number of releases of an agent in so many rounds, at most."""
+        """Return the largest number of releases of an agent in a number of rounds."""
         return rounds * self.requirements.releases
 
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
-        """Return the server's state and last round after public draws, such as an order."""
+        """Return the server's state and the last round, after public draws such as an order."""
         return server, rounds
 
     def adds(self, k: int) -> bool:
-        """Return whether replies of exchange k are arrays, and `receive` uses only their sum.
+        """Return whether `receive` uses only the sum of the replies of exchange k, all arrays.
 
-        `receive` then gets one reply, the sum. Workers add up the replies of their own agents.
+        `receive` then gets a single reply, the sum. Each worker adds up its agents' replies first.
         """
         return False
 
@@ -432,7 +445,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def send(self, server: S, t: int, k: int) -> tuple[S, list[Any]]:
-        """Send one message per agent in exchange k (from 0) of round t (from 1); None: idle."""
+        """Return the new state and one message per agent (None leaves an agent idle).
+
+        The messages are those of exchange k (from 0) of round t (from 1).
+        """
 
     @abc.abstractmethod
     def act(
@@ -442,7 +458,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def receive(self, server: S, t: int, k: int, replies: Sequence[Any]) -> S:
-        """Receive the replies (None from idle agents), or their sum; see `adds`."""
+        """Return the server's state after the replies (None from idle agents).
+
+        If `adds` returns True, `replies` has one element, the sum.
+        """
 
     @abc.abstractmethod
     def residuals(self, server: S) -> Residuals:
@@ -461,7 +480,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         t : int
             The round.
         penalty : float
-            That of the round.
+            Penalty of the round.
 
         Returns
         -------
@@ -472,17 +491,17 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     def conclude(self, server: S) -> list[Answer] | None:
-        """Return the agents' results from the server side; None if agents know their own."""
+        """Return the agents' results, computed by the server; None if agents compute their own."""
         return None
 
     def constraint_slack(self, server: S) -> Mapping[str, Array]:
-        """Return by how much constraints with private data may be missed by what was decided.
+        """Return the slack of the decision in constraints with private data.
 
         Returns
         -------
         mapping of str to ndarray
-            Row by row or cone by cone, by what the constraint is called, from released values;
-            empty where nothing may be missed at a price.
+            Slack of each row or cone, from released values, by the constraint's name in messages;
+            empty without a slack penalty.
         """
         return {}
 
@@ -492,7 +511,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def shrinks(self) -> bool:
-        """Return whether data that were released once are moved towards public proxy data."""
+        """Return whether data that are released once are then moved towards public proxy data."""
         return True
 
     @property
@@ -501,23 +520,26 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return False
 
     def notes(self, server: S) -> tuple[str, ...]:
-        """Return notes for the user next to the result, from released values; one sentence each."""
+        """Return notes on the result for the user, from released values, one sentence each."""
         return ()
 
     def answer(self, state: A) -> Answer | None:
-        """Return an agent's result so far, by its `Iterates`; None if only `conclude` knows it."""
+        """Return an agent's result so far; None if its state is no `Iterates`.
+
+        `conclude` then computes the result.
+        """
         return Answer(state.x, state.average) if isinstance(state, Iterates) else None
 
     def outcome(self, state: A) -> Outcome:
-        """Return the outcome of an agent's last public solve; solved if agents solve nothing."""
+        """Return the outcome of an agent's last projection or solve; SOLVED if it makes none."""
         return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED
 
 
 class HiddenIterates(Algorithm[S, A]):
-    """A method whose steps do not expand differences, so that later noise covers earlier steps."""
+    """Method whose steps never increase distances, so that later noise also hides earlier steps."""
 
     needs_last_iterate = False
-    # Whether whose turn it is stays secret.
+    # Whether the order in which agents make local updates stays secret.
     secret_draws = False
 
     @abc.abstractmethod
@@ -530,18 +552,18 @@ class HiddenIterates(Algorithm[S, A]):
         *,
         visible: bool = False,
     ) -> LastIterate:
-        """Return the guarantee's constants against observers who learn the last iterate only.
+        """Return the constants of the guarantee against an observer of the last iterate only.
 
         Parameters
         ----------
         program : Program
         sensitivities : sequence of float
-            Sensitivities of the agents' gradients in l2.
+            l2 sensitivities of the agents' gradients.
         clipped : bool
-            Whether gradients are clipped in a way that may leave those of convex functions.
+            Whether clipping may turn the gradients into a field that no convex function has.
         rounds : int
         visible : bool
-            Whether all iterates are visible, but not which user computed each of them.
+            Whether the observer sees all iterates, but not which agent computed each of them.
 
         Raises
         ------

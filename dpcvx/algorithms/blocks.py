@@ -1,4 +1,4 @@
-"""The two blocks of `dpcvx.GradientADMM`: who holds which, their coupling, and the public step."""
+"""The blocks x and y of `dpcvx.GradientADMM`: their agents, their coupling, and the y step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 class TwoBlocks:
-    """Public parts of the two blocks: matrices, factor, y step.
+    """Public parts of the blocks x and y: coupling matrices, map of the x step, y step.
 
     Attributes
     ----------
@@ -32,9 +32,11 @@ class TwoBlocks:
     public : int
         Position of the agent that holds y.
     rows : Eliminated
+        Coupling ``A x + B y = c`` in the form of Remark 3.4.
     inverse : Contraction
+        Map ``v -> (I + eta beta A'A)^-1 v``.
     exact : bool
-        Whether y has a closed form.
+        Whether the y step has a closed form.
     """
 
     users: tuple[int, ...]
@@ -61,7 +63,7 @@ class TwoBlocks:
         self.exact: bool = (
             form is not None
             and apart
-            # cvxpy can be told that a concave square is convex.
+            # A user can declare a concave square as convex to cvxpy.
             and bool((form.p >= 0).all() and (form.p + beta * diagonal > 0).all())
         )
         self._beta = beta
@@ -72,11 +74,11 @@ class TwoBlocks:
 
     @property
     def convexity(self) -> float:
-        """A modulus of strong convexity of g, where y has a closed form."""
+        """Modulus of strong convexity of g; 0 if g is not a sum over single entries of y."""
         return 0.0 if self._form is None else max(0.0, float(self._form.p.min()))
 
     def feasible(self, x: Array) -> Array:
-        """Return the y in its bounds that comes closest to the coupling at x."""
+        """Return the y within its bounds that minimizes the violation of the coupling at x."""
         assert self._form is not None
         A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
         nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
@@ -84,7 +86,7 @@ class TwoBlocks:
         return nearest.minimize(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
 
     def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
-        """Return y after the y step; the y before if the step fails."""
+        """Return y after the y step, or the previous y if the step fails, and the outcome."""
         rows, beta = self.rows, self._beta
         slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
         if self._conic is None:
@@ -95,12 +97,12 @@ class TwoBlocks:
 
 
 def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
-    """Return the positions of the users, and of the agent with the public block.
+    """Return the positions of the users, and of the agent that holds the public block y.
 
     Raises
     ------
     ModelError
-        If the problem is not of this form.
+        If the problem does not have these two blocks.
     """
     public = [k for k, local in enumerate(program.agents) if not local.form.private]
     users = tuple(k for k, local in enumerate(program.agents) if local.form.private)
@@ -144,7 +146,7 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
 
 
 def eliminated(program: Program) -> Eliminated:
-    """Return ``A x + B y = c`` in the form of Remark 3.4."""
+    """Return the coupling ``A x + B y = c`` in the form of Remark 3.4."""
     users, public = blocks_of(program)
     coupling = program.coupling
     assert coupling is not None
@@ -160,7 +162,7 @@ def eliminated(program: Program) -> Eliminated:
 
 
 def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:
-    """Return g and its set with ``beta/2 ||B y||^2``, and with the rows that hold y alone."""
+    """Return the cone program of ``g(y) + beta/2 ||B y||^2`` under all constraints on y alone."""
     n, N = data.n, data.A.shape[1]
     squares = sp.block_diag([beta * rows.B.T @ rows.B, sp.csc_array((N - n, N - n))])
     alone = sp.hstack([sp.csc_array(rows.B_alone), sp.csc_array((rows.c_alone.size, N - n))])

@@ -1,14 +1,15 @@
-r"""One point for all agents: where they agree, and all public constraints hold.
+r"""Projection of the agents' results to one point that satisfies all public constraints.
 
-Agents' copies of what they share differ, and their mean may lie in nobody's set. Shared components
-move first, to the closest point that every agent can complete with components of its own:
+Agents' copies of shared components differ, and their mean may violate constraints. Shared
+components move first, to the closest point w that every agent can complete by local components
+:math:`y_p`:
 
 .. math:: \operatorname{argmin}_w \; \sum_p \| w - x_p \|^2 \quad \text{such that} \quad
     (w, y_p) \in W_p, \; \textstyle\sum_p A_p (w, y_p) = c \quad \text{for some } y_1, y_2, \dots
 
-The agents' own components follow, to the closest ones that suit w. So w depends on released values
-of shared components alone: a coordinator of owners, who keep their own components, has the same w.
-Both are programs over public sets, computed from released values: they cost no privacy.
+Then the local components move to the closest ones that are feasible with w. So w depends only on
+released values of shared components, and a coordinator that does not know local components computes
+the same w. Both projections are post-processing: sets are public, and points are released values.
 """
 
 from __future__ import annotations
@@ -31,27 +32,28 @@ from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
 
-# Violations up to this, next to how far values have come, are a solver's rounding.
+# Violations up to this, relative to the distance from the initial point, are rounding errors.
 _ROUNDING = 1e-9
-# Solvers leave violations up to this.
+# Largest violation that solvers leave.
 _SOLVED = 1e-8
-# Up to so many agents it is searched for those whose sets do not meet: one solve for each.
+# Largest number of agents with a search for those whose sets do not intersect: a solve per agent.
 _SEARCHED = 50
 _FOUND = (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
 
 
 @dataclass(frozen=True, eq=False)
 class CommonPoint:
-    """The closest point that suits everyone, or the reason that there is none.
+    """The closest point that is feasible for all agents, or the outcome if there is none.
 
     Attributes
     ----------
     vectors : tuple of ndarray
-        One per agent. Where no point was found, the mean of the agents' copies.
+        One vector per agent. If no feasible point was found, shared components are the mean of the
+        agents' copies.
     outcome : Outcome
-        INFEASIBLE where it is proved that there is none.
+        Outcome of the projection; INFEASIBLE if there is provably no feasible point.
     excess : float
-        Largest violation of a constraint or of an equality by the vectors; nan if unknown.
+        Largest violation of a constraint by the vectors; nan if unknown.
     """
 
     vectors: tuple[Array, ...]
@@ -65,19 +67,19 @@ class CommonPoint:
 
 
 def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = False) -> CommonPoint:
-    """Move shared components to a point that suits everyone, then the agents' own after them.
+    """Return the closest feasible point: shared components move first, then local ones.
 
-    Distances are counted per variable in units of how far it has come from the public start, so
-    that they do not depend on the units that a variable is written in.
+    Distances of a variable are divided by its distance from the public initial point, so that they
+    do not depend on the unit of the variable.
 
     Parameters
     ----------
     program : Program
     vectors : sequence of ndarray
-        One per agent, finite.
+        Finite vector of each agent.
     alone : bool
-        Whether shared components are all that is known: the others stay as they are, nothing
-        depends on them, and the excess is unknown.
+        Whether only shared components are known. Local components then stay unchanged and have no
+        effect, and `excess` is nan.
     """
     whole, m = joint_set(program), program.size
     x = np.zeros(whole.start.size)
@@ -87,7 +89,7 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
     unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
     suits = not m or _suits(program, whole, x[:m], unit[:m])
     if not suits and not alone and _holds(whole, x, unit):
-        # Where sets are thin, next to the tips of cones, no solver completes what is a solution.
+        # Near tips of cones, sets are thin, and no solver completes even a feasible point.
         return CommonPoint(_apart(whole, x), outcome, _excess(program, _apart(whole, x)))
     if not suits:
         x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
@@ -98,7 +100,7 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
             scaled = _scaled(whole.data, unit)
             y, outcome = _completed(scaled, _projector(scaled), x, unit, m)
         if outcome not in _FOUND:
-            # The first m are a solver's: within its accuracy none may suit them.
+            # Shared components have a solver's accuracy, so that no local ones may fit exactly.
             y, outcome = _projected(whole.data, x, unit, np.ones(x.size))
         x[m:] = y[m:]
     moved = _apart(whole, x)
@@ -106,13 +108,13 @@ def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = Fa
 
 
 def _holds(whole: Joint, x: Array, unit: Array) -> bool:
-    """Return whether a point keeps all constraints as well as solvers do."""
+    """Return whether a point satisfies all constraints to the accuracy of solvers."""
     projector = _projector(_scaled(whole.data, unit))
     return projector is not None and projector.violation(x / unit) <= _SOLVED
 
 
 def _apart(whole: Joint, x: Array) -> tuple[Array, ...]:
-    """Return the agents' vectors: one array for agents with the same components in `places`."""
+    """Return each agent's part of a joint vector; agents with one `places` array share one."""
     parts = {id(columns): x[columns] for columns in whole.places}
     return tuple(parts[id(columns)] for columns in whole.places)
 
@@ -126,7 +128,10 @@ def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
 
 
 def _excess(program: Program, vectors: Sequence[Array]) -> float:
-    """Return the largest violation by vectors that agree."""
+    """Return the largest violation of an agent's constraints by its vector.
+
+    The vectors agree in shared components.
+    """
     apart = {  # many agents may have one set and one vector
         (id(local.constraints), id(x)): (local, x)
         for local, x in zip(program.agents, vectors, strict=True)
@@ -137,9 +142,9 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
 
 
 def agents_apart(program: Program) -> tuple[str, ...] | None:
-    """Return a minimal group of agents whose sets, with the coupling, do not meet.
+    """Return the names of a minimal group of agents whose sets have no common point.
 
-    None if all sets meet, as far as is not proved otherwise.
+    The coupling counts as a set. None if the sets are not proved to have no common point.
     """
     if _meet(program):
         return None
@@ -158,7 +163,7 @@ def agents_apart(program: Program) -> tuple[str, ...] | None:
 
 
 def _meet(program: Program) -> bool:
-    """Return whether the sets of a program meet, as far as is not proved otherwise."""
+    """Return False if the sets of a program provably have no common point, else True."""
     starts = [local.start for local in program.agents]
     if program.coupling is None and not any(a.constraints.b.size for a in program.agents):
         return True
@@ -166,7 +171,10 @@ def _meet(program: Program) -> bool:
 
 
 def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
-    """Return the closest point of a set in these units, else x itself, and the outcome."""
+    """Return the closest point of a set, and the outcome; x itself if the projection fails.
+
+    Distances are in multiples of `unit`, with these weights.
+    """
     projector = _projector(_scaled(data, unit))
     if projector is None:
         return x, Outcome.INFEASIBLE
@@ -174,16 +182,16 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
         return x, Outcome.SOLVED
     projection = projector(x / unit, weights)
     if projection.x is not None and projector.violation(projection.x) > _ROUNDING:
-        # A solve is accurate relative to the distance; the point itself is to keep the constraints.
+        # A projection is accurate relative to its distance: a second, short one reduces violations.
         again = projector(projection.x, weights)
         projection = projection if again.x is None else again
     return x if projection.x is None else unit * projection.x, projection.outcome
 
 
 def _suits(program: Program, whole: Joint, shared: Array, unit: Array) -> bool:
-    """Return whether own components near the public start fit `shared` in all constraints.
+    """Return whether shared components are feasible with local components near the initial point.
 
-    The shared components then stay as they are: a move would make them only as accurate as a
+    Such shared components stay unchanged: a projection would reduce their accuracy to that of a
     solver.
     """
     m, n = shared.size, whole.start.size
@@ -205,11 +213,13 @@ def _completed(
     Parameters
     ----------
     scaled : ConeData
-        The set in units of the components.
+        Set in units of the components.
     projector : Projector or None
-        Its projector; None if there is none.
+        Projector onto the set; None if its bounds contradict each other.
     x, unit : ndarray, shape (n,)
+        Point, and unit of each component.
     m : int
+        Number of fixed components.
     """
     if projector is None:
         return x, Outcome.INFEASIBLE
@@ -241,9 +251,12 @@ def _projector(scaled: ConeData) -> Projector | None:
 
 
 def _scaled(data: ConeData, unit: Array) -> ConeData:
-    """Return a set in these units, with all rows divided by the largest unit, which keeps cones."""
+    """Return a set in these units of its components.
+
+    All rows are divided by the largest unit, which leaves cones unchanged.
+    """
     largest = float(unit.max(initial=0.0)) or 1.0
-    # Auxiliary columns take part in the common scale.
+    # Auxiliary columns are scaled by the largest unit.
     relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
     A = data.A
     values = A.data * np.repeat(relative, np.diff(A.indptr))
@@ -258,9 +271,9 @@ def _everything(local: LocalProgram) -> ConeData:
 
 
 def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:
-    """Return per component the largest distance of its variable's entries from the start.
+    """Return each component's unit: its variable's largest distance from the initial point.
 
-    Those of shared components depend on shared components alone.
+    Units of shared components depend on shared components alone.
     """
     come: dict[tuple[int, bool], float] = {}
     unit = np.ones(whole.start.size)

@@ -1,6 +1,6 @@
-"""Refusals of what a method of a user's own returns: its name, what it returned, what is due.
+"""Errors for wrong return values of a user's method: the function, the value, and the fix.
 
-The run loop checks a value where a wrong one would fail later, in a line that is not the user's.
+The run loop checks values that would otherwise fail later, inside the package.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ _GUIDE = "docs/guides/extending.md shows a whole method."
 
 
 def breach(method: object, what: str, returned: object, due: str) -> ModelError:
-    """Return the refusal of a value that a method returned.
+    """Return the error for a wrong value that a method returned.
 
     Parameters
     ----------
     method : object
     what : str
-        Its function, such as "send".
+        Name of the method's function, such as "send".
     returned : object
-        The value; its type or shape is shown.
+        Returned value; the error shows its type or shape.
     due : str
-        A sentence on what to return.
+        Sentence on the value to return instead.
     """
     said = show(returned)
     return ModelError(f"{type(method).__name__}.{what} returned {said}. {due} {_GUIDE}")
 
 
 def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, Sequence[Any]]:
-    """Return the state and the messages of `Algorithm.send`; refuse what is no such pair.
+    """Return the state and the messages of `Algorithm.send`; refuse anything but such a pair.
 
     Parameters
     ----------
     method : Algorithm
     sent : tuple
+        Value that `send` returned.
     agents : int
+        Number of agents.
     """
     if not isinstance(sent, tuple) or len(sent) != 2:
         raise breach(method, "send", sent, "Return the server's state and a list: state, messages.")
@@ -62,14 +64,14 @@ def sent_by(method: Algorithm[Any, Any], sent: Any, agents: int) -> tuple[Any, S
 
 
 def uncounted(method: Algorithm[Any, Any], agent: str, asked: int) -> ModelError:
-    """Return the refusal of more releases in a round than the requirements say.
+    """Return the error for more releases in a round than `Requirements.releases` states.
 
     Parameters
     ----------
     method : Algorithm
     agent : str
     asked : int
-        Most releases that the agent was asked for in one round.
+        Largest number of releases that the agent was asked for in one round.
     """
     name = type(method).__name__
     return ModelError(
@@ -82,15 +84,15 @@ def uncounted(method: Algorithm[Any, Any], agent: str, asked: int) -> ModelError
 def no_point(
     method: Algorithm[Any, Any], what: str, point: Any, program: LocalProgram
 ) -> ModelError:
-    """Return the refusal of an agent's point of another size than its program has.
+    """Return the error for a state whose point has the wrong size for the agent's program.
 
     Parameters
     ----------
     method : Algorithm
     what : str
-        The function that returned the state.
+        Name of the function that returned the state.
     point : ndarray
-        Its point.
+        Point in that state.
     program : LocalProgram
     """
     n = program.start.size
@@ -103,7 +105,7 @@ def no_point(
 
 
 def proposed_by(method: Algorithm[Any, Any], proposed: Any) -> Algorithm[Any, Any]:
-    """Return what `Algorithm.propose` returned; refuse what is no method."""
+    """Return the value that `Algorithm.propose` returned; refuse it if it is no method."""
     if not isinstance(proposed, Algorithm):
         due = "Return the method with its open numbers filled in: replace(self, step=...)."
         raise breach(method, "propose", proposed, due)
@@ -111,7 +113,7 @@ def proposed_by(method: Algorithm[Any, Any], proposed: Any) -> Algorithm[Any, An
 
 
 def require_requirements(method: Algorithm[Any, Any]) -> None:
-    """Refuse requirements that no plan can be made for."""
+    """Refuse a method's `requirements` if they have the wrong type or impossible entries."""
     needs: Any = method.requirements
     if not isinstance(needs, Requirements):
         due = "Return Requirements(convex=True, exact=False, releases=1, queries=(Gradient,))."

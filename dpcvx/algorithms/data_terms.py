@@ -1,6 +1,6 @@
-"""Terms that private data add to an objective that is quadratic in the variables they touch.
+"""Terms that private data add to an objective, quadratic in the variables that the data multiply.
 
-Sums of second moments over agents whose objectives read their records alike.
+Also sums of second moments over agents whose objectives are equal functions of their records.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class DataTerms:
-    """``f(x; d) - f(x; 0) = <slope, x> + 1/2 x'H x`` up to a number, as it was released.
+    """Released terms of the data: ``f(x; d) - f(x; 0) = <slope, x> + 1/2 x'H x`` + constant.
 
     Attributes
     ----------
     slope : ndarray, shape (n,)
     curvature : csr_array, shape (n, n)
-        H; without entries where the data move the gradient alike at all points.
+        Matrix H; empty if the data's effect on the gradient does not depend on the point.
     """
 
     slope: Array
@@ -50,13 +50,13 @@ class DataTerms:
 
 
 def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
-    """Query the data's terms: by a gradient at x, and by second derivatives if data move them.
+    """Return the data's terms, from releases of a gradient at x and, if needed, of H.
 
     Parameters
     ----------
     local : Local
     x : ndarray, shape (n,)
-        Public.
+        Public point.
     oracle : Oracle
         Answers `Gradient` and `DataCurvature`.
     """
@@ -66,7 +66,7 @@ def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
 
 
 def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
-    """Query the second derivatives if data move them; else return a matrix without entries."""
+    """Return H, released if the data change second derivatives; else a matrix without entries."""
     n = local.program.n
     if not curved(local.program.form):
         return sp.csr_array((n, n))
@@ -77,32 +77,32 @@ def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
 
 
 def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:
-    """Return a program whose objective gets ``1/2 x'H x`` on top."""
+    """Return the cone program with ``1/2 x'H x`` added to its objective."""
     more = data.P.shape[0] - data.n
     return replace(data, P=sp.csc_array(data.P + sp.block_diag([H, sp.csr_array((more, more))])))
 
 
 @dataclass(frozen=True, eq=False)
 class MomentSum:
-    """Terms of a sum of second moments over all agents, and the reading of the sum."""
+    """Summands of a sum of second moments over all agents, and the function of the sum."""
 
-    terms: tuple[Scaled, ...]  # by agent
-    reader: int  # the agent whose objective reads the sum
-    reading: Reading  # how it does
-    records: int  # of all agents
+    terms: tuple[Scaled, ...]  # summand of each agent
+    reader: int  # position of the agent whose objective is evaluated for the sum
+    reading: Reading  # that objective as a function of second moments
+    records: int  # number of records of all agents
 
     @property
     def size(self) -> int:
-        """Number of components."""
+        """Number of components of the sum."""
         return self.terms[0].size
 
     def read(self, total: Array) -> tuple[Array, sp.csr_array]:
-        """Return the records' slope at 0 and curvature in the reader's objective, by moments.
+        """Return gradient at 0 and Hessian of all agents' terms of records, from the sum.
 
         Parameters
         ----------
         total : ndarray, shape (size,)
-            The sum, with noise. It is brought back to moments of as many records here.
+            Sum with noise. It is projected to the moments of some data set of `records` records.
         """
         term = self.terms[self.reader]
         V = closest_rows(total, term.order, self.records)
@@ -110,14 +110,14 @@ class MomentSum:
 
 
 def moment_sum(program: Program) -> MomentSum:
-    """Return the sum for these agents.
+    """Return the sum of second moments for these agents.
 
     Raises
     ------
     PrivacyError
-        If an objective reads more of its records than second moments.
+        If an objective depends on more than the second moments of its records.
     ModelError
-        If agents read them differently.
+        If no agent has records, or the agents' objectives are different functions of their records.
     """
     places, size = places_of(program), size_of(program)
     readings: dict[int, Reading] = {}

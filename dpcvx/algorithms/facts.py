@@ -1,4 +1,4 @@
-"""Public facts about a run before it starts, the basis of proposed parameters."""
+"""Public facts about a run that does not run yet; methods propose their parameters from them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Output = Literal["average", "last", "tail", "weighted"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """Length of a run, and noise of its releases.
+    """Number of rounds of a run, and size of the noise in its releases.
 
     Attributes
     ----------
     rounds : int
     noise : tuple of float
-        Standard deviation of the noise in one entry of a gradient that is released in the first
-        round, by agent; 0 where steps are not noisy, or where their noise follows from the steps.
+        Standard deviation of the noise in one entry of a gradient released in round 1, by agent; 0
+        if steps are not noisy, or if their noise depends on the step sizes.
     slope : tuple of float
-        Approximate l2 distance that all data of an agent move a gradient, from public facts, by
-        agent: half of what records can move it, or thirty changes of every entry; 0 where no change
-        is derived.
+        Approximate l2 distance that all data of an agent move a gradient, by agent, from public
+        facts. It is half of the largest effect of all records, or the effect of thirty changes of
+        every entry; 0 if no effect of a change is derived.
     release_epsilon : float
-        Budget per release that the papers' rules refer to; infinite without noise.
+        Epsilon per release, on which the papers' step rules depend; infinite without noise.
     split : SplitNoise or None
-        Distributed noise, if all agents add a part of it to all entries of a sum.
+        Distributed noise, if every agent adds a part of the noise to all entries of a sum.
     whole : tuple of float
-        The slopes that records would have if they were not clipped; empty where none are.
+        Values that `slope` would have without clipping; empty if no agent clips.
     """
 
     rounds: int
@@ -44,19 +44,19 @@ class Conditions:
 
 
 class StepRule(Protocol):
-    """eta_t and the weights of the averaged iterate."""
+    """Rule for the step sizes eta_t, and for the weights of the averaged iterate."""
 
     @property
     def averages_new(self) -> bool:
-        """Average the iterates after the local updates (else before them)."""
+        """True if the average takes the iterates after local updates, instead of before them."""
         ...
 
     def resolved(self, program: Program, release_epsilon: float) -> Self:
-        """Return the rule with its constants filled in."""
+        """Return the rule with all constants as numbers."""
         ...
 
     def eta(self, t: int) -> float:
-        """Step size of round t (from 1)."""
+        """Return the step size eta_t of round t (from 1)."""
         ...
 
     def weight(self, t: int) -> float:
@@ -65,7 +65,7 @@ class StepRule(Protocol):
 
 
 class PublicFacts(Protocol):
-    """Public facts that `Algorithm.propose` chooses numbers by; `dpcvx.defaults` computes them."""
+    """Public facts, made by `dpcvx.defaults`; `Algorithm.propose` chooses numbers from them."""
 
     @property
     def program(self) -> Program:
@@ -74,27 +74,27 @@ class PublicFacts(Protocol):
 
     @property
     def conditions(self) -> Conditions:
-        """Rounds and noise of the run."""
+        """Number of rounds and noise of the run."""
         ...
 
     @property
     def limit(self) -> float:
-        """Step size above which quadratic terms diverge, if the others have no smoothness."""
+        """Step size above which gradient steps diverge on the terms with known smoothness."""
         ...
 
     @property
     def scale(self) -> float:
-        """A typical curvature, or the largest slope over the distance; 0 if nothing is known."""
+        """Typical curvature, or largest slope divided by the distance to go; 0 if both unknown."""
         ...
 
     @property
     def noisy(self) -> bool:
-        """Return whether gradients are noisy."""
+        """Return whether released gradients have noise."""
         ...
 
     @property
     def penalty(self) -> float:
-        """Return the penalty of exact steps on the consensus residual."""
+        """Return the penalty rho on the consensus residual, for exact local steps."""
         ...
 
     def step(
@@ -105,31 +105,31 @@ class PublicFacts(Protocol):
         Parameters
         ----------
         pull : float
-            Share of a step that reaches variables which agents share.
+            Share of a step that changes the shared variables.
         updates : int
-            Steps per round.
+            Number of steps per round.
         exact : bool
-            Whether a constant step leads to the optimum without noise.
+            Whether constant steps without noise converge to the optimum.
         falls : bool
-            Whether noisy steps may fall: no penalty goes with their length.
+            Whether noisy steps may decrease, because no penalty is tied to their length.
 
         Raises
         ------
         ModelError
-            If steps are noisy and nothing tells their scale.
+            If steps are noisy and no public fact determines their length.
         """
         ...
 
     def constant_step(self, largest: float, output: Output | None) -> tuple[float, Output | None]:
-        """Return a constant step size up to `largest`, and the iterate to return."""
+        """Return a constant step size, at most `largest`, and the iterate to return."""
         ...
 
     def longest(self) -> float | None:
-        """Return the largest step size to try; None where nothing is known of it."""
+        """Return the largest step size to try; None if no public fact limits it."""
         ...
 
     def require_scale(self) -> None:
-        """Refuse noisy steps if nothing public tells their length.
+        """Refuse noisy steps if no public fact determines their length.
 
         Raises
         ------
@@ -142,5 +142,5 @@ class PublicFacts(Protocol):
         ...
 
     def in_turn(self, agents: Sequence[int]) -> PublicFacts:
-        """Return the facts about the sum of these agents' objectives; one agent steps at a time."""
+        """Return the facts for a method in that only these agents take steps, one at a time."""
         ...

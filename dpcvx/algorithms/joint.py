@@ -1,4 +1,4 @@
-"""All agents' public programs as one: shared components once, coupling equalities as rows."""
+"""One cone program for all agents: shared components occur once, coupling equalities are rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """The sum of the agents' objectives at zero data, over all constraints.
+    """Joint program: the sum of the agents' objectives at zero data, under all constraints.
 
     Attributes
     ----------
@@ -27,9 +27,9 @@ class Joint:
         Cone program of the vector ``(w, local components of agent 1, of agent 2, ...)``, of length
         n.
     places : tuple of ndarray of int
-        Per agent, where its components are in that vector.
+        Positions of each agent's components in that vector, by agent.
     start : ndarray, shape (n,)
-        The agents' public starts; their mean in shared components.
+        Public initial points of the agents; in shared components, the mean over their holders.
     """
 
     data: ConeData
@@ -37,7 +37,14 @@ class Joint:
     start: Array
 
     def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
-        """Return rows over the vector of an agent, by its place, as rows over the whole one."""
+        """Return the columns of a matrix over an agent's vector as columns of the joint vector.
+
+        Parameters
+        ----------
+        agent : int
+            Position of the agent.
+        local : sparse array, shape (any number, n of the agent)
+        """
         columns = self.places[agent]
         return sp.csr_array(sp.csr_array(local) @ picked(columns, self.data.n))
 
@@ -47,8 +54,9 @@ class Joint:
         Parameters
         ----------
         slope : ndarray, shape (n,)
-            Linear coefficient of all agents together.
+            Sum of all agents' linear coefficients.
         curvatures : sequence of csr_array, each of shape (n of its agent, n of its agent)
+            Second derivatives to add, by agent.
         """
         q = self.data.q.copy()
         q[: slope.size] += slope
@@ -58,15 +66,15 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class AtPoint:
-    """A question to an agent about a point of all agents."""
+    """Query to an agent about a point of all agents."""
 
     at: Array  # shape (n,); the agent's components of the point
-    place: Index  # where they are in the vector of all agents
-    size: int  # the length of that vector
+    place: Index  # positions of these components in the joint vector
+    size: int  # length of the joint vector
 
 
 def joint(program: Program) -> Joint:
-    """Return one cone program for a program whose objectives were compiled."""
+    """Return the joint program of agents whose objectives are compiled."""
     parts, places = [], places_of(program)
     for local, columns in zip(program.agents, places, strict=True):
         assert local.exact is not None
@@ -75,7 +83,7 @@ def joint(program: Program) -> Joint:
 
 
 def joint_set(program: Program) -> Joint:
-    """Return the agents' sets as one, without objectives; a common set is in it once."""
+    """Return the joint program of the agents' sets, without objectives; equal sets occur once."""
     places = places_of(program)
     sets = {
         (id(local.constraints), id(columns)): (local.constraints, columns)
@@ -85,9 +93,9 @@ def joint_set(program: Program) -> Joint:
 
 
 def joint_rest(program: Program) -> Joint | None:
-    """Return the agents' sets with the terms that proximal steps minimize; None if there are none.
+    """Return the joint program of the terms that proximal steps minimize; None without such terms.
 
-    Equal terms of many agents are in it once, with as many times the weight.
+    It contains the agents' sets. Equal terms of k agents occur once, multiplied by k.
     """
     if all(local.rest is None for local in program.agents):
         return None
@@ -128,14 +136,15 @@ def _side_by_side(
 
 
 def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) -> ConeData:
-    """Return a joint program with the constraints that contain private data, for released data.
+    """Return the joint program plus the constraints with private data, for released data.
 
     Parameters
     ----------
     data : ConeData
     program : Program
     values : sequence of (ndarray or None)
-        Data of each agent, one object after the other; None if no constraint contains them.
+        Released data of each agent, one object after the other; None if no constraint contains
+        them.
     """
     parts: list[tuple[Kept, ConeData]] = []
     for limit in program.kept:
@@ -170,13 +179,16 @@ def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
 
 
 def with_directions(data: ConeData, program: Program) -> ConeData:
-    """Return a joint program with such constraints on unbounded directions, for all data."""
+    """Return the joint program plus constraints whose recession directions fit all released data.
+
+    Constraints are left out if private data multiply variables in them.
+    """
     pairs = [(limit, limit.tightened.directions()) for limit in program.kept]
     return _beside(data, program, [(limit, part) for limit, part in pairs if part is not None])
 
 
 def _beside(data: ConeData, program: Program, limits: Sequence[tuple[Kept, ConeData]]) -> ConeData:
-    """Return a joint program next to programs of single agents' variables."""
+    """Return the joint program plus programs for constraints on single agents' variables."""
     places, free = places_of(program), data.q.size
     parts, columns = [data], [np.arange(free)]
     for limit, part in limits:
@@ -195,7 +207,10 @@ def size_of(program: Program) -> int:
 
 
 def places_of(program: Program) -> list[Index]:
-    """Return the positions of each agent's components in the joint vector; equal ones shared."""
+    """Return the positions of each agent's components in the joint vector.
+
+    Agents with equal positions have one array object in common.
+    """
     places, next_free = [], program.size
     shared: dict[bytes, Index] = {}
     for local in program.agents:
@@ -210,7 +225,10 @@ def places_of(program: Program) -> list[Index]:
 
 
 def with_slacks(program: Program, x: Array) -> Array:
-    """Return a joint vector with the slacks of inequalities that its other components allow."""
+    """Return a joint vector with slack variables computed from its other components.
+
+    The slack variables turn coupling inequalities into equalities.
+    """
     coupling = program.coupling
     if coupling is None or not coupling.slack.nnz:
         return x
@@ -227,7 +245,7 @@ def with_slacks(program: Program, x: Array) -> Array:
 
 
 def coupling_rows(program: Program) -> sp.csr_array:
-    """Return the coupling's matrix, with columns of the joint vector."""
+    """Return the matrix of the coupling equalities, over the joint vector."""
     assert program.coupling is not None
     n = size_of(program)
     A, met = sp.csr_array((program.coupling.right.size, n)), np.zeros(n, dtype=bool)
@@ -240,7 +258,7 @@ def coupling_rows(program: Program) -> sp.csr_array:
 
 
 def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_array:
-    """Return the sum of square matrices, each of components at places of its own."""
+    """Return the sum of square matrices, each embedded at its positions, shape (size, size)."""
     rows, columns, values = (
         [np.zeros(0, dtype=np.intp)],
         [np.zeros(0, dtype=np.intp)],
@@ -256,17 +274,20 @@ def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_a
 
 
 def picked(positions: Index, size: int) -> sp.csr_array:
-    """Return the matrix that picks components out of a vector of this size."""
+    """Return the matrix that selects the components at these positions of a vector."""
     return sp.csr_array(
         (np.ones(positions.size), (np.arange(positions.size), positions)), (positions.size, size)
     )
 
 
 def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:
-    """Return programs side by side, in columns of one vector, rows in the order of `Cones`."""
+    """Return one cone program with the rows of all parts, sorted by cone as `Cones` requires.
+
+    `columns` has the positions of each part's variables in the vector of length `size`.
+    """
     q = np.zeros(size)
     widths = np.array([_widths(part.cones) for part in parts])
-    # Of every kind, the rows of all parts follow each other.
+    # Within each kind of cone, the rows are in the order of the parts.
     before = (np.cumsum(widths.T.ravel()) - widths.T.ravel()).reshape(widths.T.shape).T
     entries, right = [], np.zeros(int(widths.sum()))
     for part, positions, counts, firsts in zip(parts, columns, widths, before, strict=True):
@@ -301,7 +322,7 @@ def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: 
 
 
 def _widths(cones: Cones) -> list[int]:
-    """Return rows of every kind of cone, in order."""
+    """Return the number of rows in each kind of cone, in the order of `Cones`."""
     return [
         cones.zero,
         cones.nonneg,

@@ -1,7 +1,7 @@
-"""A problem as plain arrays: what the plan is computed from and what workers are built with.
+"""The problem as plain arrays, the public input of plans and workers.
 
-Nothing here is private, and what agents are sent does not belong to cvxpy: it can be printed,
-pickled and sent.
+Nothing here is private. The objects that agents receive contain no cvxpy objects, so they can be
+printed, pickled and sent.
 """
 
 from __future__ import annotations
@@ -51,48 +51,48 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 T = TypeVar("T")
 
-# Numbers in the cone program of public terms, up to which every step may solve it: tenths of a
-# second.
+# Largest number of nonzeros in a cone program of public terms that every step may solve, which
+# takes tenths of a second.
 _SOLVED = 50_000
 
 
 @dataclass(frozen=True, eq=False)
 class LocalProgram:
-    """One agent's part.
+    """One agent's objective and constraints, as plain arrays.
 
     Attributes
     ----------
     name : str
     layout : Layout
-        The agent's vector x, of length n.
+        Positions of the agent's variables in its vector x, of length n.
     form : NormalForm
-        Its objective, but for `rest`.
+        Objective of the agent, without the terms in `rest`.
     rest : ConeData or None
-        W with the terms of the objective that proximal steps minimize: public and convex, without
-        a gradient or without a Lipschitz constant of it.
+        W together with the terms of the objective that proximal steps minimize: public convex
+        terms that have no gradient, or no Lipschitz constant of it.
     constraints : ConeData
-        Its set W.
+        W, the set that the agent's public constraints define.
     coupling : csr_array or None, shape (m, n)
-        A_i of ``sum_i A_i x_i = c``, if there is such a constraint.
+        Matrix A_i of the coupling constraint ``sum_i A_i x_i = c``; None without a coupling.
     exact : ConeData or None
-        W together with the objective at zero data, for methods that minimize it exactly.
+        W together with the objective at zero data, for methods that minimize the objective exactly.
     shared : ndarray of int
-        Positions in x of the shared components.
+        Positions in x of the components that several agents share.
     slots : ndarray of int
-        Their positions in the shared vector w.
+        Positions of these components in the shared vector w.
     start : ndarray, shape (n,)
-        A point of W.
+        Initial point, in W.
     clip : float or None
-        Norm to which contributions of records are clipped.
+        Norm to which each record's contribution to the gradient is clipped.
     asserted : Asserted or None
-        Sensitivity that the user vouches for.
+        Sensitivity that the user asserts, in place of a derived bound.
     set_description : str
-        Kinds of blocks of W, with their number of components.
+        Text on the kinds of blocks that W consists of, with their numbers of components.
     limits : tuple of PrivateConstraint
-        Its constraints with private data, which are not in W.
+        Constraints with private data, which W does not contain.
     kernel : str
-        Kernel of the steps of projections onto W in runs, if it matters; see
-        `dpcvx.solvers.newton`. Planning is the same with all, and chooses it last.
+        Kernel for Newton steps of projections onto W in runs (see `dpcvx.solvers.newton`); "" if
+        they need none. Plans do not depend on the kernel, and choose it last.
     """
 
     name: str
@@ -110,18 +110,22 @@ class LocalProgram:
     set_description: str
     limits: tuple[PrivateConstraint, ...] = ()
     kernel: str = ""
-    as_written: bool = False  # the server solves the model as it is written, with released data
-    # Then, the weighted sums through which alone the model reads the data, if they are fewer.
+    as_written: bool = False  # whether the server solves the user's model, with released data
+    # Then: weights of the sums through which alone the model depends on the data, a row per sum;
+    # None if there are not fewer sums than data.
     sums: sp.csr_array | None = None
 
     @property
     def hands_over(self) -> bool:
-        """Return whether the data leave with noise, whatever the gradient does with them."""
+        """Return whether all data are released with noise, even if the gradient ignores them."""
         return bool(self.limits) or self.as_written
 
     @property
     def kind(self) -> Hashable:
-        """Equal for agents that differ in names, slots and data only; for as long as they exist."""
+        """Key that is equal for agents that differ only in names, slots and data.
+
+        It contains Python ids, so it is valid only while the agents exist.
+        """
         parts = (self.form, self.constraints, self.rest, self.exact, self.start, self.shared)
         same = (self.form.derived, *parts[1:], self.coupling, *self.limits)
         sums = () if self.sums is None else (self.sums.indices.tobytes(), self.sums.data.tobytes())
@@ -129,19 +133,19 @@ class LocalProgram:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """W, taken apart: plans ask for it in many places."""
+        """The independent blocks of W, computed once."""
         return blocks_of(self.constraints, self.name)
 
     def projector(self) -> Projector:
-        """Return a new projector onto W: solvers keep the state of their last call."""
+        """Return a new projector onto W; each projector keeps the state of its last call."""
         return Projector(self.constraints, self.name, blocks=self.blocks)
 
     def proximal(self) -> Projector:
-        """Return a new projector onto W, with the terms that steps minimize besides."""
+        """Return a new projector onto W that also minimizes the terms in `rest`."""
         return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def stepping_with(self, kernel: str) -> LocalProgram:
-        """Return the agent with another kernel, if one matters."""
+        """Return the agent with this kernel; the agent unchanged if its projections need none."""
         if self.kernel in ("", kernel):
             return self
         return _with_blocks(replace(self, kernel=kernel), self.blocks)
@@ -155,7 +159,7 @@ class LocalProgram:
         Raises
         ------
         PrivacyError
-            If none can be derived.
+            If no sensitivity can be derived.
         """
         return derive(
             self.form,
@@ -172,7 +176,10 @@ class LocalProgram:
 
     @property
     def decides(self) -> bool:
-        """Return whether what the agent shares, and its share of couplings, leave it a choice."""
+        """Return whether the agent's local variables stay free if all other values are fixed.
+
+        Fixed are its shared variables, and its share of the coupling constraints.
+        """
         if self.shared.size == self.n:
             return False
         unshared = np.ones(self.n, dtype=bool)
@@ -187,16 +194,16 @@ class LocalProgram:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A constraint with private data, with its margins."""
+    """A constraint with private data that plans may tighten by margins."""
 
-    agent: int  # whose constraint and whose data it is
-    columns: Index  # where its variables are in the agent's vector
+    agent: int  # position of the agent that has the constraint and its data
+    columns: Index  # positions of the constraint's variables in the agent's vector
     tightened: Tightened
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All agents and the shared vector w.
+    """The whole problem as plain arrays: all agents, the shared vector w, and the coupling.
 
     Attributes
     ----------
@@ -204,16 +211,17 @@ class Program:
     size : int
         Length m of w.
     holders : ndarray, shape (m,)
-        Number of agents that hold each component.
+        Number of agents that hold each component of w.
     coupling : Coupling or None
-        Public equalities between agents.
+        Public affine equations between variables of several agents.
     kept : tuple of Kept
-        Constraints with private data: without margins until a plan chooses these.
+        Constraints with private data. They have no margins until a plan chooses these.
     written : tuple of (bytes or None)
-        Digest of each agent's objective and constraints as the user wrote them, for any names in
-        them; None where they hold objects of kinds that are not known.
+        Digest of each agent's objective and constraints as the user wrote them, independent of
+        names; None if they contain objects of unknown classes.
     noise : SlopeNoise or None
-        Noise in the linear coefficient of all released data, if nothing else has noise.
+        Noise in the linear coefficient of the total objective for released data; None if other
+        coefficients have noise too.
     """
 
     agents: tuple[LocalProgram, ...]
@@ -223,22 +231,22 @@ class Program:
     kept: tuple[Kept, ...] = ()
     written: tuple[bytes | None, ...] = ()
     noise: SlopeNoise | None = None
-    model: WrittenModel | None = None  # what the server solves, where that is the model as written
+    model: WrittenModel | None = None  # the user's model, if the server solves it as written
 
     @property
     def limited(self) -> bool:
-        """Return whether constraints contain private data, which the true data may break."""
+        """Return whether constraints contain private data, so the true data may violate them."""
         return bool(self.kept) or (self.model is not None and self.model.limited)
 
     def decide(self, released: Sequence[Array], scenarios: int, solver: SolverChoice) -> Decision:
-        """Solve the model as it is written, for the agents' releases.
+        """Return the solution of the user's model for the agents' releases.
 
         Parameters
         ----------
         released : sequence of ndarray
-            Data of each agent, one object after the other, or weighted sums of them.
+            Released data of each agent, one object after the other, or weighted sums of the data.
         scenarios : int
-            Over how many data sets that the release is consistent with costs are averaged.
+            Number of simulated data sets, consistent with the release, to average the cost over.
         solver : SolverChoice
         """
         model = self.model
@@ -253,36 +261,35 @@ class Program:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel for projections; empty if no agent's set needs one."""
+        """Name of the kernel for projections; "" if no agent's projection needs a kernel."""
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 
 @dataclass(frozen=True)
 class AsWritten:
-    """Options to solve a problem as it is written."""
+    """Options for a server that solves the user's model as written."""
 
-    margins: bool  # whether constraints with private data are kept with margins
-    penalty: float | None  # else what a unit costs by which one may be missed
-    rules: Rules = "dcp"  # that the problem has to follow
+    margins: bool  # whether constraints with private data are tightened by margins
+    penalty: float | None  # if not: cost per unit of their slack; None allows no slack
+    rules: Rules = "dcp"  # cvxpy's rules that the problem must follow
 
 
 def compile_problem(
     problem: Declaration, *, proximal: bool = True, as_written: AsWritten | None = None
 ) -> Program:
-    """Compile every agent; reads public parameters, never private data.
+    """Return the problem as plain arrays; read public parameters, never private data.
 
-    Agents whose models differ in names only are compiled once. Objectives are not compiled into
-    cone programs, but for those of agents without private data where agents are coupled; see
+    Agents whose models differ only in names are compiled once. Objectives are not compiled into
+    cone programs here, except for agents without private data in a problem with ``coupling=``; see
     `with_objectives`.
 
     Parameters
     ----------
     problem : Declaration
     proximal : bool
-        Whether steps are to minimize convex public terms without a Lipschitz gradient; see
-        `parts_of`.
+        Whether steps minimize convex public terms without a Lipschitz gradient; see `parts_of`.
     as_written : AsWritten, optional
-        Settings of a server that solves the model as written, without a gradient of it.
+        Options for a server that solves the user's model as written, without any gradient.
 
     Raises
     ------
@@ -347,13 +354,13 @@ def compile_problem(
 
 
 def _by_moments(agent: WrittenAgent) -> WrittenAgent:
-    """Return an agent that knows whether it reads records by their second moments alone."""
+    """Return the agent with `by_moments` set: whether only records' second moments enter it."""
     trees = (agent.cost, *agent.constraints)
     return replace(agent, by_moments=reads_moments(trees, agent.data, agent.specs))
 
 
 def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
-    """Return an agent that compiles to the same as another."""
+    """Return the program of an agent that differs from a compiled one only in names and slots."""
     layout, where = model.agent.layout, model.where
     local = replace(
         template,
@@ -367,17 +374,17 @@ def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> Lo
 
 
 def _with_blocks(local: LocalProgram, blocks: Blocks) -> LocalProgram:
-    """Return an agent that knows the parts of its set, which an agent with the same set has."""
+    """Return the agent with the blocks of its set, computed for an agent with an equal set."""
     vars(local)["blocks"] = blocks
     return local
 
 
 class OfKind(Protocol):
-    """Object with a kind; objects of one kind differ in names only."""
+    """Object with a `kind`, such as an agent's program."""
 
     @property
     def kind(self) -> Hashable:
-        """Equal for those that differ in names only."""
+        """Key that is equal for objects that differ only in names."""
         ...
 
 
@@ -385,7 +392,7 @@ K = TypeVar("K", bound=OfKind)
 
 
 def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
-    """Return a derived value for each agent, computed once for all agents of a kind.
+    """Return ``derive(agent)`` for each agent, computed once for all agents of a kind.
 
     Parameters
     ----------
@@ -407,7 +414,7 @@ def compile_agent(
     as_written: AsWritten | None = None,
     sets: dict[Hashable, tuple[ConeData, Blocks]] | None = None,
 ) -> LocalProgram:
-    """Compile one agent by itself; see `compile_problem`.
+    """Return the program of one agent; see `compile_problem`.
 
     Parameters
     ----------
@@ -416,8 +423,8 @@ def compile_agent(
     proximal : bool
     as_written : AsWritten or None
     sets : dict of (ConeData, Blocks), optional
-        Sets of agents that were compiled before and their parts, by `Model.set_key`; it gets this
-        agent's.
+        Sets of the agents compiled so far and the blocks of these sets, by `Model.set_key`. This
+        agent's set is added.
     """
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
@@ -425,7 +432,7 @@ def compile_agent(
     geometric = as_written is not None and as_written.rules == "dgp"
     if as_written is None:
         _require_real(agent, name)
-    else:  # the set is that of the convex ones, and contains all points
+    else:  # the set of the convex constraints only, which contains all feasible points
         constraints = [c for c in constraints if c.is_dcp() and not isinstance(c, cp.FiniteSet)]
     key = None if sets is None else model.set_key
     if sets is None or key is None or key not in sets:
@@ -444,7 +451,7 @@ def compile_agent(
 
     if as_written is None:
         form, rest = sorted_out(proximal)
-    else:  # no gradient is asked for
+    else:  # the method uses no gradient
         form, rest = normal_form(cp.Constant(0.0), layout, agent.private, name), None
     if proximal and rest is not None and rest.A.nnz > _SOLVED and separable(rest) is None:
         form, rest = sorted_out(False)
@@ -452,7 +459,7 @@ def compile_agent(
     if as_written is None and coupling is not None and not agent.private:
         exact = _objective(agent, layout, Structures())
     shared = np.flatnonzero(model.where >= 0)
-    # At zero, geometric programs have no value.
+    # Objectives of geometric programs have no value at zero.
     values = {v.id: model.start.get(v.id, _no_start(v, geometric)) for v in variables}
     blocks = blocks or blocks_of(constraint_data, name)
     if sets is not None and key is not None:
@@ -502,13 +509,13 @@ def compile_agent(
 
 
 def _no_start(variable: cp.Variable, positive: bool) -> NDArray[Any]:
-    """Return what the point of a set is closest to that no start was declared for."""
+    """Return the initial value of a variable without a declared one, before projection onto W."""
     kind = complex if variable.is_complex() else float
     return np.full(variable.shape, float(positive), dtype=kind)
 
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
-    """Return a program with every agent's objective at zero data in its cone program."""
+    """Return the program with `exact` set for every agent: W with the objective at zero data."""
     named, structures = problem.named, Structures()
 
     def exact(local: LocalProgram) -> ConeData:
@@ -530,10 +537,10 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
 
 
 def _separable_squares(local: LocalProgram) -> ConeData | None:
-    """Return an agent's set with its objective at zero data; None if cvxpy has to compile it.
+    """Return W with the objective at zero data; None if cvxpy has to compile the objective.
 
-    For objectives with a diagonal Hessian it is a sum of the set's cone program and numbers of the
-    normal form, without the auxiliary columns that cvxpy adds for arguments of squares.
+    For a quadratic objective with a diagonal Hessian, the matrices P and q follow from the normal
+    form. They need no auxiliary columns, which cvxpy adds for the arguments of squares.
     """
     terms = quadratic(local.form)
     if local.rest is not None or terms.wide or terms.rest:
@@ -551,7 +558,7 @@ def _separable_squares(local: LocalProgram) -> ConeData | None:
 
 
 def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
-    """Refuse margins and prices of constraints with private data that no rule takes."""
+    """Refuse margins or slack penalties of private constraints that the rules do not allow."""
     rules, private = as_written.rules, any(agent.limits for agent in problem.agents)
     if rules == "dcp" or not private:
         return
@@ -570,7 +577,7 @@ def _require_kept(problem: Declaration, as_written: AsWritten) -> None:
 
 
 def _require_real(agent: Agent, name: str) -> None:
-    """Refuse integral variables and complex numbers."""
+    """Refuse complex numbers, integral variables and finite sets in an agent's model."""
     for tree in (agent.objective, *agent.constraints):
         require_real(tree, f"agent '{name}'")
     for variable in agent.variables:
@@ -593,7 +600,7 @@ def _require_real(agent: Agent, name: str) -> None:
 def _relaxed_set(
     constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable], layout: Layout
 ) -> ConeData:
-    """Return the set of public constraints, with real numbers in place of integers."""
+    """Return the set of public constraints, with integrality relaxed."""
     twins = _relaxed(variables)
     if not twins:
         return cone_data(None, constraints, variables, layout)
@@ -606,7 +613,7 @@ def _relaxed_set(
 def _private_constraint(
     constraint: cp.Constraint, agent: Agent, position: int, name: str
 ) -> PrivateConstraint:
-    """Return a constraint with private data, with real numbers in place of integers."""
+    """Return a constraint with private data in compiled form, with integrality relaxed."""
     what, twins = f"Constraint {position} of agent '{name}'", _relaxed(constraint.variables())
     if not twins:
         return private_constraint(constraint, agent.private, what, name)
@@ -617,12 +624,12 @@ def _private_constraint(
 
 
 def _relaxed(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
-    """Return real variables in place of those that are integral, by Python's id of these."""
+    """Return a relaxed copy of each integral variable, by the Python id of the original."""
     return {id(v): relaxed(v) for v in variables if integral(v)}
 
 
 def _objective(agent: Agent, layout: Layout, structures: Structures) -> ConeData:
-    """Return an agent's set, with its objective at zero data."""
+    """Return W together with the agent's objective at zero data, compiled by cvxpy."""
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     cost = public_copy(agent.cost, agent.cost.parameters())
     return structures.cone_data(cost, constraints, agent.variables, layout)
@@ -637,12 +644,12 @@ def require_convex(problem: Declaration, method: str, proved: Collection[str] = 
     method : str
         Name of the method that needs a convex problem, for messages.
     proved : collection of str
-        Agents whose objectives are known to be convex by other means.
+        Names of agents whose objectives are proved convex by other means.
 
     Raises
     ------
     ModelError
-        Naming the agent, and the objective or the constraint.
+        If an objective or a constraint breaks the rules; the error names it and the agent.
     """
     for name, agent in problem.named.items():
         if name not in proved and not understood(agent.posed.is_dcp, name):
@@ -657,7 +664,7 @@ def require_convex(problem: Declaration, method: str, proved: Collection[str] = 
 
 
 def _require_convex_set(constraints: Sequence[Any], name: str, agent: Agent) -> None:
-    """Refuse constraints of an agent that are not convex for certain."""
+    """Refuse an agent's constraints that break cvxpy's convexity rules."""
     for constraint in constraints:
         if not understood(constraint.is_dcp, name):
             position = next(k for k, other in enumerate(agent.constraints) if other is constraint)

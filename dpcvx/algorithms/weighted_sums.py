@@ -1,8 +1,10 @@
-"""The part of its data that a model reads, which may be released in place of the data.
+"""Statistics through which alone a model depends on its data; they may be released instead.
 
-Entries with proportional columns in all that a model reads enter it through one weighted sum. The
-sum moves no more than its largest entry does, and noise is added once, not once per entry. Records
-that enter only by their second moments, such as ``X.T @ X`` and ``X.T @ y``, leave as these.
+If a model depends on data only through ``M d``, entries of d with proportional columns in M enter
+it only through their weighted sum. One change of the data moves the sum by no more than the entry
+with the largest weight would, and noise is added once, not once per entry. Records that enter a
+model only through their second moments, such as ``X.T @ X`` and ``X.T @ y``, are released as second
+moments.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ from .written_model import WrittenAgent, free, integral, put
 
 Array = NDArray[np.float64]
 
-# Columns that differ by less, relative to their largest entry, are proportional.
+# Decimal digits to which columns, divided by their largest entry, must be equal.
 _DIGITS = 10
-# Entries of what a model reads, and of data that are put in one by one, beyond which the data
-# themselves are released.
+# Largest number of entries of M, and of data whose columns are computed one by one; beyond these,
+# the data themselves are released.
 _MOST, _ONE_BY_ONE = 2_000_000, 2000
-# Entries of records that are rotated at most, and how close two values are that count as equal.
+# Largest number of entries of records to rotate, and the relative tolerance for equal values.
 _ROTATED, _SAME = 20_000_000, 1e-7
 
 
 def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
-    """Return the weighted sums, in units of one change of an entry; None if they are no fewer.
+    """Return the weights of the sums that a model depends on; None if not fewer than the data.
+
+    Weights are for entries in units of their largest change; the largest weight of a sum is 1.
 
     Parameters
     ----------
@@ -43,12 +47,12 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
     Returns
     -------
     csr_array, shape (s, total size of the data), or None
-        Every entry is in one row at most: in none, if the model does not read it.
+        Each column has at most one entry: none if the model does not depend on that datum.
     """
     size = sum(spec.size for spec in agent.specs)
     tied = (spec.symmetric or spec.is_complex or spec.kind != "real" for spec in agent.specs)
     if size < 2 or any(tied):
-        return None  # whose domains tie entries together
+        return None  # in such domains, entries depend on each other
     read = None
     trees = (agent.cost, *agent.constraints)
     finite = any(isinstance(constraint, cp.FiniteSet) for constraint in agent.constraints)
@@ -80,21 +84,21 @@ def weighted_sums(agent: WrittenAgent) -> sp.csr_array | None:
 def reads_moments(
     trees: Sequence[Any], data: Sequence[cp.Parameter], specs: Sequence[PrivateSpec]
 ) -> bool:
-    """Return whether records enter only by second moments, as in ``X.T @ y``.
+    """Return whether records enter only through their second moments, as in ``X.T @ y``.
 
-    A function of records is one of their second moments if no rotation of the rows of all parts
-    together changes it. This is tried for reflections of made-up records, short ones and some as
-    long as declared, at made-up values of the variables. The guarantee does not rest on it: second
-    moments are released, whoever reads them.
+    A function of records depends only on their second moments if no orthogonal transformation of
+    the rows, applied to all private objects at once, changes it. The test applies reflections to
+    made-up records of several lengths, at made-up values of the variables. The guarantee does not
+    rest on this test: only second moments are released, whatever the model depends on.
 
     Parameters
     ----------
     trees : sequence of cvxpy expressions and constraints
-        All that read the data.
+        Objective and constraints of the model.
     data : sequence of cvxpy parameters
-        That stand for private objects in them.
+        Parameters in the place of the private objects.
     specs : sequence of PrivateSpec
-        Specifications of these objects.
+        Specifications of the private objects.
     """
     kinds = [spec.adjacency for spec in specs]
     records = {
@@ -125,14 +129,17 @@ def reads_moments(
 
 
 def _waves(shape: tuple[int, ...], k: int) -> Array:
-    """Return made-up numbers around 0 without any pattern of rows or columns."""
+    """Return fixed numbers between -1 and 1 without a pattern; k selects one of many arrays."""
     return np.sin((1.0 + k) * np.arange(1.0, 1.0 + np.prod(shape)) ** 1.5).reshape(shape)
 
 
 def _values(
     tree: Any, data: Sequence[cp.Parameter], arrays: Sequence[Array], spread: float
 ) -> Array:
-    """Return an expression's value, or those of both sides of a constraint; nan without any."""
+    """Return the value of an expression, or of both sides of a constraint, flat.
+
+    It is nan if there is none. Variables have made-up values of size `spread`.
+    """
     places: dict[int, Any] = {id(p): cp.Constant(a) for p, a in zip(data, arrays, strict=True)}
     for k, v in enumerate(tree.variables()):
         places[id(v)] = cp.Constant(v.project(spread * _waves(v.shape, 50 + k)))
@@ -146,7 +153,10 @@ def _values(
 
 
 def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
-    """Return the matrix of all other agents: the largest affine expressions of data alone."""
+    """Return the matrix M for agents that `parameter_columns` cannot treat; None without data.
+
+    Its rows are the largest subexpressions that are affine in the data and contain no variables.
+    """
     trees = [agent.cost, *(arg for c in agent.constraints for arg in c.args)]
     expressions = [e for tree in trees for e in _without_variables(tree)]
     if not expressions:
@@ -155,7 +165,7 @@ def _of_tree(agent: WrittenAgent) -> sp.csr_array | None:
 
 
 def _without_variables(tree: Any) -> Iterator[cp.Expression]:
-    """Yield the largest affine expressions of data alone, and all data outside of them."""
+    """Yield the largest subexpressions that are affine in data alone, and all other data."""
     if not tree.parameters():
         return
     if not tree.args or (not tree.variables() and _affine(tree)):
@@ -172,7 +182,7 @@ def _affine(expression: cp.Expression) -> bool:
 
 
 def _matrix(agent: WrittenAgent, expression: cp.Expression) -> sp.csr_array:
-    """Return an affine expression of the data, column by column."""
+    """Return the matrix of an affine expression of the data, shape (its size, size of the data)."""
     used = {p.id for p in expression.parameters()}
     if isinstance(expression, cp.Parameter):
         sizes = [(expression.size, spec.size) for spec in agent.specs]

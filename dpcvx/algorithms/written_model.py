@@ -1,10 +1,10 @@
-"""The problem as its users wrote it, solved by cvxpy with released data in place of private ones.
+"""The problem as its users wrote it, solved by cvxpy with released data in place of private data.
 
-Data that left once with noise are public, and so is every function of them: whatever cvxpy solves
-may follow. No gradient is asked for, so the model may use every atom and cone, and mixed-integer
-variables. It has to follow cvxpy's rules for parameters of declared sign, for all declared data:
-those of convex programs (DCP), or of geometric (DGP) or quasiconvex ones (DQCP) if the user says
-so. That is checked before any data are read.
+Data that were released once are public, so any optimization on them is post-processing. No
+gradient is needed, so the model may use every atom and cone, and mixed-integer variables. For all
+declared data, it must follow cvxpy's rules for parameters of declared sign: the rules for convex
+programs (DCP), or for geometric (DGP) or quasiconvex programs (DQCP) if the user chooses them. A
+plan checks this before any data are read.
 """
 
 from __future__ import annotations
@@ -48,174 +48,189 @@ _OUTCOMES = {
     cp.UNBOUNDED_INACCURATE: Outcome.UNBOUNDED,
 }
 _SOLVED = (Outcome.SOLVED, Outcome.INACCURATE)
-# Variables and data of all scenarios together, beyond which fewer scenarios are drawn.
+# Largest number of variables and data of all scenarios together; fewer scenarios are drawn beyond.
 _MOST = 100_000
-# Of the public draws that scenarios follow from.
+# Seed of the public draws of scenarios.
 _SEED = 0
-# By which cvxpy knows that it can solve a model: DCP, DGP or DQCP.
+# cvxpy's rules for models that it can solve: DCP, DGP or DQCP.
 Rules = Literal["dcp", "dgp", "dqcp"]
-# What cvxpy calls the arguments of these rules, and what follows them.
+# Names of the arguments of ``cp.Problem.solve`` for these rules.
 ARGUMENTS: Mapping[Rules, str] = {"dgp": "gp", "dqcp": "qcp"}
 _PROGRAMS: Mapping[Rules, str] = {"dgp": "geometric", "dqcp": "quasiconvex"}
-# Of bisection from the optimum of a quasiconvex program.
+# Tolerances of bisection for the optimal value of a quasiconvex program.
 _DISTANCES = (1e-6, 1e-5, 1e-4)
 
 
 @dataclass(frozen=True)
 class SolverChoice:
-    """The solver that cvxpy is to call, and its options."""
+    """Name of the solver that cvxpy calls, and options for it."""
 
-    name: str | None = None  # if omitted, Clarabel, and cvxpy's choice for mixed-integer problems
+    name: str | None = None  # None: Clarabel, or SciPy and cvxpy's choice with integer variables
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
 class Statistic(Protocol):
-    """Statistic released in place of an agent's data, such as `Publication` in room sensitivity."""
+    """Statistic that an agent releases once; `dpcvx.sensitivity` has it as `Publication`."""
 
     @property
     def kind(self) -> str:
-        """Return what it is; see `Publication`."""
+        """Return the kind of the statistic; see `Publication`."""
         ...
 
     @property
     def whole(self) -> bool:
-        """Return whether it tells the data themselves: if not, sums or moments of them."""
+        """Return whether the statistic determines the data: if not, it is sums or moments."""
         ...
 
     @property
     def private(self) -> tuple[PrivateSpec, ...]:
-        """Specifications of the private objects."""
+        """Specifications of the agent's private objects."""
         ...
 
     @property
     def size(self) -> int:
-        """Number of components."""
+        """Number of components of the statistic."""
         ...
 
     def statistic(self, data: Sequence[Array]) -> Array:
-        """Return the statistic of flat data, before noise is added."""
+        """Return the statistic of flat data, without noise."""
         ...
 
     def unlimited(self, released: Array) -> Array:
-        """Return the data as they left, whatever was declared of them, if it tells them."""
+        """Return the released data, without projection onto declared bounds.
+
+        If the statistic does not determine the data, return the released statistic.
+        """
         ...
 
     def around(self, released: Array, noise: Array) -> list[Array]:
-        """Return the arrays with noise next to them."""
+        """Return surrogate data for the release plus simulated noise of equal size."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenAgent:
-    """Model of an agent over copies of its variables, with a parameter per private object."""
+    """An agent's model over copies of its variables, with a parameter for each private object."""
 
     name: str
     layout: Layout
     cost: cp.Expression
-    constraints: tuple[cp.Constraint, ...]  # without those that are kept with margins
-    ids: tuple[int, ...]  # of these constraints, as users hold them
-    called: tuple[str, ...]  # what messages call them; empty for those without private data
-    data: tuple[cp.Parameter, ...]
+    constraints: tuple[cp.Constraint, ...]  # all but the constraints that have margins
+    ids: tuple[int, ...]  # cvxpy ids of the user's originals of these constraints
+    called: tuple[str, ...]  # their names in messages; "" for constraints without private data
+    data: tuple[cp.Parameter, ...]  # one parameter per private object
     specs: tuple[PrivateSpec, ...]
     proxies: tuple[Array | None, ...]  # public values of the private objects, flat
     bends: bool  # whether the cost is not known to be affine in the data, for fixed variables
-    by_moments: bool = False  # whether all this reads records by their second moments alone
+    by_moments: bool = False  # whether the model depends on records only by their second moments
 
     def split(self, flat: Array) -> list[Array]:
-        """Return one flat array per private object."""
+        """Return the agent's flat data as one flat array per private object."""
         ends = np.cumsum([spec.size for spec in self.specs])
         return np.split(flat, ends)[: len(self.specs)]
 
     def places(self, flat: Array) -> dict[int, Any]:
-        """Return the replacement of each parameter, by its Python id."""
+        """Return the constant that replaces each parameter, by the parameter's Python id.
+
+        Parameters
+        ----------
+        flat : ndarray
+            Values of the agent's private objects, one object after the other.
+        """
         values: dict[int, Any] = {}
         for p, spec, part in zip(self.data, self.specs, self.split(flat), strict=True):
             value: Any = cp.Constant(spec.shaped(part))
-            # cvxpy does not rewrite the wrapper of a complex matrix: it looks at eigenvalues.
+            # cvxpy cannot rewrite psd_wrap of a complex matrix; it checks eigenvalues instead.
             values[id(p)] = cp.psd_wrap(value) if spec.psd and not spec.is_complex else value
         return values
 
     def held(self, values: Mapping[int, Array]) -> Array:
-        """Return the agent's vector, of flat values by the ids of users' variables."""
+        """Return the agent's vector x.
+
+        Parameters
+        ----------
+        values : mapping of int to ndarray
+            Flat values of all variables, by the ids of the users' variables.
+        """
         parts = [values[piece.variable][piece.entries] for piece in self.layout.pieces]
         return np.concatenate([np.zeros(0), *parts])
 
 
 @dataclass(frozen=True, eq=False)
 class Tight:
-    """A constraint with margins, as rows over some entries of an agent's vector."""
+    """A constraint tightened by margins, as a cone program over entries of an agent's vector."""
 
     agent: int
-    columns: Index
+    columns: Index  # positions of these entries
     data: ConeData
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Decision for released data."""
+    """Solution of the user's model for released data, or the outcome if there is no solution."""
 
     outcome: Outcome
     vectors: tuple[Array, ...] | None = None  # by agent; None if there is no solution
     duals: Mapping[int, Any] = field(default_factory=dict)  # by the id of the user's constraint
-    extra: Array = field(default_factory=lambda: np.zeros(0))  # auxiliary entries of margins
-    slack: Mapping[str, Array] = field(default_factory=dict)  # by which constraints are missed
-    data: tuple[Array, ...] = ()  # what was put in, by agent; () where that was not released
-    repair: str = ""  # what that was, where the constraints admit no point for what left
-    scenarios: int = 0  # that were asked for
+    extra: Array = field(default_factory=lambda: np.zeros(0))  # auxiliary variables of margins
+    slack: Mapping[str, Array] = field(default_factory=dict)  # by the constraint's name
+    data: tuple[Array, ...] = ()  # data used, by agent; () if the data had no noise
+    repair: str = ""  # name of the data used instead, if released data were infeasible
+    scenarios: int = 0  # requested number of scenarios
     solver: SolverChoice = SolverChoice()
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenModel:
-    """All agents' objectives and constraints, and the coupling; see the module."""
+    """Copies of all agents' objectives, constraints and the coupling; see the module."""
 
     agents: tuple[WrittenAgent, ...]
     coupling: tuple[cp.Constraint, ...]
-    coupling_ids: tuple[int, ...]
+    coupling_ids: tuple[int, ...]  # cvxpy ids of the user's originals
     variables: Mapping[int, cp.Variable]  # copies, by the id of the user's variable
-    # Outside of these bounds a cost has no value, by the id of the copy.
+    # Lower and upper bounds outside of which a cost has no value, by the id of the variable's copy.
     domain: Mapping[int, tuple[Array, Array]] = field(default_factory=dict)
-    penalty: float | None = None  # of a unit by which a constraint with private data is missed
-    published: tuple[Statistic | None, ...] = ()  # what each agent releases; () without noise
-    deviations: tuple[float, ...] = ()  # standard deviation of the noise in a component of it
-    # Noise of its kind and of a deviation, from uniform variables.
+    penalty: float | None = None  # cost per unit of slack in a constraint with private data
+    published: tuple[Statistic | None, ...] = ()  # each agent's released statistic; () for no noise
+    deviations: tuple[float, ...] = ()  # by agent: standard deviation of the noise per component
+    # By agent: function of uniform numbers and a standard deviation that returns noise.
     laws: tuple[Callable[[Array, float], Array] | None, ...] = ()
     rules: Rules = "dcp"
-    maximized: bool = False  # with other rules than DCP, which tell minima from maxima
+    maximized: bool = False  # whether the total cost is maximized; never for DCP
 
     @property
     def limited(self) -> bool:
-        """Return whether a constraint with private data is solved as it is, for released data."""
+        """Return whether a constraint with private data is imposed for released data, unchanged."""
         return any(what for agent in self.agents for what in agent.called)
 
     @property
     def bends(self) -> bool:
-        """Return whether a mean over several data sets is another problem, of the same rules."""
+        """Return whether averaging the cost over scenarios changes it and keeps the rules."""
         sums = self.rules == "dcp" or (self.rules == "dgp" and not self.maximized)
         return sums and any(agent.bends for agent in self.agents)
 
     @property
     def summed(self) -> list[str]:
-        """Return names of private objects that are released only in weighted sums."""
+        """Return the names of private objects that are released only as sums or moments."""
         sums = [statistic for statistic in self.published if statistic and not statistic.whole]
         return [spec.name for statistic in sums for spec in statistic.private]
 
     @property
     def mixed(self) -> bool:
-        """Return whether some variable is boolean or integer, or in a finite set."""
+        """Return whether a variable is boolean or integer, or a constraint is a finite set."""
         return any(map(integral, self.variables.values())) or any(
             isinstance(c, cp.FiniteSet)
             for c in (*self.coupling, *(c for agent in self.agents for c in agent.constraints))
         )
 
     def restored(self, released: Sequence[Array]) -> tuple[Array, ...]:
-        """Return data of the declared kind that are closest to the released values, by agent."""
+        """Return surrogate data of the declared kind for the released values, by agent."""
         return self._put_together(released, None)
 
     def scenarios(self, released: Sequence[Array], count: int) -> list[tuple[Array, ...]]:
-        """Return data that the release is consistent with, in pairs on both sides of it.
+        """Return simulated data sets: surrogate data for the release plus or minus drawn noise.
 
-        Draws are the same for all plans, so that what is decided follows from what was released.
+        All plans use the same draws, so the decision is a function of the released values.
         """
         size = sum(a.layout.size + sum(spec.size for spec in a.specs) for a in self.agents)
         pairs = min(count, _MOST // max(size, 1)) // 2
@@ -231,13 +246,16 @@ class WrittenModel:
         return drawn
 
     def redrawn(self, data: Sequence[Array], count: int) -> Iterator[list[Array]]:
-        """Yield simulated releases, by agent, as if these were the true data, with fixed draws.
+        """Yield simulated releases, by agent, for data that stand for the true data.
+
+        The simulated noise has a fixed seed.
 
         Parameters
         ----------
         data : sequence of ndarray
-            Restored data, by agent.
+            Surrogate data as `restored` returns them, by agent.
         count : int
+            Number of simulated releases.
         """
         draws = source_for(_SEED, (1,)).at(0, 0)
         for _ in range(count):
@@ -252,7 +270,7 @@ class WrittenModel:
             yield released
 
     def _noise(self, k: int, size: int, draws: Randomness) -> Array:
-        """Return simulated noise as large as that of an agent's release; it is released nowhere."""
+        """Return simulated noise with the law of agent k's release noise; it hides nothing."""
         u, law = uniform(size, draws) + 2.0**-54, self.laws[k]
         return np.zeros(size) if law is None else law(u, self.deviations[k])
 
@@ -278,16 +296,18 @@ class WrittenModel:
         scenarios: Sequence[Sequence[Array]] = (),
         solver: SolverChoice = SolverChoice(),
     ) -> Decision:
-        """Solve the problem for public data.
+        """Return the solution of the problem for public data.
+
+        If the data are infeasible, try the closest feasible data, then the public proxy data.
 
         Parameters
         ----------
         data : sequence of ndarray
-            Private objects of each agent, one after the other.
+            Values for each agent's private objects, one object after the other.
         tight : sequence of Tight
-            Constraints with margins.
+            Constraints tightened by margins.
         scenarios : sequence of sequence of ndarray
-            Other data, over which the cost is averaged.
+            Further data sets to average the cost over.
         solver : SolverChoice
         """
         first = self._decided(data, tight, scenarios, solver)
@@ -305,7 +325,7 @@ class WrittenModel:
         return self._told(first, data)
 
     def _told(self, decision: Decision, data: Sequence[Array]) -> Decision:
-        """Return the decision with the data put in, if these were released with noise."""
+        """Return the decision with the data that it was computed for, if they have noise."""
         return replace(decision, data=tuple(data)) if self.published else decision
 
     def _decided(
@@ -359,9 +379,10 @@ class WrittenModel:
         return Decision(outcome, vectors, duals, extra, slack)
 
     def _flat(self, variable: cp.Variable, value: Any) -> Array:
-        """Return a variable's entries; 0 where nothing depends on it.
+        """Return a variable's entries; 0 if the problem does not contain the variable.
 
-        Within its attributes and the domain of the costs, which solvers miss by rounding.
+        Entries are projected onto the variable's attributes and the domain of the costs, which
+        solvers violate by rounding errors.
         """
         if variable.is_complex():
             given = np.zeros(variable.shape) if value is None else value
@@ -373,7 +394,7 @@ class WrittenModel:
         return np.clip(flat, *self.domain.get(variable.id, (-np.inf, np.inf)))
 
     def _cost(self, points: Sequence[Sequence[Array]]) -> Any:
-        """Return the mean over several data of the sum of all agents' costs."""
+        """Return the sum of all agents' costs, averaged over several data sets."""
         total = []
         for k, agent in enumerate(self.agents):
             several = points if agent.data and len(points) > 1 else points[:1]
@@ -387,21 +408,22 @@ class WrittenModel:
 
     @property
     def priced(self) -> bool:
-        """Return whether constraints have dual values."""
+        """Return whether the solved problem has dual values."""
         return not self.mixed and self.rules != "dqcp"
 
     @property
     def problem(self) -> cp.Problem:
-        """The problem with a parameter for each private object, that nothing is solved with."""
+        """The problem with a parameter for each private object, to check its rules only."""
         costs = [agent.cost for agent in self.agents]
         constraints = [*(c for agent in self.agents for c in agent.constraints), *self.coupling]
         return cp.Problem(self._objective(joined(costs)), constraints)
 
     def rehearsed(self, solver: SolverChoice) -> str:
-        """Return why cvxpy cannot solve the model for made-up data; empty if it can.
+        """Return why cvxpy cannot solve the model for proxy or made-up data; "" if it can.
 
-        It is solved if the user chose a solver or options. For a mixed-integer problem, which may
-        take long, only the presence of a solver is checked.
+        With default solver and options and no integer variables, nothing is solved. For a
+        mixed-integer problem without options, which may take long, only the presence of a solver is
+        checked.
 
         Parameters
         ----------
@@ -439,7 +461,7 @@ class WrittenModel:
                         solve(problem, self.rules, name, solver.options)
                     return ""
                 except cp.SolverError as error:
-                    if "failed" in str(error):  # with the numbers that were made up
+                    if "failed" in str(error):  # because of the made-up numbers
                         return ""
                     told = str(error).partition(" Refer to")[0]
                 except Exception as error:
@@ -447,9 +469,9 @@ class WrittenModel:
         return told
 
     def _solvers(self, solver: SolverChoice) -> list[str | None]:
-        """Return names of solvers to try, None for cvxpy's choice.
+        """Return the names of solvers to try in order; None stands for cvxpy's choice.
 
-        Clarabel takes every cone; SCIPY prints nothing and takes mixed-integer linear ones.
+        Clarabel takes every cone. SCIPY takes mixed-integer linear problems and prints nothing.
         """
         if solver.name is not None:
             return [solver.name]
@@ -460,14 +482,14 @@ class WrittenModel:
     def _ended(
         self, problem: cp.Problem, solver: SolverChoice = SolverChoice()
     ) -> tuple[Outcome, Mapping[int, Any]]:
-        """Solve, and return the outcome and the values by the ids of variables.
+        """Solve a problem, and return the outcome and the values by the ids of variables.
 
-        The variables' own values are not used: runs in other threads set them as well.
+        The `value` of a variable is not used, because runs in other threads set it as well.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of inaccurate solutions, which the status tells
             for chosen in self._solvers(solver):
-                # Whatever a solver raises, what was released is not lost.
+                # An exception of a solver must not end the run: the release has been charged.
                 given = problem, self.rules, chosen, solver.options
                 if attempt(lambda given=given: solve(*given) or True):
                     break
@@ -477,7 +499,7 @@ class WrittenModel:
         return _OUTCOMES.get(problem.status, Outcome.FAILED), values
 
     def _vector(self, agent: WrittenAgent) -> cp.Expression:
-        """Return the agent's vector, over the variables."""
+        """Return the agent's vector x as an expression in the copied variables."""
         parts = []
         for piece in agent.layout.pieces:
             variable = self.variables[piece.variable]
@@ -488,9 +510,12 @@ class WrittenModel:
         return cp.hstack(parts)
 
     def _nearest(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """Return the closest data that admit a point, if constraints are convex in both of them."""
+        """Return the closest feasible data and their name.
+
+        None if that problem in variables and data breaks the rules, or has no solution.
+        """
         if not all(isinstance(s.adjacency, Within) for a in self.agents for s in a.specs):
-            return None  # what left is not near the data of some admissible kind
+            return None  # without a radius, there is no unit for the distance from the release
         far: list[Any] = []
         constraints = [*self.coupling]
         places: list[list[cp.Variable]] = []
@@ -517,10 +542,10 @@ class WrittenModel:
         return moved, "the closest data for which they do"
 
     def _distance(self, d: cp.Variable, value: Array, radius: float) -> Any:
-        """Return the squared distance from data in units of one change.
+        """Return the squared distance of d from data, in units of the adjacency radius.
 
-        In a geometric program, of the logarithms, to second order: ``t + 1 / t - 2`` is about
-        ``log(t) ** 2``.
+        A geometric program takes the distance of logarithms, to second order and up to a constant:
+        ``t + 1 / t - 2`` is about ``log(t) ** 2``.
         """
         if self.rules != "dgp":
             return cp.sum_squares((d - value) / radius)
@@ -528,7 +553,7 @@ class WrittenModel:
         return cp.sum(cp.multiply((value / radius) ** 2, ratio + 1 / ratio))
 
     def _proxies(self, data: Sequence[Array]) -> tuple[list[Array], str] | None:
-        """Return the public proxy data, if there are any."""
+        """Return the public proxy data and their name; None if an agent has none."""
         if any(value is None for agent in self.agents for value in agent.proxies):
             return None
         parts = [[v for v in agent.proxies if v is not None] for agent in self.agents]
@@ -544,19 +569,21 @@ def written_model(
     rules: Rules = "dcp",
     positive: bool = False,
 ) -> WrittenModel:
-    """Copy a problem, with public parameters at their values; reads no private data.
+    """Return a copy of the problem with public parameters at their values.
+
+    No private data are read.
 
     Parameters
     ----------
     problem : Declaration
     with_limits : bool
-        Whether constraints with private data are among those that are solved as they stand.
+        Whether the copy contains the constraints with private data.
     penalty : float or None
-        Price per unit of slack in such a constraint.
+        Cost per unit of slack in a constraint with private data; None allows no slack.
     rules : {"dcp", "dgp", "dqcp"}
-        That the model has to follow.
+        cvxpy's rules that the model must follow.
     positive : bool
-        Treat all private data as positive.
+        Whether all private data are treated as positive.
 
     Raises
     ------
@@ -586,7 +613,10 @@ def written_model(
 def _by_rules(
     model: WrittenModel, problem: Declaration, places: Mapping[int, Any], rules: Rules
 ) -> WrittenModel:
-    """Return a model that is no convex program, as it was written: no slacks, no negative costs."""
+    """Return a geometric or quasiconvex model with the user's constraints and objectives.
+
+    Slack variables, and the sign change that turns maximization into minimization, are undone.
+    """
     slacks = {slack.id for slack in problem.slacks}
     weighed = [agent for agent in problem.agents if not constant(agent.cost)]
     if len({isinstance(agent.objective, cp.Maximize) for agent in weighed}) > 1:
@@ -612,7 +642,7 @@ def _by_rules(
 
 
 def _cost_by(rules: Rules, agent: Agent) -> Any:
-    """Return the expression that enters the objective of a problem with these rules."""
+    """Return an agent's cost (DCP), or the expression in its objective (other rules)."""
     if rules == "dcp":
         return agent.cost
     objective: Any = agent.objective
@@ -620,13 +650,13 @@ def _cost_by(rules: Rules, agent: Agent) -> Any:
 
 
 def _over(agent: Agent, number: int, variables: set[int]) -> bool:
-    """Return whether the constraint of this number is over some of these variables."""
+    """Return whether the agent's constraint with this id contains one of these variables."""
     constraint = next(c for c in agent.constraints if c.id == number)
     return any(v.id in variables for v in constraint.variables())
 
 
 def all_maximized(problem: Declaration) -> bool:
-    """Return whether all objectives that say something are maximized, for rules that tell them.
+    """Return whether all objectives that are not constant are maximized.
 
     Parameters
     ----------
@@ -637,7 +667,7 @@ def all_maximized(problem: Declaration) -> bool:
 
 
 def constant(cost: cp.Expression) -> bool:
-    """Return whether an objective says nothing, as ``0 * x`` does.
+    """Return whether an objective is constant, such as ``0 * x``.
 
     Parameters
     ----------
@@ -647,7 +677,7 @@ def constant(cost: cp.Expression) -> bool:
 
 
 def follows(problem: cp.Problem, rules: Rules) -> bool:
-    """Return whether a problem follows the rules.
+    """Return whether a problem follows cvxpy's rules of this name.
 
     Parameters
     ----------
@@ -665,10 +695,10 @@ def solve(
     solver: str | None,
     options: Sequence[tuple[str, bool | int | float | str]] = (),
 ) -> None:
-    """Solve a problem of public data with cvxpy.
+    """Solve a problem on public data with cvxpy.
 
-    Bisection may end closer to the optimum than solvers can tell points from none. It is then
-    repeated with a larger distance, unless the options name one.
+    Bisection for a quasiconvex program may fail if its tolerance is below the accuracy of the
+    solver. It is then repeated with a larger tolerance, unless the options set ``eps``.
 
     Parameters
     ----------
@@ -677,7 +707,7 @@ def solve(
     solver : str or None
     options : sequence of (str, value)
     """
-    if rules == "dqcp" and problem.is_dcp():  # which cvxpy does not bisect
+    if rules == "dqcp" and problem.is_dcp():  # cvxpy does not bisect a convex problem
         rules = "dcp"
     given: dict[str, Any] = {ARGUMENTS[rules]: True} if rules in ARGUMENTS else {}
     *distances, last = _DISTANCES if rules == "dqcp" and "eps" not in dict(options) else [None]
@@ -693,7 +723,7 @@ def solve(
 
 
 def _breaks(model: WrittenModel, problem: Declaration) -> str:
-    """Return why a model does not follow its rules."""
+    """Return an error message on the part of a model that breaks its rules, with the fix."""
     rules = model.rules
     called = {
         c.id: f"Constraint {k} of agent '{name}'"
@@ -729,7 +759,7 @@ def _breaks(model: WrittenModel, problem: Declaration) -> str:
 
 
 def other_rules(problem: Declaration) -> str:
-    """Return what to write for a model that is no convex program; empty if nothing is known.
+    """Return a message on other rules that a nonconvex model follows; "" if it follows none.
 
     Parameters
     ----------
@@ -755,7 +785,7 @@ def other_rules(problem: Declaration) -> str:
 
 
 def joined(terms: Sequence[Any]) -> Any:
-    """Return a sum without a zero to begin with, which no geometric program has.
+    """Return the sum of terms, without zeros, which geometric programs do not allow.
 
     Parameters
     ----------
@@ -810,13 +840,13 @@ def _bends(cost: cp.Expression, data: Sequence[cp.Parameter]) -> bool:
 
 
 def put(tree: Any, places: Mapping[int, Any]) -> Any:
-    """Return a copy with other leaves; None if an atom takes no variables in their place.
+    """Return a copy with replaced leaves; None if an atom does not accept a replacement.
 
     Parameters
     ----------
     tree : cvxpy expression or constraint
     places : mapping of int to cvxpy expression
-        Replacement of each leaf, by its Python id.
+        Replacement of each leaf, by the leaf's Python id.
     """
     try:
         return tree.tree_copy(dict(places))
@@ -825,7 +855,7 @@ def put(tree: Any, places: Mapping[int, Any]) -> Any:
 
 
 def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
-    """Return the bounds of single entries that costs need to have a value, by variable id."""
+    """Return the bounds on entries inside which the costs have a value, by variable id."""
     domain: dict[int, tuple[Array, Array]] = {}
     for limit in (limit for cost in costs for limit in cost.domain):
         if not isinstance(limit, Inequality) or limit.parameters():
@@ -849,7 +879,7 @@ def _domain(costs: Sequence[cp.Expression]) -> dict[int, tuple[Array, Array]]:
 
 
 def _put(tree: Any, places: Mapping[int, Any]) -> Any:
-    """Return a copy of a tree with other leaves, and the values of public parameters."""
+    """Return a copy of a tree with replaced leaves, and public parameters at their values."""
     public = [p for p in tree.parameters() if id(p) not in places]
     copy = public_copy(tree, public).tree_copy(dict(places))
     options = [private.name() for private in private_in(copy)]
@@ -863,7 +893,7 @@ def _put(tree: Any, places: Mapping[int, Any]) -> Any:
 
 
 def _copied(variable: cp.Variable) -> cp.Variable:
-    """Return a variable with the same attributes: solving sets no value that users see."""
+    """Return a copy of a variable, so that solving does not set the value of the user's one."""
     return cp.Variable(variable.shape, name=variable.name(), **_kinds_of(variable))
 
 
@@ -873,7 +903,7 @@ def integral(variable: cp.Variable) -> bool:
 
 
 def relaxed(variable: cp.Variable) -> cp.Variable:
-    """Return a copy with real numbers in place of integers."""
+    """Return a continuous copy of a variable; a boolean one gets the bounds 0 and 1."""
     kinds = _kinds_of(variable)
     kinds.pop("integer", None)
     if kinds.pop("boolean", False):
@@ -882,7 +912,7 @@ def relaxed(variable: cp.Variable) -> cp.Variable:
 
 
 def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
-    """Return the attributes that are set, with the values of public parameters in bounds."""
+    """Return the attributes that are set, with expressions in bounds replaced by their values."""
     kinds = {k: a for k, a in leaf.attributes.items() if a is not None and a is not False}
     if "bounds" in kinds:
         bounds = [b.value if isinstance(b, cp.Expression) else b for b in kinds["bounds"]]
@@ -891,18 +921,18 @@ def _kinds_of(leaf: cp.Variable | cp.Parameter) -> dict[str, Any]:
 
 
 def _stand_in(private: cp.Parameter, positive: bool = False) -> cp.Parameter:
-    """Return a public parameter of the same kind."""
+    """Return a parameter with the shape, name and attributes of a private object."""
     kinds = {"pos": True} if positive else _kinds_of(private)
     return cp.Parameter(private.shape, name=private.name(), **kinds)
 
 
 def free(parameter: cp.Parameter) -> cp.Variable:
-    """Return a variable of the same kind."""
+    """Return a variable with the shape and attributes of a parameter."""
     return cp.Variable(parameter.shape, **_kinds_of(parameter))
 
 
 def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
-    """Return ``b - A y`` in the cones of a program."""
+    """Return the constraints that ``b - A y`` lies in the cones of a program."""
     slack = data.b - data.A @ y
     limits: list[cp.Constraint] = []
     first = 0
@@ -919,7 +949,7 @@ def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
             limits.append(cp.ExpCone(part[0], part[1], part[2]))
         elif kind == "psd":
             limits.append(_symmetric(part) >> 0)
-        else:  # margins are known for none of these
+        else:  # no margins are known for other cones
             raise ModelError(
                 f"A constraint with private data is compiled into a cone of kind {kind}, for which "
                 "no margin is known. Write linear inequalities and norms."
@@ -928,14 +958,14 @@ def _rows_of(data: ConeData, y: cp.Expression) -> list[cp.Constraint]:
 
 
 def _symmetric(rows: Any) -> cp.Expression:
-    """Return the symmetric matrix of the rows of a semidefinite cone."""
+    """Return the symmetric matrix that the rows of a semidefinite cone encode."""
     units = matrices(np.eye(rows.size))
     order = units.shape[-1]
     return cp.reshape(units.reshape(rows.size, -1).T @ rows, (order, order), order="F")
 
 
 def _grouped(data: ConeData) -> Iterator[tuple[str, int]]:
-    """Return cones in order, with all equalities and all inequalities as one."""
+    """Yield kind and size of each cone in order; all equalities are one, all inequalities too."""
     if data.cones.zero:
         yield "zero", data.cones.zero
     if data.cones.nonneg:
