@@ -1,15 +1,16 @@
-r"""Anderson acceleration of a fixed-point iteration, apart from any method that iterates.
+r"""Anderson acceleration of a fixed-point iteration, for any method.
 
-A method moves a point s to :math:`s + g(s)` in every round. From the last points and moves, with
-differences as columns of :math:`\Delta S` and :math:`\Delta G`, the next point is
+A method moves a point s to :math:`s + g(s)` in every round. Let the columns of :math:`\Delta S` and
+:math:`\Delta G` be differences of consecutive points and moves. The next point is
 
 .. math::
     s + g - (\Delta S + \Delta G) \gamma, \qquad
     \gamma = \operatorname{argmin} \| g - \Delta G \gamma \|^2,
 
 which is type II of Walker and Ni, "Anderson acceleration for fixed-point iterations" (SIAM Journal
-on Numerical Analysis, 2011). The safeguard rejects a point from where the move is much longer than
-the one before, and the iteration continues without it: the idea of Zhang, O'Donoghue and Boyd,
+on Numerical Analysis, 2011). If the move from an extrapolated point is much longer than the move
+before, a safeguard rejects the point, and the iteration continues from the point without
+extrapolation. The idea is that of Zhang, O'Donoghue and Boyd,
 "Globally convergent type-I Anderson acceleration" (SIAM Journal on Optimization, 2020).
 """
 
@@ -22,26 +23,26 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# A move that is so many times as long as the one before tells that extrapolation failed.
+# Extrapolation failed if a move is longer than the previous move by this factor.
 _LONGER = 2.0
-# Added to the normal equations, relative to their trace and to the square of the move: moves may be
-# nearly parallel, and nearly equal, as those of linear programs between two vertices are.
+# Regularization of the normal equations, relative to their trace plus the squared move. Moves may
+# be nearly parallel or nearly equal, as in linear programs between two vertices.
 _REGULARIZATION = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class RecentMoves:
-    """The last points and moves of an iteration, and what the safeguard needs."""
+    """Memory of an iteration: its last points and moves, and the state of the safeguard."""
 
     points: tuple[Array, ...] = ()
     moves: tuple[Array, ...] = ()
-    plain: Array | None = None  # the next point without acceleration; None if none was used
-    extrapolated: int = 0  # points so far
-    rejected: int = 0  # of these
+    plain: Array | None = None  # next point without extrapolation; None if it was not extrapolated
+    extrapolated: int = 0  # number of extrapolated points so far
+    rejected: int = 0  # number of extrapolated points that the safeguard rejected
 
 
 def cleared(memory: RecentMoves) -> RecentMoves:
-    """Return the memory of an iteration whose map has changed: its counts alone."""
+    """Return the memory without points and moves, which an iteration with a new map cannot use."""
     return RecentMoves(extrapolated=memory.extrapolated, rejected=memory.rejected)
 
 
@@ -54,11 +55,11 @@ def accelerated(
     ----------
     memory : RecentMoves
     point, move : ndarray
-        The current point, and the move from there to the next one.
+        Current point, and the method's move from it.
     length : int
         Largest number of differences to combine.
     """
-    with np.errstate(all="ignore"):  # of runs that diverge
+    with np.errstate(all="ignore"):  # runs that diverge overflow
         if memory.plain is not None and not _size(move) <= _LONGER * _size(memory.moves[-1]):
             emptied = cleared(memory)
             return replace(emptied, rejected=memory.rejected + 1), memory.plain
@@ -73,14 +74,14 @@ def accelerated(
 
 
 def _extrapolated(points: tuple[Array, ...], moves: tuple[Array, ...]) -> Array | None:
-    """Return the combination of the last points and moves; None if they tell nothing."""
+    """Return the extrapolated point; None if there are too few points or no finite one."""
     if len(points) < 2:
         return None
     dS, dG = np.diff(np.array(points), axis=0), np.diff(np.array(moves), axis=0)
     largest = float(np.abs(dG).max(initial=0.0))
     if not 0 < largest < np.inf:
         return None
-    scaled = dG / largest  # squares of small moves would vanish
+    scaled = dG / largest  # else squares of small moves could underflow
     normal = scaled @ scaled.T
     move = moves[-1] / largest
     normal += _REGULARIZATION * (float(np.trace(normal)) + float(move @ move)) * np.eye(len(normal))

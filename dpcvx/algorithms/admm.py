@@ -5,24 +5,24 @@ r"""Consensus ADMM with the exact local objective (Boyd et al. 2011, section 7; 
         + \tfrac{\rho_t}{2} \| w - S_p x \|^2, \qquad
     \lambda_p \leftarrow \lambda_p + \rho_t (w - S_p x_p)
 
-The server over-relaxes and accelerates. With copies :math:`z_p = S_p x_p`, one vector per agent
-decides a round,
+The server uses over-relaxation and Anderson acceleration. With copies :math:`z_p = S_p x_p`, one
+vector per agent determines a round,
 
 .. math::
     s_p = \alpha w + (1 - \alpha) z_p + \lambda_p / \rho_t ,
 
-and w in the local step is replaced by :math:`s_p - \lambda_p / \rho_t`: w itself for
-:math:`\alpha = 1`. This is over-relaxed ADMM (Boyd et al., section 3.4.3), a fixed-point iteration
-in s, the Douglas-Rachford one. Anderson acceleration extrapolates s from the last rounds. Both are
-post-processing, since s follows from what agents sent.
+and the local step takes :math:`s_p - \lambda_p / \rho_t` in place of w; for :math:`\alpha = 1`,
+this is w. The iteration is over-relaxed ADMM (Boyd et al., section 3.4.3), which is the
+Douglas-Rachford fixed-point iteration in s. Anderson acceleration extrapolates s from the last
+rounds. Both are post-processing, because s follows from the agents' messages.
 
 The method is private if the data enter the gradient through a constant term only,
-:math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number. Each round the oracle
+:math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a constant. Each round the oracle
 releases a noisy gradient, and the method subtracts its public part. The exact solve of the public
 function plus the noisy linear term is post-processing.
 
 Squares of records, :math:`f_p(x; d) = f_p(x; 0) + \langle c, x \rangle + \tfrac12 x' H x`, are
-taken with ``release="once"``: c and H, which are public then, are asked for in round 1 and kept.
+allowed with ``release="once"``. Agents then query c and H, which are public, in round 1.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ADMMState(Iterates):
-    """An agent's points and its multipliers."""
+    """State of an agent: its points, its multipliers, and its objective if it is released once."""
 
     lam: Array  # shape (s,)
-    bent: bool  # whether the data enter the objective's curvature
-    kept: ReleasedObjective | None = None  # what they add, from round 1 on, if so
+    bent: bool  # whether the data change second derivatives of the objective
+    kept: ReleasedObjective | None = None  # if so, the objective for released data, from round 1 on
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedObjective:
-    """An objective whose data have left."""
+    """An agent's objective for data that were released once."""
 
-    exact: ConicProgram  # with the curvature that the data add
-    slope: Array  # shape (n,); the linear term that they add
+    exact: ConicProgram  # solver, with the curvature that the released data add
+    slope: Array  # shape (n,); the linear coefficient that the released data add
 
 
 @dataclass(frozen=True, eq=False)
 class ADMMServer(ConsensusServer):
-    """State of the server, with the fixed-point iteration of over-relaxed ADMM."""
+    """State of the server, with the point s of the fixed-point iteration."""
 
-    point: Array | None = None  # all agents' s of this round, joined; None if w is sent
+    point: Array | None = None  # s of all agents in this round, as one vector; None if w is sent
     memory: RecentMoves = field(default_factory=RecentMoves)
 
 
-# alpha without noise, within 1.5 to 1.8, which Boyd et al. recommend.
+# Default alpha without noise, in the range 1.5 to 1.8 that Boyd et al. recommend.
 _RELAXATION = 1.6
-# Differences that acceleration combines: five to ten are usual.
+# Default number of differences that acceleration combines: five to ten are usual.
 _MEMORY = 5
 
 
@@ -92,7 +92,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     penalty : float, penalty rule or None
         Penalty rho of the consensus residual: a number or a rule of `dp.penalties`. None takes the
         geometric mean of a typical and the largest curvature of the objectives, as far as these are
-        public. Unless steps are noisy, `dp.penalties.Spectral` adapts it from there.
+        public. Unless steps are noisy, `dp.penalties.Spectral` then adapts it.
     relaxation : float or None
         Over-relaxation alpha, between 0 and 2; 1 is plain ADMM. None takes 1.6, or 1 if steps
         are noisy.
@@ -122,11 +122,11 @@ class ADMM(ConsensusMethod[ADMMState]):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives, compiled; one release per agent and round."""
+        """Return requirements: convex compiled objectives, one release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
 
     def propose(self, facts: PublicFacts) -> ADMM:
-        """Fill in the penalty, the relaxation and the acceleration."""
+        """Return the method with the penalty, the relaxation and the acceleration filled in."""
         alpha, rounds = (1.0, 0) if facts.noisy else (_RELAXATION, _MEMORY)
         proposed = replace(
             super().propose(facts),
@@ -138,18 +138,18 @@ class ADMM(ConsensusMethod[ADMMState]):
     def noise_floor(
         self, program: Program, noise: Sequence[float], t: int, penalty: float
     ) -> float | None:
-        """Return the residual that noise in exact steps sustains, at zero objective curvature."""
+        """Return the residual that noise sustains if the objectives have no curvature."""
         return self.floor(program, noise, t, penalty, penalty)
 
     def start_server(self, program: Program) -> ADMMServer:
-        """Return the state with z from the agents' public starts, and zero multipliers."""
+        """Return the state with z at the agents' public initial points, and zero multipliers."""
         begun = super().start_server(program)
         return ADMMServer(program, begun.w, begun.z, begun.lam)
 
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send w, or ``s - lam / rho`` in its place."""
+        """Send w, or ``s - lam / rho`` with over-relaxation or acceleration."""
         state, messages = super().send(server, t, k)
         alpha, length = self.relaxation, self.acceleration
         if (alpha in (None, 1) and not length) or not isinstance(state, ADMMServer):
@@ -158,11 +158,11 @@ class ADMM(ConsensusMethod[ADMMState]):
         program, rho, last = state.program, state.rho, state.point
         w, z = state.w[slots_of(program)], joined(state.z)
         scaled = joined(state.lam) / rho
-        # Before round 1 nothing is known but where agents start.
+        # Before round 1, only the initial points are known, so s starts at w.
         point = (w if last is None else alpha * w + (1 - alpha) * z) + scaled
         memory = state.memory
         if rho != server.rho:
-            memory = cleared(memory)  # another rho is another map
+            memory = cleared(memory)  # the fixed-point map depends on rho
         elif length and last is not None:
             memory, point = accelerated(memory, last, point - last, length)
         places = np.cumsum([local.slots.size for local in program.agents])[:-1]
@@ -170,7 +170,7 @@ class ADMM(ConsensusMethod[ADMMState]):
         return replace(state, point=point, memory=memory), sent
 
     def notes(self, server: ConsensusServer) -> tuple[str, ...]:
-        """Return how often the safeguard of the acceleration acted, where it did."""
+        """Return a note on how often the safeguard of the acceleration rejected a point."""
         memory = server.memory if isinstance(server, ADMMServer) else RecentMoves()
         if not memory.rejected:
             return ()
@@ -180,7 +180,7 @@ class ADMM(ConsensusMethod[ADMMState]):
         )
 
     def start_agent(self, local: Local) -> ADMMState:
-        """Return the state with x at the public start and zero multipliers."""
+        """Return the agent's state with x at the public initial point and zero multipliers."""
         x = local.program.start
         lam = np.zeros(local.program.shared.size)
         return ADMMState(x, np.zeros_like(x), lam, bool(curved(local.program.form)))
@@ -188,7 +188,7 @@ class ADMM(ConsensusMethod[ADMMState]):
     def act(
         self, local: Local, state: ADMMState, t: int, k: int, message: Broadcast, oracle: Oracle
     ) -> tuple[ADMMState, LocalCopy]:
-        """Make the exact local step at a noisy linear term, then update the multipliers."""
+        """Make the exact local step with a noisy linear term, then update the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
         exact = local.exact

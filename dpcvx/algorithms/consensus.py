@@ -1,7 +1,7 @@
-"""The server side that the consensus ADMM methods share (Ryu and Kim, line 5).
+"""Server side that all consensus ADMM methods have in common (Ryu and Kim, line 5).
 
-Agents keep their multipliers and send them along with their copies: where an agent's multipliers
-move is up to its method, in `act`, and in no other place.
+Agents send their copies of the shared variables and their multipliers. Only a method's `act`
+updates an agent's multipliers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Broadcast:
     Attributes
     ----------
     w : ndarray
-        Its components of the shared vector.
+        The agent's components of the shared vector.
     rho : float
         Penalty of the round.
     """
@@ -47,9 +47,9 @@ class LocalCopy:
     Attributes
     ----------
     z : ndarray, shape (s,)
-        Its copy of its shared components.
+        The agent's copy of its s shared components.
     lam : ndarray, shape (s,)
-        Their multipliers.
+        Multipliers of these components.
     """
 
     z: Array
@@ -58,23 +58,25 @@ class LocalCopy:
 
 @dataclass(frozen=True, eq=False)
 class ConsensusServer:
-    """State of the server.
+    """State of the server: the shared vector, the agents' copies and multipliers, residuals.
 
     Attributes
     ----------
     program : Program
     w : ndarray, shape (m,)
+        Shared vector.
     z : sequence of ndarray
-        Each agent's copy of its shared components; rows of one array where agents are in step.
+        Each agent's copy of its shared components; one array with a row per agent if agents are
+        batched.
     lam : sequence of ndarray
-        Each agent's multipliers, of the same shape.
+        Each agent's multipliers, of the shape of its copy.
     rho : float or None
         Penalty of the last round; None before round 1.
     primal, dual, mismatch : float
         Residuals of the last round.
     changes : tuple of float
-        Norms of the last round's changes of all copies and of all multipliers; only for
-        `dp.penalties.Spectral`.
+        Norms of the changes of all copies and of all multipliers in the last round; computed only
+        for `dp.penalties.Spectral`.
     """
 
     program: Program
@@ -89,31 +91,32 @@ class ConsensusServer:
 
 
 class ConsensusMethod(Algorithm[ConsensusServer, A]):
-    """Abstract: a method whose server averages; `act` sees a `Broadcast`, answers a `LocalCopy`.
+    """Abstract base class of methods whose server averages copies of the shared variables.
 
-    A frozen dataclass with the fields `penalty` and `returned`.
+    `act` gets a `Broadcast` and replies with a `LocalCopy`. Subclasses are frozen dataclasses with
+    the fields `penalty` and `returned`.
     """
 
     penalty: float | PenaltyRule | None
 
     def check(self) -> None:
-        """Refuse parameters that are no penalty and no kind of output."""
+        """Refuse values of `penalty` and `returned` of the wrong kind."""
         if self.penalty is not None:
             as_penalty(self.penalty)
         self.check_fields()
 
     def propose(self, facts: PublicFacts) -> Self:
-        """Fill in the penalty, and the constants of its rule."""
+        """Return the method with the penalty and the constants of its rule filled in."""
         penalty = self.penalty
         if penalty is None:
             first = facts.penalty
-            # Residuals that are mostly noise tell nothing.
+            # A rule that adapts to residuals would follow their noise.
             penalty = first if facts.noisy else Spectral(first)
         rule = as_penalty(penalty).resolved(facts.conditions.release_epsilon)
         return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> ConsensusServer:
-        """Return the state with z from the agents' public starts, and zero multipliers."""
+        """Return the state with z at the agents' public initial points, and zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
         return ConsensusServer(program, _mean(program, joined(z)), z, lam)
@@ -121,7 +124,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def send(
         self, server: ConsensusServer, t: int, k: int
     ) -> tuple[ConsensusServer, list[Broadcast]]:
-        """Send w, the mean over holders of z - lam / rho (line 5)."""
+        """Send w, the mean of z - lam / rho over the holders of each component (line 5)."""
         program = server.program
         assert self.penalty is not None
         rule, before = as_penalty(self.penalty), server.rho
@@ -137,7 +140,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
             primal=math.nan,
             mismatch=math.nan,
         )
-        # One object for all agents with the same components, so that it is sent once.
+        # Agents with equal slots get one message object, so that it is serialized once.
         keys = [local.slots.tobytes() for local in program.agents]
         slots = {key: local.slots for key, local in zip(keys, program.agents, strict=True)}
         sent = {key: Broadcast(w[slot], rho) for key, slot in slots.items()}
@@ -146,7 +149,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def receive(
         self, server: ConsensusServer, t: int, k: int, replies: Sequence[LocalCopy]
     ) -> ConsensusServer:
-        """Keep what the agents sent, and compute the residuals."""
+        """Store the agents' copies and multipliers, and compute the residuals."""
         assert server.rho is not None
         if isinstance(replies, Batch):
             z, lam = replies.whole.z, replies.whole.lam
@@ -173,7 +176,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
         )
 
     def _no_copy(self, server: ConsensusServer, replies: Sequence[Any]) -> ModelError:
-        """Return the refusal of the first reply that is no copy of an agent's shared entries."""
+        """Return the error for the first reply that is no copy of an agent's shared entries."""
         for local, copy in zip(server.program.agents, replies, strict=True):
             n = local.slots.size
             said = type(copy).__name__
@@ -190,7 +193,7 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
 
     @staticmethod
     def _moved(server: ConsensusServer, rho: float) -> tuple[Array, float]:
-        """Return w by line 5, and the dual residual of its change."""
+        """Return w by line 5, and the dual residual, the norm of its change times rho."""
         program = server.program
         w = _mean(program, joined(server.z) - joined(server.lam) / rho)
         change = np.sqrt(program.holders) * (w - server.w)
@@ -200,23 +203,24 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
     def floor(
         program: Program, noise: Sequence[float], t: int, curvature: float, rho: float
     ) -> float:
-        """Return the norm of w - z that noise in the linear term of every local step sustains.
+        """Return the root mean square of ``||w - z||`` that noise in every local step sustains.
 
-        The distance e of a copy from the mean of all, and the multiplier l of the same, follow
-        ``D e' = (D - rho) e + l - noise`` and ``l' = l - rho e'``. With r = rho / D and noise of
-        variance D^2, e has the variance ``2 / (r (4 - 3 r))`` in the long run (an ARMA(2, 1)
-        process), and at most t after t rounds. Curvature and sets only damp it. The mean of all
-        moves by noise / D, which w - z has twice.
+        The noise is in the linear term of the step. The distance e of a copy from the mean of all
+        copies, and its multiplier l, follow ``D e' = (D - rho) e + l - noise`` and
+        ``l' = l - rho e'``. With r = rho / D and noise of variance D^2, e has the variance
+        ``2 / (r (4 - 3 r))`` in the long run (an ARMA(2, 1) process), and at most t after t rounds.
+        Curvature and sets only decrease it. The mean of all copies moves by noise / D in a round,
+        which enters w - z twice and adds 2 to the variance.
 
         Parameters
         ----------
         program : Program
         noise : sequence of float
-            Standard deviation in one entry, by agent.
+            Standard deviation of the noise in one entry, by agent.
         t : int
-            Rounds so far.
+            Number of rounds so far.
         curvature : float
-            D, of a local step at least.
+            Lower bound D on the curvature of a local step.
         rho : float
             Penalty, at most D.
         """
@@ -232,17 +236,20 @@ class ConsensusMethod(Algorithm[ConsensusServer, A]):
 
 
 def joined(parts: Sequence[Array] | Array) -> Array:
-    """Return the vectors of all agents, joined in their order."""
+    """Return the vectors of all agents as one, in the order of the agents."""
     return parts.ravel() if isinstance(parts, np.ndarray) else np.concatenate(parts)
 
 
 def slots_of(program: Program) -> NDArray[np.intp]:
-    """Return the positions in w of the shared components of all agents, in their order."""
+    """Return the positions in w of all agents' shared components, in the order of the agents."""
     return np.concatenate([local.slots for local in program.agents])
 
 
 def _mean(program: Program, values: Array) -> Array:
-    """Return means over holders of all agents' shared components, given in their order."""
+    """Return the mean over holders of each component of w, shape (m,).
+
+    `values` has all agents' shared components, in the order of the agents.
+    """
     total = np.zeros(program.size)
     np.add.at(total, slots_of(program), values)  # in the agents' order
     return total / program.holders

@@ -6,15 +6,16 @@ r"""Decentralized ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 
         + \Delta_i \Bigr) && (6) \\
     \lambda_i &\leftarrow \lambda_i + \zeta \sum_{j \in N_i} (x_j - x_i)
 
-with :math:`\Gamma_i` diagonal and drawn anew by every agent in every round, so that the aggregate
-lies anywhere between the agent's point and its neighbors'. Agents keep it to themselves. The paper
-prints the multipliers' step with the other sign; with it the iterates diverge.
+with a diagonal :math:`\Gamma_i` that every agent draws anew in every round, so that the aggregate
+lies anywhere between the agent's point and its neighbors' mean. Agents keep :math:`\Gamma_i`
+secret. The paper prints the step of the multipliers with the opposite sign; then the iterates
+diverge.
 
-Exact steps (3) put ``x`` at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
-argument of the projection without gradient and noise.
+Exact steps (3) set ``x`` to the minimizer of ``f_i(x) + D/2 ||x - v||^2``, where v is the argument
+of the projection above without gradient and noise.
 
-If agents have no constraints and nobody adds noise, distances to the optimum fall at a linear rate
-under the condition
+Without constraints and noise, distances to the optimum decrease at a linear rate under the
+condition
 
 .. math::
     \kappa = l w^2 / m < r, \qquad \zeta \le r, \qquad
@@ -24,26 +25,26 @@ with the least modulus m and the largest smoothness constant L of the objectives
 eigenvalue l of the network's Laplacian, and r - w and r + w the least and the largest value that
 :math:`(D - \Gamma_i) / |N_i|` can have. The paper proves no condition for this form; this one
 follows from :math:`V = D \|x - x^*\|^2 + \|\lambda - \lambda^*\|^2_{\mathcal L^+} / \zeta` with
-the Laplacian :math:`\mathcal L`. With d the step of x, e the distance after it and :math:`e_0` that
-before, V changes by at most
+the Laplacian :math:`\mathcal L`. Let d be the step of x, and :math:`e_0` and e the differences from
+the optimum before and after it. Then V changes by at most
 
 .. math::
     -m \|e_0\|^2 - m \|e\|^2 + (L - D) \|d\|^2 + r \|d\|^2_{\mathcal L} - r \|e_0\|^2_{\mathcal L}
     - (r - \zeta) \|e\|^2_{\mathcal L} + 2 w \sqrt l \, \|e_0\|_{\mathcal L} \|e\|,
 
-where the last term is at most :math:`\kappa \|e_0\|^2_{\mathcal L} + m \|e\|^2`. The two before it
-then still take away :math:`(r - \max(\zeta, \kappa)) / 2` times :math:`\|d\|^2_{\mathcal L}`,
-which is at most :math:`l \|d\|^2`. Exact steps have :math:`-2 m \|e\|^2` in place of the first
-two terms and of :math:`L \|d\|^2`.
+where the last term is at most :math:`\kappa \|e_0\|^2_{\mathcal L} + m \|e\|^2`. With this bound,
+the two terms before it still subtract at least :math:`(r - \max(\zeta, \kappa)) / 2` times
+:math:`\|d\|^2_{\mathcal L}`, and :math:`\|d\|^2_{\mathcal L} \le l \|d\|^2`. Exact steps have
+:math:`-2 m \|e\|^2` in place of the first two terms and of :math:`L \|d\|^2`.
 
-With fixed weights these are forms of what others have proposed. Noise in the multipliers (Zhang and
-Zhu, "Dynamic differential privacy for ADMM-based distributed classification learning") is noise in
-x at first order; with a D that grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy
-of ADMM-based distributed algorithms") it counts less from round to round; noise on exact minimizers
-is output perturbation (Ding et al.). The minimizer of an objective with noise in it is private only
-if the change of the Hessian is accounted for, which takes records of one product each, and if what
-it lacks of exactness is covered: the exact form of the first two is a comparator,
-`problems.census.exact_steps`.
+With fixed weights, the method has the form of earlier proposals. Noise in the multipliers (Zhang
+and Zhu, "Dynamic differential privacy for ADMM-based distributed classification learning") is noise
+in x to first order. If D grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy of
+ADMM-based distributed algorithms"), the noise counts less from round to round. Noise on exact
+minimizers is output perturbation (Ding et al.). The minimizer of an objective with random terms is
+private only if a proof covers the change of the Hessian, which needs records that enter by one
+inner product each, and the inexactness of the minimizer. The exact form of the first two proposals
+is a baseline, `problems.census.exact_steps`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from .program import Program
 from .steps import curvatures, required_smoothness
 
 Array = NDArray[np.float64]
-# Power of ten by which D may grow.
+# Largest power of ten by which D may grow in a run.
 _LONGEST = 12
 
 
@@ -94,17 +95,17 @@ class DecentralizedADMM(NeighborMethod):
         1/D with the paper's D; if omitted, D is at least four times the largest smoothness
         constant, and larger under noise, see `dpcvx.defaults.predicted`.
     penalty : float, optional
-        The paper's zeta, by which disagreement moves the multipliers; if omitted, a third of D over
-        the largest eigenvalue of the network's Laplacian, or over a bound of it
+        The paper's zeta, the step size of the multipliers; if omitted, a third of D divided by the
+        largest eigenvalue of the network's Laplacian, or by a bound on it
         (`Network.laplacian_norm`).
     randomness : float
-        Width of the interval around 1/2 from which Gamma / D is drawn: 1 for the paper's, 0 for
+        Width of the interval around 1/2 from which Gamma / D is drawn: 1 as in the paper, 0 for
         fixed weights.
     growth : float
-        D of a round over that of the round before, of at least 1: steps become shorter by it.
+        Ratio of D between consecutive rounds, at least 1: steps become shorter by this factor.
     exact : bool
-        Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
-        constant L, and a step takes about 28 (L + D) / D gradients.
+        Whether local steps minimize, to 1e-12, instead of linearizing the objective. Objectives
+        then need a smoothness constant L, and a step takes about 28 (L + D) / D gradients.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -133,7 +134,7 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives; one release per agent and round."""
+        """Return requirements: convex objectives, and one release per agent and round."""
         query = Minimizer if self.exact else Step
         return Requirements(
             convex=True, exact=False, releases=1, queries=(query,), proximal=not self.exact
@@ -141,11 +142,11 @@ class DecentralizedADMM(NeighborMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether steps are linearized; false for derived methods, which may do more."""
+        """Return whether steps are linearized; False for subclasses, which may change `act`."""
         return not self.exact and type(self) is DecentralizedADMM
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Return one release per round; refuse a D that leaves no room for another step."""
+        """Return one release per round; refuse a growth that makes the last steps vanish."""
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
             raise ModelError(
                 f"dp.DecentralizedADMM(growth={self.growth:g}) makes steps more than 1e{_LONGEST} "
@@ -155,7 +156,7 @@ class DecentralizedADMM(NeighborMethod):
         return super().releases(rounds, program)
 
     def propose(self, facts: PublicFacts) -> DecentralizedADMM:
-        """Fill in the network, the step size and the penalty."""
+        """Return the method with the network, the step size and the penalty filled in."""
         program = facts.program
         graph = self.network_of(program)
         step, output = self.step, self.returned
@@ -178,14 +179,14 @@ class DecentralizedADMM(NeighborMethod):
         return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, returned=output)
 
     def violated(self, program: Program) -> list[str]:
-        """Return the conditions for a linear rate (see the module) that do not hold, in words.
+        """Return texts on the conditions for a linear rate (see the module) that do not hold.
 
-        These conditions suffice without noise; runs converge under much weaker conditions.
+        These conditions are sufficient without noise; runs converge under much weaker conditions.
 
         Parameters
         ----------
         program : Program
-            Program of a plan of the resolved algorithm.
+            Program of a plan whose algorithm has a number for every parameter.
         """
         assert self.step is not None and self.penalty is not None
         bounds, graph = curvatures(program), self.network_of(program)
@@ -213,7 +214,7 @@ class DecentralizedADMM(NeighborMethod):
         return problems
 
     def rate(self, program: Program) -> str:
-        """Return a text on the conditions for a linear rate."""
+        """Return a text on the linear rate, or on the conditions for it that do not hold."""
         broken = self.violated(program)
         if broken:
             return f"no linear rate is known: {'; '.join(broken)}"
@@ -228,7 +229,7 @@ class DecentralizedADMM(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Update the multipliers by the last round's values, then x."""
+        """Update the multipliers from the last round's values, and then x."""
         assert self.step is not None and self.penalty is not None
         mine = shared(state.x, local.program)
         lam = state.lam

@@ -3,21 +3,22 @@ r"""Decentralized gradient descent (Xiao, Ye and Devadas, Algorithms 2 and 2*, A
 .. math::
     x_i \leftarrow P_i(a_i - \eta_t \nabla f_i(y_i) + \Delta_i)
 
-with an aggregate :math:`a_i` and a point :math:`y_i` of what agent i heard and has:
+with an aggregate :math:`a_i` and a point :math:`y_i`, computed from the points that agent i has and
+receives:
 
 ===========  ==========================================================  =================
 aggregate    a                                                           y
 ===========  ==========================================================  =================
 ``mixing``   the mean with the network's weights                         own point
-``mean``     the mean of all (Appendix J)                                the mean of all
-``pair``     the mean of all, where the two that are farthest apart      the mean of all
-             in l1 have random weights with sum 2/N (7)
+``mean``     the mean of all points (Appendix J)                         the mean of all
+``pair``     the mean of all points, but the two that are farthest       the mean of all
+             apart in l1 have random weights with sum 2/N (7)
 ``range``    per entry, uniform between the smallest and the largest     own point
              value in the closed neighborhood (28)
 ===========  ==========================================================  =================
 
-In random coordinate descent (72), some entries move in a round, and the others stay the same. A
-single agent, as in the paper, steps from its own point.
+In random coordinate descent (72), only some entries move in a round. A single agent, as in the
+paper, steps from its own point.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ class DecentralizedGradient(NeighborMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Communication network. ``mean`` and ``pair`` need everyone to hear everyone. A single agent
-        steps from its own point, by ``"complete"`` only.
+        Communication network. ``mean`` and ``pair`` need a complete network. A problem of a single
+        agent needs ``"complete"``.
     step : float or step rule
-        The paper's eta_t; chosen from what is public if omitted, see
+        The paper's step size eta_t; chosen from public facts if omitted, see
         `dpcvx.defaults.predicted`. The paper's experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
         Rule that combines the neighbors' points; see the module.
     weights : str
-        Rule of the weights of ``mixing``; see `dp.networks.build`.
+        Rule for the weights of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
-        Number of entries that move in a round, drawn anew for every round and public (72); all of
-        them if omitted. Noise covers what these can tell.
+        Number of entries that move in a round (72); all entries if omitted. The entries are public
+        and drawn anew for every round. Only these entries of the gradient are released.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -90,18 +91,18 @@ class DecentralizedGradient(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """One release per agent and round."""
+        """Return requirements: one release per agent and round, for any objective."""
         whole = self.coordinates is None
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=whole)
 
     @property
     def batched(self) -> bool:
-        """True unless rounds draw entries, or aggregation uses the pair of farthest agents."""
+        """Return False with drawn entries or ``aggregate="pair"``, and for subclasses."""
         plain = self.aggregate != "pair" and self.coordinates is None
         return plain and type(self) is DecentralizedGradient
 
     def propose(self, facts: PublicFacts) -> DecentralizedGradient:
-        """Fill in the network and the step sizes."""
+        """Return the method with the network, step sizes and returned iterate filled in."""
         program = facts.program
         alone = len(program.agents) == 1 and self.graph == "complete"
         graph = _alone(program) if alone else self.network_of(program, self.weights)
@@ -113,7 +114,7 @@ class DecentralizedGradient(NeighborMethod):
             )
         step, output = as_step(self.step), self.returned
         if step is None:
-            # Where neighbors' points are mixed, a constant step stops short of the optimum.
+            # If only neighbors' points are mixed, constant steps do not converge to the optimum.
             exact = self.aggregate in ("mean", "pair")
             step, proposed = facts.step(exact=exact)
             output = output or proposed
@@ -121,7 +122,7 @@ class DecentralizedGradient(NeighborMethod):
         return replace(self, graph=graph, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Return the reason why steps from the mean diverge; empty if none is derived."""
+        """Return the reason why steps from the mean must diverge; "" if none is derived."""
         at_mean = self.aggregate == "mean" and self.coordinates is None
         return too_long(program, as_step(self.step)) if at_mean else ""
 
@@ -134,7 +135,7 @@ class DecentralizedGradient(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Take a gradient step, and return the releases for the neighbors."""
+        """Take a gradient step from the aggregate, and release the new point to the neighbors."""
         rule = as_step(self.step)
         assert rule is not None
         mine = shared(state.x, local.program)
@@ -151,7 +152,7 @@ class DecentralizedGradient(NeighborMethod):
         return self.projected_step(local, state, query, oracle)
 
     def _aggregated(self, message: Inbox | Inboxes, value: Array, oracle: Oracle) -> Array:
-        """Return the aggregate of what the agent heard and its own value."""
+        """Return the aggregate of the received points and the agent's own point."""
         if self.aggregate == "mixing":
             return message.weighted() + message.own_weight * value
         if self.aggregate == "mean":
@@ -160,7 +161,7 @@ class DecentralizedGradient(NeighborMethod):
         if self.aggregate == "range":
             least, most = message.extremes(value)
             return w * least + (1 - w) * most
-        assert isinstance(message, Inbox)  # agents that form pairs take their turns by themselves
+        assert isinstance(message, Inbox)  # `batched` is False for "pair"
         X = np.vstack([message.values, value])
         a, b = _farthest(X)
         return message.mean_of_all(value) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
@@ -174,13 +175,13 @@ class DecentralizedGradient(NeighborMethod):
 
 
 def _alone(program: Program) -> Network:
-    """Return the network of a single agent."""
+    """Return the network that consists of a single agent."""
     require_whole(program)
     return Network((program.agents[0].name,), ((),), (np.ones(1),), "alone")
 
 
 def drawn(t: int, n: int, count: int) -> Index:
-    """Return the entries, of n, that move in round t: no secret, and the same in every run."""
+    """Return the positions of the entries that move in round t: public and fixed, not secret."""
     left, chosen = list(range(n)), []
     for i in range(count):
         digest = hashlib.blake2b(f"{t} {i}".encode(), digest_size=8).digest()

@@ -6,17 +6,19 @@ r"""DPP2 (Ou, Wang, Liu and Lu, Algorithm 1): nonconvex objectives over a networ
         & q_i &\leftarrow \eta q_i + \rho \textstyle\sum_j P_{ij} y_j \\
     x_i &\leftarrow x_i + w_i - \alpha (z_i - e_i) + \beta \textstyle\sum_j P_{ij} z_j
 
-Neighbors hear y and z. The x of an agent is secret: it moves along an exact gradient, and what
-leaves is x + w and the gradient at x, plus e. :math:`P = I - W` with mixing weights W.
+Agents send y and z to their neighbors. An agent's x is unreleased and moves along an exact
+gradient. The releases are x + w, and the gradient at x plus e. :math:`P = I - W` with mixing
+weights W.
 
-The paper calls y, which merges x and d, a first tier of privacy. It is none: :math:`\eta` is
-public, so that x + w follows from what neighbors hear, and d and q drop out of the way that x
-takes. Only w and e protect.
+The paper calls y, which merges x and d, a first tier of privacy. It protects nothing:
+:math:`\eta` is public, so x + w follows from the messages, and x does not depend on d and q. Only
+the noise w and e protects.
 
-As printed, only the curvature of the objectives damps disagreement: if all agents have curvature h,
-a round is a matrix of determinant :math:`1 - g h` on each of its modes, with eigenvalues
-:math:`\lambda` of P and :math:`g = \alpha - \beta \lambda`. ``damping`` adds
-:math:`\sigma \sum_j P_{ij} (x_j + w_j)` to z, which agents can compute from y and q, and makes it
+In the printed method, only the curvature of the objectives damps disagreement. Let all objectives
+have the curvature h. On each eigenvector of P, with eigenvalue :math:`\lambda`, a round is a matrix
+of determinant :math:`1 - g h` with :math:`g = \alpha - \beta \lambda`. ``damping`` adds
+:math:`\sigma \sum_j P_{ij} (x_j + w_j)` to z, which agents compute from y and q. The determinant is
+then
 :math:`1 - g (h + \sigma \lambda)`.
 """
 
@@ -47,21 +49,22 @@ from .on_networks import (
 from .steps import one_over
 
 Array = NDArray[np.float64]
-# Under which an agent keeps its point.
+# Name of the agent's stored point.
 _POINT = "x"
 
 
 @dataclass(frozen=True, eq=False)
 class Memory(Iterates):
-    """State of an agent besides its unreleased point; all of it follows from messages.
+    """State of an agent without its unreleased point; it follows from released values.
 
     Attributes
     ----------
     x, average : ndarray, shape (n,)
-        The point with its noise, x + w, and the mean of these over the rounds.
+        Noisy point x + w, and the mean of the noisy points over the rounds.
     y, d, q, z : ndarray, shape (n,)
+        Vectors of the equations in the module.
     pull : ndarray, shape (n,)
-        z less the gradient and its noise.
+        z minus the noisy gradient.
     """
 
     y: Array
@@ -79,7 +82,7 @@ _DAMPING = number(lambda v: v >= 0, "of at least 0").because(
 @frameless
 @dataclass(frozen=True)
 class DPP2(SecretPointMethod[Memory]):
-    """Primal-dual method with secret points, for smooth objectives, convex or not.
+    """Primal-dual method with unreleased iterates, for smooth objectives, convex or not.
 
     Parameters
     ----------
@@ -88,26 +91,26 @@ class DPP2(SecretPointMethod[Memory]):
     step : float, optional
         The paper's alpha, the step size; three tenths of 1 / smoothness if omitted.
     neighbor_step : float, optional
-        The paper's beta, the weight of the differences of z; below the step size over the largest
-        eigenvalue of P. Half of the step size if omitted, or of that.
+        The paper's beta, the weight of the differences of z between neighbors. It must be below the
+        step size divided by the largest eigenvalue of P. If omitted, half of this bound, or half of
+        the step size if that is smaller.
     penalty : float, optional
-        The paper's rho, the weight of the sum of the differences of x; a tenth of 1 / step if
-        omitted.
+        The paper's rho, the weight of the sum over rounds of the differences of y; a tenth of
+        1 / step if omitted.
     memory : float
-        The paper's eta, between 0 and 1; public, and without influence on the points.
+        The paper's eta, between 0 and 1; it is public and has no effect on the points.
     damping : float
-        Weight of the differences of x; 0 for the printed method.
+        Weight sigma of the differences of x + w between neighbors; 0 for the printed method.
     ratio : float
-        Scale of w over that of e; 1 as in the paper. step charges both releases alike, and leaves
-        less of the gap under small totals.
+        Scale of w divided by the scale of e; 1 as in the paper. With `step` both releases have
+        equal privacy loss, and the error is smaller for small budgets.
     smoothness : float, optional
         User-supplied smoothness of objectives without a derived one, for all admissible data. The
         guarantee then marks it as asserted.
     weights : str
-        W; see `dp.networks.build`.
+        Rule for the mixing matrix W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
-        Returned iterate; see `Algorithm`. Both are of points with their
-        noise.
+        Returned iterate, of noisy points; see `Algorithm`.
 
     Raises
     ------
@@ -138,7 +141,7 @@ class DPP2(SecretPointMethod[Memory]):
         )
 
     def propose(self, facts: PublicFacts) -> DPP2:
-        """Fill in the network, and check the steps and the form of the problem."""
+        """Return the method with network and step sizes filled in; refuse unfit problems."""
         program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
@@ -159,11 +162,11 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(self, graph=graph, step=step, neighbor_step=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return x + w, which follows from y for anyone who knows eta and the y before."""
+        """Return x + w of all agents, which follows from eta, y and the previous y."""
         return sent if t == 1 else self.memory * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
-        """Return the state at the public start, with d = q = 0."""
+        """Return the agent's state at the public initial point, with d = q = 0."""
         x = local.program.start
         zeros = np.zeros_like(x)
         return Memory(x, zeros, y=zeros, d=zeros, q=zeros, z=zeros, pull=zeros)
@@ -171,7 +174,7 @@ class DPP2(SecretPointMethod[Memory]):
     def act(
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
-        """Return y of the new point in the first exchange, and z of its gradient in the second."""
+        """Return y of the new point in exchange 0, and z of its gradient in exchange 1."""
         assert self.step is not None and self.neighbor_step is not None and self.penalty is not None
         program = local.program
         if k == 0:

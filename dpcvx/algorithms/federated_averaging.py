@@ -4,8 +4,8 @@ r"""Gradient descent at the mean of all agents (Xiao, Ye and Devadas, Appendix J
     \bar x = \tfrac1N \textstyle\sum_j x_j, \qquad
     x_i \leftarrow P_i(\bar x - \eta_t \nabla f_i(\bar x) + \Delta_i)
 
-Agents need the sum of all points and nothing else, so it can be formed in secret. In
-`DecentralizedGradient` with ``aggregate="mean"`` everyone hears everyone's point instead.
+Agents need only the sum of all points, so secure aggregation can form it. In
+`DecentralizedGradient` with ``aggregate="mean"``, every agent receives all points instead.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Array = NDArray[np.float64]
 @frameless
 @dataclass(frozen=True)
 class FederatedAveraging(SummedMethod):
-    """Gradient descent of agents that receive the mean of all points, and no single point.
+    """Gradient descent of agents that receive only the mean of all points.
 
     Parameters
     ----------
     step : float or step rule
-        The paper's eta_t; chosen from what is public if omitted, see
+        The paper's step size eta_t; chosen from public facts if omitted, see
         `dpcvx.defaults.predicted`. The paper takes 1 / smoothness, which is
         ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
@@ -55,7 +55,7 @@ class FederatedAveraging(SummedMethod):
     sharing: SecretSharing | None = None
     returned: Output | None = None
 
-    # All of a step arrives: it begins at the mean.
+    # Shared variables move by the whole step, because it begins at the mean.
     pull: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -64,19 +64,19 @@ class FederatedAveraging(SummedMethod):
 
     @property
     def batched(self) -> bool:
-        """Return whether the server side adds up; false for derived methods, which may do more."""
+        """Return whether there is no `sharing`; False for subclasses, which may change `act`."""
         return self.sharing is None and type(self) is FederatedAveraging
 
     @property
     def requirements(self) -> Requirements:
-        """One release per agent and round."""
+        """Return requirements: one release per agent and round, for any objective."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def propose(self, facts: PublicFacts) -> FederatedAveraging:
-        """Fill in the step sizes, and check that agents have all variables in common."""
+        """Return the method with the step sizes filled in; refuse agents with local variables."""
         program = facts.program
         require_whole(program)
-        self.sums(program)  # refused before any data are read, if it is
+        self.sums(program)  # raises here, before any data are read, if the sums are impossible
         step, output = as_step(self.step), self.returned
         if step is None:
             step, proposed = facts.step(pull=self.pull, falls=True)
@@ -85,16 +85,16 @@ class FederatedAveraging(SummedMethod):
         return replace(self, step=step, returned=output)
 
     def diverges(self, program: Program) -> str:
-        """Return the reason why steps are too long; empty if none is derived."""
+        """Return the reason why steps are so long that runs diverge; "" if none is derived."""
         return too_long(program, as_step(self.step))
 
     @property
     def tells_agreement(self) -> bool:
-        """Return false if agents receive only the sum."""
+        """Return whether residuals measure disagreement: not if only the sum is known."""
         return self.sharing is None
 
     def residuals(self, server: ServerState) -> Residuals:
-        """Return the distance of agents from their mean; for secret sums, the move of the mean."""
+        """Return the agents' distance from their mean; with `sharing`, the change of the mean."""
         if server.terms is None:
             change = server.dual / len(server.names)
             return Residuals(change, server.dual, change, 0.0)
@@ -103,19 +103,19 @@ class FederatedAveraging(SummedMethod):
         return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
 
     def adds(self, k: int) -> bool:
-        """Return false: the agents' distances from their mean need every summand."""
+        """Return False: the server computes the distances from the mean from single summands."""
         return False
 
     def target(self, program: Program) -> Array:
-        """Return zero: the sum is divided by the number of agents."""
+        """Return zero, because the sum of all points has no target."""
         return np.zeros(program.size)
 
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """Return the shared variables."""
+        """Return the agent's shared variables as its summand."""
         return shared(x, local)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Return the state after one step from the mean."""
+        """Return the agent's state after one noisy gradient step from the mean."""
         rule = as_step(self.step)
         assert rule is not None
         mean = spread(local, state.x, heard.residual / heard.agents)

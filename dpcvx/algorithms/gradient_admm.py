@@ -7,11 +7,11 @@ r"""Noisy gradient ADMM, one user per iteration (Chan, Xie and Zhao, Algorithms 
     x &\leftarrow (I + \eta \beta A'A)^{-1}
         (x - \eta [\nabla f_t(x) + A'(\beta (B y - c) - \lambda)]) + N(0, \sigma^2 I)
 
-for ``minimize f(x) + g(y)`` subject to ``A x + B y = c``, with f the sum of the users' objectives
-and :math:`f_t` that of the user whose turn it is, times the number of users. The noise is drawn by
-the user, on the mapped gradient, before anything leaves, and scaled to what the map leaves of the
-gradient's sensitivity: :math:`1 / (1 + \eta \beta s^2)` of it where A is square with the least
-singular value s. A has the form of Remark 3.4.
+for ``minimize f(x) + g(y)`` subject to ``A x + B y = c``. Here f is the sum of the users'
+objectives, and :math:`f_t` is the objective of the user of iteration t, times the number of users.
+The user adds the noise to the mapped gradient before it is released. The noise is scaled to the
+sensitivity of the mapped gradient: :math:`1 / (1 + \eta \beta s^2)` of the gradient's sensitivity,
+if A is square with the least singular value s. A has the form of Remark 3.4.
 """
 
 from __future__ import annotations
@@ -44,31 +44,32 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Message to the user of this round."""
+    """Message to the user that takes the step of this round."""
 
     x: Array  # shape (n,)
     slope: Array  # shape (n,); ``A'(beta (B y - c) - lam)``
-    users: int  # by how much one user's gradient stands for those of all
+    users: int  # number of users, the factor on one user's gradient
     inverse: Contraction  # ``v -> (I + eta beta A'A)^-1 v``
-    outcome: Outcome  # of the y step
+    outcome: Outcome  # outcome of the y step
 
 
 @dataclass(frozen=True, eq=False)
 class GradientADMMServer:
-    """The iterates, and what they are computed with.
+    """State of the server: the iterates, their averages, and the arrays of the y step.
 
     Attributes
     ----------
     blocks : TwoBlocks
     x, y, lam : ndarray
+        Iterates x and y, and the multipliers of the coupling.
     order : tuple of int
-        Users by iteration, begun again at its end.
+        Positions of the users by iteration; it is repeated after its end.
     turns : int
-        Iterations so far.
+        Number of iterations so far.
     mean_x, mean_y : ndarray
-        Averages over them.
+        Averages of x and y over the iterations.
     primal, dual, mismatch : float
-        Residuals of the last one.
+        Residuals of the last iteration.
     """
 
     blocks: TwoBlocks
@@ -89,7 +90,7 @@ class GradientADMMServer:
 class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     """Gradient ADMM with noise on x, one user per round.
 
-    For users who hold x and a public agent that holds y, tied by ``coupling=``.
+    All users hold x, a public agent holds y, and ``coupling=`` ties x and y.
 
     Parameters
     ----------
@@ -98,16 +99,16 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         of norm 1.
     step : float or "contraction", optional
         The paper's eta, the step size; 1 / smoothness if omitted, and shorter under noise, see
-        `dpcvx.defaults.predicted`; the middle of the paper's
-        interval (23) if "contraction": iterations then contract by the paper's proof, and loss
-        against an observer of the last iterate decays geometrically. Plans search certificates,
-        which prove that for other steps, too. Both for users' objectives times their number.
+        `dpcvx.defaults.predicted`. "contraction" takes the middle of the paper's interval (23):
+        iterations then contract by the paper's proof, and the privacy loss against an observer of
+        the last iterate decays geometrically. Plans also search certificates that prove this for
+        other steps. Step and smoothness are for users' objectives times the number of users.
     smoothness : float, optional
-        Largest smoothness constant of a user's objective, for all admissible data; derived where
-        private data do not change the curvature, or are records of a bounded size.
+        Largest smoothness constant of a user's objective, for all admissible data. If omitted, it
+        is derived, which needs a curvature that is public, or records of bounded size.
     strong_convexity : float, optional
-        Smallest modulus of strong convexity of a user's objective, for all admissible data; that
-        of the quadratic terms if omitted.
+        Smallest modulus of strong convexity of a user's objective, for all admissible data; the
+        modulus of the quadratic terms if omitted.
     order : {"fixed", "permutation", "stopping", "sampling"}
         Order of the users' turns: the order of the agents; a random order for all passes; the order
         of the agents with a random last round in the second half of the only pass; or drawn anew
@@ -119,7 +120,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         and nobody may log, bill or tell turns. Iterates may then be seen without their users, with
         ``plan(..., observer="iterates")``.
     x_first : bool
-        Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
+        Whether the first step updates x, as in the paper's Algorithm 4 and its utility Theorem 9.1.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -157,7 +158,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives and a coupling; one release of one user per round."""
+        """Return requirements: convex objectives, a coupling, one release of one user per round."""
         return Requirements(
             convex=True,
             exact=False,
@@ -170,7 +171,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
 
     @property
     def needs_last_iterate(self) -> bool:
-        """Random orders are accounted for where iterates stay hidden."""
+        """Return whether the order is random: the accounting then needs unreleased iterates."""
         return self.order != "fixed"
 
     @property
@@ -179,7 +180,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.draws == "secret"
 
     def coupling(self, program: Program) -> str:
-        """Return the elimination of Remark 3.4."""
+        """Return a text on the elimination of equalities by Remark 3.4."""
         rows, written = eliminated(program), program.coupling
         assert written is not None
         count, size = len(written.right), len(rows.c)
@@ -194,11 +195,14 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return text + (f"; {dropped} follow from the others and are dropped" if dropped else "")
 
     def releases(self, rounds: int, program: Program) -> int:
-        """Return the number of turns of the first user, who has the most."""
+        """Return the number of steps of the first user; no user takes more."""
         return -(-rounds // len(blocks_of(program)[0]))
 
     def propose(self, facts: PublicFacts) -> GradientADMM:
-        """Fill in the users' smoothness and the step size, and check the form of the problem."""
+        """Return the method with smoothness, penalty and step size filled in.
+
+        Refuse problems that do not have two blocks.
+        """
         program = facts.program
         users, _ = blocks_of(program)
         rows = eliminated(program)
@@ -210,7 +214,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
             beta = self._balanced(program, norm) if beta is None else beta
             eta = replace(self, penalty=beta)._contracting(program, nu or 0.0)
         if eta is None:
-            # One turn stands for all users.
+            # The gradient of one user stands for the gradient of all users.
             turns = facts.in_turn(users)
             if not nu:
                 turns.require_scale()
@@ -221,7 +225,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return replace(self, penalty=beta, smoothness=nu or None, step=eta, returned=output)
 
     def _balanced(self, program: Program, norm: float) -> float:
-        """Return a penalty next to the convexities of f and g, so that interval (23) is wide."""
+        """Return a penalty of the size of the convexity moduli, so that interval (23) is wide."""
         users, _ = blocks_of(program)
         least = min(len(users) * self._convexity(program), TwoBlocks(program, 1.0, 1.0).convexity)
         return (least or 1.0) / norm**2
@@ -237,7 +241,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:
-        """Return the middle of interval (23)."""
+        """Return the middle of interval (23), a step size that makes iterations contract."""
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, 1.0)
         mu = self._convexity(program)
@@ -254,7 +258,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return (low + high) / 2
 
     def _convexity(self, program: Program) -> float:
-        """Return the smallest modulus of a user."""
+        """Return the smallest modulus of strong convexity of a user's objective."""
         users, _ = blocks_of(program)
         if self.strong_convexity is None:
             return min(strong_convexity(program.agents[k].form) for k in users)
@@ -277,7 +281,10 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         *,
         visible: bool = False,
     ) -> LastIterate:
-        """Return constants by `dpcvx.privacy.two_block`, of users' objectives times their count."""
+        """Return the constants that `dpcvx.privacy.two_block` defines.
+
+        They are for the users' objectives times the number of users.
+        """
         users, _ = blocks_of(program)
         blocks = TwoBlocks(program, self._beta, self._eta)
         largest = max(sensitivities[k] for k in users)
@@ -322,7 +329,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
-        """Return the smallest bound that is proved, or asserted where nothing can be derived."""
+        """Return the smallest proved smoothness bound; the asserted one if an agent has none."""
         largest = max((nu for nu in derived if nu is not None), default=0.0)
         unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
         if unknown and self.smoothness is None:
@@ -338,7 +345,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return largest or 1e-300
 
     def start_server(self, program: Program) -> GradientADMMServer:
-        """Return the state with x and y at the public start, and zero multipliers."""
+        """Return the state with x and y at the public initial points, and zero multipliers."""
         blocks = TwoBlocks(program, self._beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
@@ -348,7 +355,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def drawn(
         self, server: GradientADMMServer, rounds: int, coins: Coins
     ) -> tuple[GradientADMMServer, int]:
-        """Return the users' order, or the last round."""
+        """Return the server's state with a drawn order of users, and the (drawn) last round."""
         users = len(server.order)
         if self.order == "permutation":
             return replace(server, order=tuple(coins.shuffled(users))), rounds
@@ -359,13 +366,13 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return server, rounds
 
     def start_agent(self, local: Local) -> Outcome:
-        """Return an empty state: users keep nothing between their turns."""
+        """Return the outcome SOLVED: users keep no iterates between rounds."""
         return Outcome.SOLVED
 
     def send(
         self, server: GradientADMMServer, t: int, k: int
     ) -> tuple[GradientADMMServer, list[Turn | None]]:
-        """Make the y step and update the multipliers; then call one user."""
+        """Make the y step, update the multipliers, and send x to the user of this round."""
         blocks, beta, x = server.blocks, self._beta, server.x
         A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
         y, lam, outcome = server.y, server.lam, Outcome.SOLVED
@@ -391,10 +398,10 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def act(
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
-        """Update x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
+        """Release x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
         x, eta, inverse = message.x, self._eta, message.inverse
         center = inverse(x - eta * message.slope)
-        # f_t is the user's objective times their number.
+        # f_t is the user's objective times the number of users.
         return message.outcome, oracle.release(
             GradientStep(x, center, eta * message.users, inverse)
         )
@@ -402,11 +409,12 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
     def receive(
         self, server: GradientADMMServer, t: int, k: int, replies: Sequence[Array | None]
     ) -> GradientADMMServer:
-        """Receive the user's new x."""
+        """Take the user's new x, and compute the dual residual."""
         x = next(reply for reply in replies if reply is not None)
         n = server.turns + 1
         rows, old = server.blocks.rows, server.x
-        # The equation that x solves, for the gradient at the old x less A' lambda (Lemma 2.2).
+        # Solve the equation of the x step for the gradient at the old x minus A' lambda (Lemma
+        # 2.2).
         pull = self._beta * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
         slope = (old - x) / self._eta - pull
         return replace(
@@ -419,16 +427,22 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         )
 
     def residuals(self, server: GradientADMMServer) -> Residuals:
-        """Return the coupling's violation and the Lagrangian's slope in x, where y was computed."""
+        """Return the violation of the coupling, and the norm of the Lagrangian's gradient in x.
+
+        The violation is that of the last y step, before x moves.
+        """
         return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
     def conclude(self, server: GradientADMMServer) -> list[Answer]:
-        """Return each user's last and averaged x; y follows from the last x and multipliers."""
+        """Return the last and the averaged x for every user, and y from one more y step."""
         y, _ = server.blocks.y(server.x, server.lam, server.y)
         return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 
     def conclude_hidden(self, server: GradientADMMServer) -> list[Answer]:
-        """Return the last x for every user, and the y closest to the coupling with it."""
+        """Return the last x for every user, and for the public agent a y computed from it alone.
+
+        If the y step has a closed form, this y satisfies the coupling as closely as possible.
+        """
         blocks, x = server.blocks, server.x
         y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
         return self._answers(server, Answer(x, x), Answer(y, y))
@@ -439,7 +453,7 @@ class GradientADMM(HiddenIterates[GradientADMMServer, Outcome]):
         return answers
 
     def outcome(self, state: Outcome) -> Outcome:
-        """Return the outcome of the y step before the user's last turn."""
+        """Return the outcome of the y step before the user's last step."""
         return state
 
     def __str__(self) -> str:
@@ -465,7 +479,7 @@ def _smoothness(local: LocalProgram) -> float:
 
 
 def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> None:
-    """Refuse steps that may expand."""
+    """Refuse problems whose steps may increase distances between neighboring runs."""
     if not blocks.exact:
         raise PrivacyError(
             f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and "
@@ -492,7 +506,7 @@ def _require_amplified(program: Program, blocks: TwoBlocks, clipped: bool) -> No
 
 
 def _require_one_bound(largest: float) -> None:
-    """Refuse losses that have no bound, and those that are none; `largest`: of sensitivities."""
+    """Refuse a largest gradient sensitivity that is zero or infinite."""
     if largest == 0:
         raise PrivacyError(
             "No user's gradient depends on private data, so there is no privacy loss to reduce. "

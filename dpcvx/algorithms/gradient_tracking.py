@@ -1,14 +1,14 @@
-r"""Gradient tracking with noise on points and directions.
+r"""Gradient tracking over a network, with noise on points and directions.
 
 .. math::
     x_i \leftarrow \textstyle\sum_j W_{ij} \tilde x_j - \alpha s_i, \qquad
     s_i \leftarrow \textstyle\sum_j W_{ij} \tilde s_j + \nabla f_i(x_i) - \nabla f_i(x_i^{old})
 
-with :math:`s_i = \nabla f_i(x_i)` at first; :math:`\tilde x` and :math:`\tilde s` are
-released, with noise. The form of Ding, Zhu, He, Chen and Guan, "Differentially private distributed
-optimization via state and direction perturbation in multiagent systems" (DiaDSP), for objectives
-that need not be convex. Every direction holds two gradients, so that one change moves it twice as
-far as a gradient.
+with :math:`s_i = \nabla f_i(x_i)` in round 1. The releases are :math:`\tilde x = x` + noise and
+:math:`\tilde s = s` + noise. The method is that of Ding, Zhu, He, Chen and Guan, "Differentially
+private distributed optimization via state and direction perturbation in multiagent systems"
+(DiaDSP), for objectives that need not be convex. A direction contains two gradients, so one change
+may move it twice as far as a gradient.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from .on_networks import Graph, Inbox, SecretPointMethod, mixed, numbers, requir
 from .steps import one_over
 
 Array = NDArray[np.float64]
-# Under which an agent keeps its point, the one before, and its direction.
+# Names of the agent's stored vectors: its point, its previous point, and its direction.
 _POINT, _OLD, _DIRECTION = "x", "old", "s"
 
 
 @dataclass(frozen=True, eq=False)
 class Tracker(Iterates):
-    """State of an agent besides its unreleased vectors; all of it follows from messages.
+    """State of an agent without its unreleased vectors; it follows from released values.
 
     Attributes
     ----------
     x, average : ndarray, shape (n,)
-        The point with its noise, and the mean of these over the rounds.
+        Noisy point, and the mean of the noisy points over the rounds.
     s : ndarray, shape (n,)
-        The direction, with its noise.
+        Noisy direction.
     mean : ndarray, shape (n,)
-        Mean of the points of the neighbors and its own, with the network's weights.
+        Mean of the noisy points of the agent and its neighbors, with the network's weights.
     """
 
     s: Array
@@ -64,15 +64,14 @@ class GradientTracking(SecretPointMethod[Tracker]):
     step : float, optional
         The paper's alpha, the step size; a tenth of 1 / smoothness if omitted.
     ratio : float
-        Scale of the points' noise over that of the directions'.
+        Scale of the noise on points divided by the scale of the noise on directions.
     smoothness : float, optional
         User-supplied smoothness of objectives without a derived one, for all admissible data. The
         guarantee then marks it as asserted.
     weights : str
-        W; see `dp.networks.build`.
+        Rule for the mixing matrix W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
-        Returned iterate; see `Algorithm`. Both are of points with their
-        noise.
+        Returned iterate, of noisy points; see `Algorithm`.
 
     Raises
     ------
@@ -93,7 +92,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))
 
     def propose(self, facts: PublicFacts) -> GradientTracking:
-        """Fill in the network, and check the form of the problem."""
+        """Return the method with network and step size filled in; refuse unfit problems."""
         program = facts.program
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")
@@ -104,7 +103,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         return replace(self, graph=graph, step=step)
 
     def start_agent(self, local: Local) -> Tracker:
-        """Return the state at the public start."""
+        """Return the agent's state at the public initial point."""
         x = local.program.start
         zeros = np.zeros_like(x)
         return Tracker(x, zeros, zeros, x)
@@ -112,7 +111,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     def act(
         self, local: Local, state: Tracker, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Tracker, Array]:
-        """Compute the new point; then the direction."""
+        """Release the new point in exchange 0, and the new direction in exchange 1."""
         assert self.step is not None
         program = local.program
         if k == 1:

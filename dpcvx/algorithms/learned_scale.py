@@ -1,22 +1,26 @@
-r"""The scale of records, learned before the first step: their clip, mean and largest curvature.
+r"""Learning of the scale of records before the first step: clipping limit and curvatures.
 
-Bounds that users declare may be far from the data, and no public number tells. A small part of the
-budget does. Its questions are noisy sums over records, and the steps follow from their answers:
+Bounds that users declare may be far from the data, and no public number shows how far. A small part
+of the budget is spent on noisy sums over records, and the steps follow from these sums:
 
-* a contribution limit C, v / u times that which about v of the records exceed at the start, by six
-  noisy counts, each where the odds of the limit given all counts so far have their middle;
-* the mean m and the largest curvature :math:`\lambda` of the sum of losses at the start, each
-  record's cut to a limit that one in ten exceeds, which six more counts find;
-* then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` along noisy sums of clipped gradients, with
+* Six noisy counts find the norm that the gradients of about a share v of the records exceed at the
+  initial point. Each count is made at the median of the limit's distribution given all counts so
+  far. The first clip C is v / u times this norm.
+* One noisy sum yields the mean m and the largest curvature :math:`\lambda` of the sum of losses at
+  the initial point. Each record's curvature is cut to a limit that one in ten records exceeds,
+  which six more counts find.
+* Then T steps :math:`x_{t+1} = P_W(x_t - \eta_t g_t)` follow noisy sums of clipped gradients, with
   :math:`\eta_t = \min(1.5 / \lambda,\, s / (m \sqrt{\max(1, \tau \min(1, 200 p))}))`,
-  :math:`\tau = t T_0 / T`; s is the least such that all steps together lead as far as T_0 steps
-  whose length only m limits. C follows, by :math:`C e^{h (k - u)}`, the noisy part k of
-  the records that exceed it. h is 0.3, or 0.05 over the noise of k where that is less.
+  :math:`\tau = t T_0 / T`. The factor s is the least one that makes all step sizes add up to the
+  sum of T_0 step sizes that only m limits. After a step, C becomes :math:`C e^{h (k - u)}`, where k
+  is the noisy share of records that exceed C. h is 0.3, or 0.05 divided by the noise of k if that
+  is less.
 
-p is the noise of one release over the largest sum that records can have, which is public;
+p is the noise of one release divided by the largest sum that clipped records can have, both public;
 :math:`v = \min(14 p, 0.4)`, :math:`u = \min(14 p, \max(0.4, \min(0.25 + 3.5 p, 0.6)))` and
-:math:`T_0 = 0.85 / p`, between 5 and 300. A clip that cuts more has less noise and more bias.
-The limit of curvatures is too low with odds of one in five, because a low limit lengthens steps.
+:math:`T_0 = 0.85 / p`, between 5 and 300. A smaller clip has less noise and more bias. The limit
+for curvatures is chosen so that it is too low with probability 1/5 only: a low limit lengthens
+steps.
 """
 
 from __future__ import annotations
@@ -43,35 +47,37 @@ from .program import LocalProgram, Program, once_per_kind
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# So many counts look for a limit on a grid of half octaves.
+# Number of counts that search for a limit, and number of cells of its grid, in half octaves.
 _COUNTS, _CELLS = 6, 62
-# Parts of what learning may cost: the limit of curvatures, curvatures, and the limit of slopes.
+# Shares of the learning budget: limit of curvatures, sums of curvatures, limit of gradients.
 _PARTS = (0.2, 0.4, 0.4)
 ROUNDS = 2 * _COUNTS + 1
-# Of the records, the part whose curvature is cut.
+# Share of the records whose curvature is cut to the limit.
 _CURVED = 0.1
-# Their limit is lower with this probability: too low a limit lengthens steps, without a bound.
+# Probability that the chosen limit is too low, which lengthens steps, without a bound.
 _LOW = 0.2
-# What the count of cut records has of the cost of a step, next to the gradient.
+# Share of a step's privacy loss that pays for the count of clipped records, beside the gradient.
 _COUNTED = 2 / 93
-# So many standard deviations of a count are taken for noise.
+# Number of standard deviations of a count that are attributed to noise.
 _SURE = 1.5
-# Gradients that point back so far, and are so many times as long as their noise, brake by so much.
+# Steps become shorter by _BRAKE if a gradient's cosine with the previous one is below -_BACK, and
+# both are longer than _LOUD times their noise.
 _BACK, _LOUD, _BRAKE = 0.3, 2.0, 0.7
-# Louder noise tells nothing of a scale.
+# Largest p with which a scale can be learned.
 LOUDEST = 0.1
-# A clip follows what is counted, down to 1/30 of the first and up to 8 times: longer gradients come
-# from steps that lead away, and noise would grow with the clip.
+# Largest h, and the range of the clip: from 1/30 to 8 times the first clip. Longer gradients come
+# from diverging steps, and noise would grow with the clip.
 _FOLLOWS, _DOWN, _UP = 0.3, 30.0, 8.0
-# Noise of counts moves the logarithm of a clip by no more than this in a round: by more, the clip
-# would wander, and with it the length of steps.
+# Largest move of the clip's logarithm in a round that is due to noise of the count. With a larger
+# one, the clip and the step lengths would drift.
 _SHAKES = 0.05
-# Before any count, a limit is so much less likely by half octave below the declared bounds.
+# Decrease of the prior log-probability of a limit per half octave below the declared bounds.
 _RARER = 0.1
-# A limit is exceeded by all but a part of the records a few half octaves below that which few
-# exceed. This holds for most data only, as if by so much noise.
+# In most data, nearly all records exceed a limit a few (_SPREAD) half octaves below the limit that
+# few exceed. This assumption has the weight of a count with noise _DOUBT.
 _SPREAD, _DOUBT = 6.0, 0.3
-# Steps in a run: enough to be short next to curvature, and few where noise is loud.
+# Range of the number of steps: enough for steps that are short relative to the curvature, and few
+# if noise is large.
 _FEWEST_STEPS, _MOST_STEPS = 150, 300
 
 _LEAST = number(lambda v: v >= 0, "of at least 0")
@@ -85,15 +91,17 @@ _SHARE = number(lambda v: 0 < v < 1, "between 0 and 1").because(
 class LearnScale:
     """Learn the scale of records before the steps of `dpcvx.FederatedGradient`.
 
-    A part of the budget buys the sizes of records' gradients and the curvature of their losses. The
-    guarantee covers these releases, which are the first 13 rounds of the plan.
+    A part of the budget is spent on releases of the sizes of records' gradients and of the
+    curvature of their losses. These are the first 13 rounds of the plan, and the guarantee covers
+    them.
 
     Parameters
     ----------
     share : float
-        Share of the budget for learning, as a share of the squared inverse noise multipliers.
+        Share of the budget for learning, measured in squared inverse noise multipliers.
     noise : float, optional
-        Noise of one release over the largest sum that records can have; chosen if omitted.
+        Noise p of one release divided by the largest sum that clipped records can have; computed
+        if omitted.
     most : float, optional
         Largest clip, as a multiple of the agents' clips; unlimited if omitted.
     least : float
@@ -144,25 +152,25 @@ class LearnScale:
 
     @property
     def reach(self) -> int:
-        """T_0, the number of free steps that lead to the answer."""
+        """T_0, the number of steps to the solution if only the mean curvature limited them."""
         assert self.noise is not None
         return int(np.clip(round(0.85 / max(self.noise, 1e-9)), 5, 300))
 
     @property
     def rounds(self) -> int:
-        """Rounds of a run, including those that learn the scale; the fewest while p is unknown."""
+        """Number of rounds, including the 13 that learn the scale; the fewest if p is unknown."""
         steps = _FEWEST_STEPS if self.noise is None else self.reach
         return ROUNDS + int(np.clip(steps, _FEWEST_STEPS, _MOST_STEPS))
 
     def resolved(self, conditions: Conditions, program: Program) -> LearnScale:
-        """Return the rule with the numbers of a plan.
+        """Return the rule with a plan's noise and number of steps filled in.
 
         Parameters
         ----------
         conditions : Conditions
-            Conditions of steps with noise.
+            Rounds and noise of the run.
         program : Program
-            Program with clips of all agents with records.
+            Program in which all agents with records have clips.
         """
         steps, noise = conditions.rounds - ROUNDS, self.noise
         if noise is None:
@@ -174,28 +182,29 @@ class LearnScale:
 
 
 def records_of(local: LocalProgram) -> int:
-    """Return an agent's number of records; all its private objects have as many rows."""
+    """Return an agent's number of records: the rows of each of its private objects, or 0."""
     rows = (spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows))
     return next(rows, 0)
 
 
-# What agents may be asked.
+# Kinds of queries to agents.
 QUESTIONS = ("bends", "curvature", "reaches", "gradient")
 
 
 @dataclass(frozen=True, eq=False)
 class ScaleQuestion(AtPoint):
-    """Query to agents while the scale is learned, and for gradients in this scale.
+    """Query to an agent for a count or curvatures, to learn the scale, or for a gradient.
 
     Attributes
     ----------
     what : {"bends", "curvature", "reaches", "gradient"}
-        A count of records by curvature, sums of curvatures, a count by contribution, or a gradient.
+        Count of records whose curvature exceeds `limit`, sums of curvatures, count of records whose
+        contribution exceeds `limit`, or a gradient with such a count beside it.
     limit : float
-        Limit of the trace of a record's curvature, or of its contribution as a multiple of the
-        clip.
+        Limit for the trace of a record's curvature, or for its contribution as a multiple of the
+        agent's clip.
     unit : float
-        Unit of sums of curvatures; weight of a record in a count, by itself or beside a gradient.
+        Unit of the sums of curvatures, or weight of a record in a count.
     sums : SecretSum or None
         Secret sum of the answers; None if the server side adds up.
     """
@@ -213,17 +222,17 @@ class ScaleQuestion(AtPoint):
 
 @dataclass(frozen=True)
 class Units:
-    """Units of the answers, so that a sum with distributed noise has one noise for all queries.
+    """Units of the answers, so that one size of distributed noise fits all kinds of queries.
 
-    In these units, one change moves the answers to all kinds of queries by equal amounts. Only
-    agents with smaller gradients than others move less.
+    In these units, one change moves the answers to all kinds of queries by equal amounts, except
+    for agents with smaller gradients than other agents.
 
     Attributes
     ----------
     beside : float
-        Weight of a record in the count beside a gradient.
+        Weight of a record in a count that is released beside a gradient.
     counted : float
-        Weight of a record in a count by itself.
+        Weight of a record in a count that is released alone.
     curved : float
         Unit of sums of curvatures.
     """
@@ -234,7 +243,7 @@ class Units:
 
     @staticmethod
     def of(program: Program, secret: bool) -> Units:
-        """Return the units for a program; `secret`: for sums with distributed noise."""
+        """Return the units for a program, with `secret` for sums with distributed noise."""
         changes = [change for change in map(_change, program.agents) if change > 0]
         beside = math.sqrt(_COUNTED) * min(changes, default=0.0)
         moved = [pair for pair in once_per_kind(program.agents, _moved) if pair[1]]
@@ -245,13 +254,13 @@ class Units:
         return Units(beside, counted, counted / math.sqrt(2))
 
     def moves(self, local: LocalProgram) -> float:
-        """Return the largest l2 move of an agent's answer to any query, by one change."""
+        """Return the l2 sensitivity of an agent's answer, the largest over the kinds of queries."""
         gradient, records = _moved(local)
         return max(math.hypot(gradient, self.beside * records), self.counted * records)
 
 
 def _moved(local: LocalProgram) -> tuple[float, int]:
-    """Return the l2 move of an agent's clipped gradient, and the records that one change moves."""
+    """Return the l2 sensitivity of an agent's clipped gradient, and the records in one change."""
     if not records_of(local) or local.clip is None:
         return 0.0, 0
     sensitivity = local.sensitivity()
@@ -260,41 +269,41 @@ def _moved(local: LocalProgram) -> tuple[float, int]:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Scale that is learned so far, from released values alone.
+    """Scale learned so far, from released values alone.
 
     Attributes
     ----------
     rule : LearnScale
-        Rule with all its numbers.
+        Rule with a number for every parameter.
     n : int
-        Entries of the common point.
+        Number of entries of the common point.
     records : int
         Number of records of all agents.
     bends : tuple of float
-        Public number that the curvature of an agent's records hardly exceeds, by agent.
+        Public estimate of the largest trace of a record's curvature, by agent.
     units : Units
         Units of the answers.
     public : (float, float)
         Mean and largest curvature of public terms.
     odds : ndarray, shape (63,)
-        Probability that the limit is there, by half octave below the declared bounds.
+        Probability distribution of the searched limit, by half octave below the declared bounds.
     limit : float
-        Limit of curvatures, as a multiple of `bends`.
+        Learned limit of curvatures, as a multiple of `bends`.
     mean, largest : float
-        Curvatures of the sum of all losses.
+        Learned mean and largest curvature of the sum of all losses.
     first, multiple : float
-        The clip, as a multiple of the agents' clips: at the start, and now.
+        First and current clip, as multiples of the agents' clips.
     exceeded : float
-        Part of the records that exceeded it last.
+        Noisy share of the records whose gradients exceeded the clip in the last round.
     whole : float
-        The largest sum of the records' contributions, each at its agent's clip.
+        Largest sum of contributions: number of records times clip, over all agents.
     brake : float
         Factor by which steps are shorter than planned.
     last : ndarray or None
-        The sum of gradients of the round before.
+        Noisy sum of gradients of the previous round.
     moved : float
-        Move of a clipped gradient by one change, in clips: 2 where records are replaced, 1 where
-        they come or go.
+        Sensitivity of a clipped gradient in units of the clip: 2 if records are replaced, 1 if they
+        are added or removed.
     """
 
     rule: LearnScale
@@ -324,7 +333,7 @@ class Scale:
         rule : LearnScale
         program : Program
         secret : bool
-            Whether answers are added up in secret, with distributed noise.
+            Whether secure aggregation adds up the answers, with distributed noise.
         """
         agents = program.agents
         terms = once_per_kind(agents, lambda local: _public(local.form))
@@ -341,7 +350,7 @@ class Scale:
         )
 
     def asked(self, t: int) -> tuple[str, float]:
-        """Return a round's kind of query, and its limit as a multiple of the agents' numbers."""
+        """Return the kind of round t's query, and its limit in multiples of `bends` or clips."""
         if t == _COUNTS + 1:
             return "curvature", self.limit
         if t > ROUNDS:
@@ -351,7 +360,20 @@ class Scale:
     def question(
         self, t: int, agent: int, point: Array, columns: Index, size: int
     ) -> ScaleQuestion:
-        """Return the query to an agent in a round."""
+        """Return the query to an agent in round t.
+
+        Parameters
+        ----------
+        t : int
+        agent : int
+            Position of the agent.
+        point : ndarray
+            Agent's components of the common point.
+        columns : ndarray of int
+            Positions of these components in the joint vector.
+        size : int
+            Length of the joint vector.
+        """
         what, limit = self.asked(t)
         unit = self.units.counted
         if what in ("bends", "curvature"):
@@ -363,7 +385,7 @@ class Scale:
         return ScaleQuestion(point, columns, size, what, limit, unit)
 
     def learned(self, t: int, total: Array) -> Scale:
-        """Return the scale after a round that learns it, from the noisy sum of all answers."""
+        """Return the scale after round t of learning, from the noisy sum of all answers."""
         if t == _COUNTS + 1:
             return self._with_curvature(total / self.units.curved)
         counted = float(total[0]) / self.units.counted
@@ -373,19 +395,25 @@ class Scale:
         done = replace(self, odds=_before())
         if t <= _COUNTS:
             return replace(done, limit=_limit(odds, _LOW))
-        # Counts that are this loud hardly move the clip from here to where it cuts u.
+        # With large noise, later counts hardly move the clip, so it starts where it cuts about u.
         first = self._within(_limit(odds, 0.5) * self.rule.sought / self.rule.cut)
         return replace(done, first=first, multiple=first)
 
     def _counted(self, t: int, above: float) -> Array:
-        """Return the odds after a count: that part of the records, with noise, is above the limit.
+        """Return the distribution of the searched limit after one more count.
 
-        If the limit that is looked for is just above q half octaves below the bounds, at most the
-        wanted part is above larger limits, and more is above all others.
+        If the searched limit is just above q half octaves below the bounds, at most the wanted
+        share of the records exceeds larger limits, and more records exceed smaller limits.
+
+        Parameters
+        ----------
+        t : int
+        above : float
+            Noisy share of the records that exceed the limit of round t.
         """
         budget = self.rule.parts[0] if t <= _COUNTS else self.rule.parts[-1]
         wanted = _CURVED if t <= _COUNTS else self.rule.sought
-        # Too low a limit cuts off more, and too high a one has noise that nothing makes up for.
+        # The wanted share is raised with the noise: too high a limit has noise without any benefit.
         noise = self._noise(budget)
         part = max(wanted, min(0.5, _SURE * noise))
         below = np.maximum(0.0, 1.0 + _quantile(self.odds) - np.arange(_CELLS + 1.0))
@@ -398,20 +426,23 @@ class Scale:
         return odds / odds.sum()
 
     def _noise(self, budget: float) -> float:
-        """Return the noise of a count for a part of the budget, as a part of all records."""
+        """Return the standard deviation of a count's noise, as a share of all records.
+
+        The count is released for this share of the budget.
+        """
         assert self.rule.noise is not None
         return self.rule.noise / (self.moved * math.sqrt(self.n * budget))
 
     @property
     def _follows(self) -> float:
-        """Return how far a clip follows a count: less far where noise of the count is loud."""
+        """Return h: how much a count changes the clip, less if its noise is large."""
         assert self.rule.steps is not None
         noise = self._noise(_COUNTED * (1 - self.rule.share) / self.rule.steps)
         return min(_FOLLOWS, _SHAKES / max(noise, 1e-9))
 
     def _with_curvature(self, total: Array) -> Scale:
         limit = self.limit * max(self.bends)
-        # One tells a scale, where noise hides all else.
+        # Largest possible sum of traces; it gives the scale if noise hides the sums.
         most = max(1, self.records) * limit
         mean, largest = (float(v) * limit for v in total)
         noise = math.sqrt(2) * self._noise(self.rule.parts[_COUNTS])
@@ -421,7 +452,7 @@ class Scale:
         return replace(self, mean=mean, largest=largest)
 
     def stepped(self, total: Array) -> tuple[Array, Scale]:
-        """Return the sum of all gradients, and the clip of the next one."""
+        """Return the sum of gradients in a noisy answer, and the scale with the next clip."""
         exceeded = float(total[-1]) / (self.units.beside * self.records)
         turn = float(np.clip(exceeded - self.rule.cut, -1, 1))
         multiple = self.multiple * math.exp(self._follows * turn)
@@ -433,9 +464,9 @@ class Scale:
         return gradient, replace(now, multiple=self._within(multiple))
 
     def _turned(self, gradient: Array) -> bool:
-        """Return whether a gradient points back, and noise cannot be why: steps are too long.
+        """Return whether a gradient points back by more than noise explains: steps are too long.
 
-        Losses may bend more on the way than at the start, as exponentials do.
+        Curvature may grow on the way from the initial point, for example that of exponentials.
         """
         if self.last is None:
             return False
@@ -446,12 +477,12 @@ class Scale:
         return min(size, before) > noise and float(gradient @ self.last) < -_BACK * size * before
 
     def _within(self, multiple: float) -> float:
-        """Return a multiple in its range."""
+        """Return a multiple of the clips, limited to the rule's range."""
         most = math.inf if self.rule.most is None else self.rule.most
         return max(min(multiple, most), self.rule.least)
 
     def step(self, t: int) -> float:
-        """Return the step size of a round; see the equations above."""
+        """Return the step size eta of round t; see the module."""
         assert self.rule.noise is not None and self.rule.steps is not None
         T, T0, falls = self.rule.steps, self.rule.reach, min(1.0, 200 * self.rule.noise)
 
@@ -477,43 +508,47 @@ class Scale:
 
 
 def _before() -> Array:
-    """Return the odds of all limits before any count."""
+    """Return the prior distribution of a limit, before any count."""
     odds = np.exp(-_RARER * np.arange(_CELLS + 1.0))
     return odds / odds.sum()
 
 
 def _quantile(odds: Array, part: float = 0.5) -> int:
-    """Return the half octaves to the middle of the odds, or to another part of them."""
+    """Return the median of a distribution in half octaves, or another quantile."""
     return int(np.searchsorted(np.cumsum(odds), part * odds.sum()))
 
 
 def _limit(odds: Array, part: float) -> float:
-    """Return the limit that is exceeded with this part of the odds."""
+    """Return the limit that the searched limit exceeds with this probability, about."""
     return 2.0 ** (-max(_quantile(odds, part) - 0.5, 0.0) / 2)
 
 
 def _change(local: LocalProgram) -> float:
-    """Return the move of a clipped gradient by one change; 0 if no records are clipped."""
+    """Return the sensitivity of a clipped gradient; 0 if no records are clipped."""
     return (local.clip or 0.0) * _changes(local)
 
 
 def _changes(local: LocalProgram) -> float:
-    """Return the same in clips: 2 where records are replaced, 1 where they come or go, else 0."""
+    """Return the sensitivity of a clipped gradient in units of the clip.
+
+    It is 2 if records are replaced, 1 if they are added or removed, and 0 without records.
+    """
     rows = (spec.adjacency for spec in local.form.private if isinstance(spec.adjacency, Rows))
     kinds = {adjacency.relation for adjacency in rows}
     return 2.0 if "replace_one" in kinds else float(bool(kinds))
 
 
 def _public(form: NormalForm) -> tuple[float, float]:
-    """Return the mean and largest curvature of an agent's public terms, about."""
+    """Return approximate mean and largest curvature of an agent's public quadratic terms."""
     H = quadratic(form).formed
     return max(float(H.trace()) / form.n, strong_convexity(form)), spectral_norm(H)
 
 
 def _bends(local: LocalProgram) -> float:
-    """Return the largest trace of a second derivative at the start, of records at their bounds.
+    """Return the largest trace of a record's curvature at the initial point, for made-up records.
 
-    Limits are looked for below it, over 31 octaves: it need not be a bound.
+    The records are at their declared bounds. Limits are searched below this number, over 31
+    octaves, so it need not be a bound.
     """
     if not records_of(local) or local.clip is None:
         return 0.0

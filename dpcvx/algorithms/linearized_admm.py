@@ -7,8 +7,8 @@ r"""Linearized ADMM with multiple local updates (Ryu and Kim, Algorithm 1).
         + \tfrac{\rho_t}{2} \|w - S_p x + \lambda_p / \rho_t\|^2 && (10) \\
     \lambda_p &\leftarrow \lambda_p + \rho_t (w - z_p) && (22)
 
-with :math:`\tilde g` the noisy gradient at :math:`x_p`, E local updates a round, and
-:math:`z_p` the mean of their results on the shared components :math:`S_p`.
+with :math:`\tilde g` the noisy gradient at :math:`x_p`. A round has E local updates (10), and
+:math:`z_p` is the mean of their E results on the shared components :math:`S_p`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LinearizedADMMState(Iterates):
-    """An agent's points, its multipliers, and the weight of the points in its average."""
+    """State of an agent: its points, its multipliers, and the total weight of its average."""
 
     lam: Array
     weight: float = 0.0
@@ -71,15 +71,14 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     perturb : {"objective", "output", "projected_output"}
         Place of the noise. "objective" adds it to the gradient (the paper's method). "output" adds
         it to the result of the local step (the paper's baseline, equation 12), which may then leave
-        the set; "projected_output" projects that back. Constraints with exponential or power cones
-        need ``"objective"``.
+        the set; "projected_output" projects the noisy result onto the set. Constraints with
+        exponential or power cones need ``"objective"``.
     output_sensitivity : float, optional
-        User-supplied sensitivity of the local step's result, for noise on the output. All
-        components then have noise of one scale. Ryu and Kim use their beta. The guarantee is marked
+        User-supplied sensitivity of the local step's result, for noise on the output, such as the
+        beta of Ryu and Kim. All components then have noise of equal scale. The guarantee is marked
         as asserted, and with local variables it need not hold.
     returned : {"average", "last", "tail", "weighted", None}
-        Returned iterate; see `Algorithm`. The convergence theorems are about
-        the average.
+        Returned iterate; see `Algorithm`. The convergence theorems hold for the average.
 
     Raises
     ------
@@ -94,7 +93,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
     output_sensitivity: float | None = None
     returned: Output | None = None
 
-    # With the penalty that is chosen, half of a step arrives in what agents share.
+    # With the default penalty, shared variables move by half of a gradient step.
     pull: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
@@ -112,12 +111,12 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
 
     @property
     def batched(self) -> bool:
-        """Return whether gradients are noisy; false for derived methods, which may do more."""
+        """Return whether noise is added to gradients; False for subclasses, which may differ."""
         return self.perturb == "objective" and type(self) is LinearizedADMM
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives; E releases per agent and round."""
+        """Return requirements: convex objectives, and E releases per agent and round."""
         return Requirements(
             convex=True,
             exact=False,
@@ -128,7 +127,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         )
 
     def propose(self, facts: PublicFacts) -> LinearizedADMM:
-        """Fill in the constants of both rules, and what to report where the step is chosen."""
+        """Return the method with both rules and, for a proposed step, the returned iterate."""
         step, output = as_step(self.step), self.returned
         if step is None:
             step, proposed = facts.step(pull=self.pull, updates=self.local_updates)
@@ -145,12 +144,12 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         rule = as_step(self.step)
         if self.perturb != "objective" or rule is None:
             return None
-        # E updates add up before they are averaged.
+        # The noise of E updates adds up in a round.
         spread = [math.sqrt(self.local_updates) * s for s in noise]
         return self.floor(program, spread, t, 1 / rule.eta(t) + penalty, penalty)
 
     def start_agent(self, local: Local) -> LinearizedADMMState:
-        """Return the state with x at the public start and zero multipliers."""
+        """Return the agent's state with x at the public initial point and zero multipliers."""
         x = local.program.start
         return LinearizedADMMState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
@@ -163,7 +162,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         message: Broadcast,
         oracle: Oracle,
     ) -> tuple[LinearizedADMMState, LocalCopy]:
-        """Make E local updates, their mean, and the multipliers' step (lines 8 to 22)."""
+        """Make E local updates, average them, and update the multipliers (lines 8 to 22)."""
         rule = as_step(self.step)
         assert rule is not None
         w, rho, eta = message.w, message.rho, rule.eta(t)
@@ -191,11 +190,11 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
         return state, LocalCopy(z, lam)
 
     def answer(self, state: LinearizedADMMState) -> Answer:
-        """Return the agent's result, averaged with the weights of the step-size rule."""
+        """Return the agent's last iterate, and its average with the step-size rule's weights."""
         return Answer(state.x, state.average, state.weight)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
-        """Return a public point of W near x; x itself unless output noise moved it out."""
+        """Return a public point of W near x: x itself, unless output noise moved it out of W."""
         if self.perturb != "output":
             return x
         projection = local.projector(x, D)
@@ -210,7 +209,7 @@ class LinearizedADMM(ConsensusMethod[LinearizedADMMState]):
             if self.perturb == "output":
                 return x_plus, Outcome.SOLVED
             projection = step.projector(x_plus, step.D)
-        # The budget of a failed solve is spent: keep the previous point and go on.
+        # The release of a failed solve has been charged: keep the previous point and continue.
         return (x if projection.x is None else projection.x), projection.outcome
 
     def __str__(self) -> str:

@@ -1,9 +1,7 @@
-"""Weights for the averages over neighbors: by a rule, or as a user wrote them.
+"""Mixing weights for averages over neighbors, from a rule or a user's matrix; their eigenvalues.
 
-Eigenvalues of Laplacians and mixing matrices on a graph of agents.
-
-For up to a few hundred agents all are computed densely. For more, shift and invert on sparse
-matrices computes the one or two that are needed.
+Eigenvalues of Laplacians and mixing matrices are computed densely for up to a few hundred agents.
+For more agents, Lanczos' method on sparse matrices computes only the one or two that are needed.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from ..errors import ModelError
 Array = NDArray[np.float64]
 
 WEIGHTS = ("metropolis", "max degree", "lazy metropolis", "laplacian")
-# Rounding errors that a given mixing matrix may have.
+# Largest rounding error that a user's mixing matrix may have.
 _SLACK = 1e-10
-# Things that messages list.
+# Largest number of items that a message lists.
 NAMES = 8
 
 
 def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
-    """Return for each agent the weights of its neighbors and of itself.
+    """Return each agent's weights: of its neighbors, in order, and last of itself.
 
     Parameters
     ----------
@@ -40,7 +38,7 @@ def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
     Raises
     ------
     ModelError
-        If there is no such rule.
+        If no rule has this name.
     """
     degrees = [len(around) for around in neighbors]
     if rule == "max degree":
@@ -59,23 +57,23 @@ def ruled_weights(rule: str, neighbors: Around) -> tuple[Array, ...]:
 
 
 def _balanced(neighbors: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
-    """Return weights of the edges and of agents' own values, such that rows sum to one.
+    """Return each agent's weights: of its edges, and last of itself, so that they sum to one.
 
-    The sums are rounded once, so that they do not depend on the order of the agents.
+    Sums are rounded once, so that they do not depend on the order of the agents.
     """
     shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbors))
     return tuple(np.array([*row, 1 - math.fsum(row)]) for row in shares)
 
 
 def _lazy(row: Array) -> Array:
-    """Return half of each weight; the agent itself keeps the other half."""
+    """Return a row of weights for the lazy rule: the mean of the row and the identity's row."""
     half = row / 2
     half[-1] = (1 + row[-1]) / 2
     return half
 
 
 def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) -> Array:
-    """Return a mixing matrix that a user wrote, symmetric to the last bit.
+    """Return a user's mixing matrix, checked and made exactly symmetric.
 
     Parameters
     ----------
@@ -87,7 +85,8 @@ def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) ->
     Raises
     ------
     ModelError
-        If it does not average over the graph.
+        If the matrix is not symmetric, has weights between agents that are no neighbors, has rows
+        that do not sum to one, or does not lead to agreement.
     """
     n = len(names)
     try:
@@ -136,7 +135,7 @@ def given_weights(weights: object, neighbors: Around, names: tuple[str, ...]) ->
 
 
 def _check_spectrum(matrix: Array) -> None:
-    """Refuse averaging that does not agree, or diverges."""
+    """Refuse a mixing matrix if repeated averaging does not lead to agreement, or diverges."""
     values = np.linalg.eigvalsh(matrix)
     if np.sum(np.abs(values - 1) <= _SLACK) > 1:
         raise ModelError(
@@ -153,36 +152,36 @@ def _check_spectrum(matrix: Array) -> None:
 
 
 def quoted(items: Sequence[object]) -> str:
-    """Return the first items for a message, texts in quotes."""
+    """Return a list of the first items for a message, with strings in quotes."""
     shown = ", ".join(f"'{x}'" if isinstance(x, str) else repr(x) for x in items[:NAMES])
     return shown + (f" and {len(items) - NAMES} more" if len(items) > NAMES else "")
 
 
-# Positions of each agent's neighbors.
+# Positions of the neighbors of each agent.
 Around = tuple[tuple[int, ...], ...]
 
-# Eigenvalues of more agents than these are computed from sparse matrices, if they are sparse: one
-# entry in so many at most.
+# With more than _DENSE agents, eigenvalues are computed from sparse matrices, if at most one entry
+# in _SPARSE is not zero.
 _DENSE = 500
 _SPARSE = 10
-# Relative error of the sparse ones, and the restarts that Lanczos' method has on the matrix itself.
-# Where these are too few, the network is much like a chain or a lattice, and its inverse is cheap.
+# Relative error of eigenvalues of sparse matrices, and number of restarts of Lanczos' method. If
+# these are too few, the network is similar to a chain or a lattice, so its inverse is cheap.
 _TOLERANCE = 1e-11
 _RESTARTS = 40
-# Digits of the weights that rest on these: the last ones may differ from one time to the next.
+# Number of digits of weights that are computed from them: the last digits are not reproducible.
 _DIGITS = 9
-# Ten times the rounding errors that a given mixing matrix may have.
+# Ten times the largest rounding error that a user's mixing matrix may have.
 _ROOM = 1e-9
 
 
 def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
-    """Return the matrix with these entries for each agent's neighbors and for itself.
+    """Return the sparse matrix with these entries, shape (N, N).
 
     Parameters
     ----------
     neighbors : tuple of tuple of int
     rows : sequence of ndarray
-        Entries of each agent's neighbors, in their order, and then its own.
+        Entries for each agent's neighbors, in their order, and last the diagonal entry.
     """
     columns = np.concatenate([[*around, i] for i, around in enumerate(neighbors)])
     ends = np.cumsum([0, *(len(row) for row in rows)])
@@ -191,7 +190,7 @@ def matrix_on(neighbors: Around, rows: Sequence[Array]) -> sp.csr_array:
 
 
 def laplacian(neighbors: Around) -> sp.csr_array:
-    """Return degrees on the diagonal minus the adjacency matrix."""
+    """Return the Laplacian: degrees on the diagonal minus the adjacency matrix."""
     return matrix_on(neighbors, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbors])
 
 
@@ -224,19 +223,19 @@ def second_eigenvalue(neighbors: Around, rows: Sequence[Array]) -> float:
     """
     W, n = matrix_on(neighbors, rows), len(neighbors)
     if not _large(neighbors):
-        # The eigenvalue 1 of the vector of ones is taken out before moduli are compared.
+        # The eigenvalue 1, whose eigenvector is the vector of ones, is removed first.
         return float(np.abs(np.linalg.eigvalsh(W.toarray() - np.full((n, n), 1 / n))).max())
-    high = float(_ends(W, "LA", 2, 1 + _room(n)).min())  # but for the 1 of the vector of ones
+    high = float(_ends(W, "LA", 2, 1 + _room(n)).min())  # the largest is 1, of the vector of ones
     return high if high >= -_floor(W) else max(abs(high), abs(_lowest(W)))
 
 
 def best_step(neighbors: Around) -> float:
-    """Return the a that gives I - a L the smallest second eigenvalue modulus."""
+    """Return the number a that minimizes the second eigenvalue modulus of ``I - a L``."""
     L = laplacian(neighbors)
     if not _large(neighbors):
         values = np.linalg.eigvalsh(L.toarray())
         return 2 / float(values[-1] + values[1])
-    # The other one of the two is the 0 of the vector of ones.
+    # The smaller of the two is 0, the eigenvalue of the vector of ones.
     least = float(_ends(L, "SA", 2, -_room(len(neighbors))).max())
     beyond = _bound_of_laplacian(neighbors) * (1 + 1e-6)
     largest = float(_ends(L, "LA", 1, beyond)[0])
@@ -244,7 +243,7 @@ def best_step(neighbors: Around) -> float:
 
 
 def _large(neighbors: Around) -> bool:
-    """Return whether eigenvalues are computed from sparse matrices."""
+    """Return whether eigenvalues are computed from sparse matrices: many agents, few edges."""
     n = len(neighbors)
     return n > _DENSE and _SPARSE * sum(map(len, neighbors)) <= n * n
 
@@ -257,7 +256,7 @@ def _bound_of_laplacian(neighbors: Around) -> float:
 
 
 def _room(n: int) -> float:
-    """Return a distance of shifts from the ends, below a Laplacian's least positive eigenvalue."""
+    """Return a distance for shifts, below the least positive eigenvalue of a Laplacian."""
     return max(1 / n**2, _ROOM)
 
 
@@ -266,18 +265,18 @@ def _lowest(W: sp.csr_array) -> float:
 
 
 def _floor(W: sp.csr_array) -> float:
-    """Return a lower bound of the eigenvalues (Gershgorin)."""
+    """Return a lower bound on the eigenvalues of W, by Gershgorin's theorem."""
     diagonal = W.diagonal()
     return float((diagonal - (abs(W).sum(axis=1) - abs(diagonal))).min())
 
 
 def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:
-    """Return the `count` outer eigenvalues of a symmetric matrix, on one side of `beyond`.
+    """Return the `count` largest ("LA") or smallest ("SA") eigenvalues of a symmetric matrix.
 
-    By Lanczos' method, which is quick where eigenvalues lie apart; else for the inverse of
-    ``A - beyond I``, where they do.
+    Lanczos' method finds them quickly if they are well separated. Otherwise it is applied to the
+    inverse of ``A - beyond I``, whose eigenvalues are. All eigenvalues lie on one side of `beyond`.
     """
-    start = np.sin(1.0 + np.arange(A.shape[0]))  # or a random one: equal networks would differ
+    start = np.sin(1.0 + np.arange(A.shape[0]))  # fixed, so that equal networks get equal results
 
     def found(matrix: sp.sparray, **how: Any) -> Array:
         values = eigsh(matrix, count, v0=start, tol=_TOLERANCE, return_eigenvectors=False, **how)

@@ -1,22 +1,21 @@
-r"""Communication networks: edges between agents, and weights for the averages over neighbors.
+r"""Communication networks: edges between agents, and weights for averages over neighbors.
 
-A mixing matrix W of a connected undirected graph is symmetric, has rows that sum to one and is zero
-off the graph and its diagonal, and I - W maps nothing but multiples of the vector of ones to zero.
-With L the Laplacian of the graph, :math:`d_i` degrees, and :math:`l_1 \ge l_{n-1}` the largest and
-the least positive eigenvalue of L,
+A mixing matrix W of a connected undirected graph is symmetric, has rows that sum to one, and is
+zero except on edges and the diagonal. I - W maps only multiples of the vector of ones to zero. Let
+L be the Laplacian of the graph, :math:`d_i` the degrees, and :math:`l_1 \ge l_{n-1}` the largest
+and the least positive eigenvalue of L. The rules for W are
 
 ===================  ==============================================================
 ``metropolis``       :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))` for neighbors
 ``max degree``       :math:`I - L / (1 + \max_i d_i)`
-``lazy metropolis``  :math:`(I + W) / 2` of the first
+``lazy metropolis``  :math:`(I + W) / 2` with the W of ``metropolis``
 ``laplacian``        :math:`I - 2 L / (l_1 + l_{n-1})`
 ===================  ==============================================================
 
-The last has the smallest second eigenvalue modulus among all :math:`I - a L` (Xiao and Boyd, 2004);
-its diagonal can be negative, while the entries of the others are not.
+``laplacian`` has the smallest second eigenvalue modulus among all :math:`I - a L` (Xiao and Boyd,
+2004). Its diagonal can be negative; the other rules have no negative entries.
 
-A network stores the entries of W on the graph, agent by agent. It makes matrices of size N by N on
-request only.
+A network stores only the entries of W on edges and the diagonal, agent by agent.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from .mixing import (
     second_eigenvalue,
 )
 
-# Where it is used: it takes as long to import as a third of this package.
+# Functions import networkx where they need it, because its import is slow.
 if TYPE_CHECKING:
     import networkx as nx
 
@@ -60,7 +59,7 @@ Index = NDArray[np.intp]
 __all__ = ["SHAPES", "WEIGHTS", "Network", "build", "random"]
 
 SHAPES = ("complete", "ring", "star", "path", "grid")
-# Tells the stream of a random network apart from those of noise under the same seed: "network".
+# Name ("network") of the random stream, so that it differs from streams of noise with equal seeds.
 _STREAM = (0x6E6574776F726B,)
 
 
@@ -70,33 +69,33 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """One neighbor of each agent that has so many: their first ones, their second ones, ..."""
+    """The k-th neighbor of each agent that has at least k neighbors."""
 
-    agents: Index  # increasing
-    neighbors: Index  # of each of them
-    weights: Array  # shape (agents, 1)
+    agents: Index  # positions of these agents, increasing
+    neighbors: Index  # position of the k-th neighbor of each of these agents
+    weights: Array  # shape (number of these agents, 1); weight of that neighbor
 
 
 @frameless
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A connected undirected graph of agents with a mixing matrix, as `build` makes it. Public.
+    """A connected undirected graph of agents with a mixing matrix; public. `build` makes one.
 
     Attributes
     ----------
     agents : tuple of str
-        Their order fixes the positions 0 to N - 1 that everything else refers to.
+        Names of the agents. Their order defines the positions 0 to N - 1 used elsewhere.
     neighbors : tuple of tuple of int
-        Positions of each agent's neighbors, increasing, without its own.
+        Positions of each agent's neighbors, increasing, without the agent itself.
     rows : tuple of ndarray
-        Weights of each agent's neighbors, in their order, and then its own; not writeable.
+        Each agent's weights: of its neighbors, in order, and last of itself; not writeable.
     rule : str
         Rule that chose the weights.
 
     Raises
     ------
     ModelError
-        If these are no network's. Whether the weights average over it, `build` checks.
+        If the arguments do not describe a network. Only `build` checks the mixing matrix.
     """
 
     agents: tuple[str, ...]
@@ -113,7 +112,7 @@ class Network:
             )
 
     def _fits(self) -> bool:
-        """Return whether neighbors are mutual, and agents have weights for each and themselves."""
+        """Return whether neighbors are mutual, and rows have a weight per neighbor and one more."""
         around, rows, n = self.neighbors, self.rows, len(self.agents)
         if not (type(around) is type(rows) is tuple and len(around) == len(rows) == n):
             return False
@@ -135,7 +134,7 @@ class Network:
 
     @property
     def weights(self) -> Array:
-        """The mixing matrix, shape (N, N), made anew for each who asks; not writeable."""
+        """The mixing matrix W, shape (N, N), a new array at each access; not writeable."""
         matrix = matrix_on(self.neighbors, self.rows).toarray()
         matrix.flags.writeable = False
         return matrix
@@ -147,12 +146,12 @@ class Network:
 
     @cached_property
     def own_weights(self) -> Array:
-        """Every agent's weight of its own value, shape (N, 1)."""
+        """Diagonal of W, shape (N, 1): each agent's weight for its own value."""
         return np.array([row[-1] for row in self.rows])[:, np.newaxis]
 
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:
-        """Neighbors and their weights, by their rank among the neighbors of an agent."""
+        """First neighbors of all agents, second neighbors, and so on, with their weights."""
         degrees = np.array(self.degrees)
         ends = np.cumsum(degrees)
         around = np.concatenate([np.array(ranks, dtype=np.intp) for ranks in self.neighbors])
@@ -166,38 +165,38 @@ class Network:
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of positions, the smaller one first, in increasing order."""
+        """Edges as pairs of positions, the smaller position first, in increasing order."""
         return tuple((i, j) for i, around in enumerate(self.neighbors) for j in around if i < j)
 
     @property
     def complete(self) -> bool:
-        """Return whether everyone is a neighbor of everyone else."""
+        """Return whether every agent is a neighbor of all other agents."""
         return all(degree == len(self.agents) - 1 for degree in self.degrees)
 
     @property
     def laplacian(self) -> Array:
-        """Degrees on the diagonal minus the adjacency matrix, shape (N, N)."""
+        """The Laplacian, shape (N, N): degrees on the diagonal minus the adjacency matrix."""
         return laplacian(self.neighbors).toarray()
 
     @property
     def laplacian_norm(self) -> float:
-        """The largest eigenvalue of the Laplacian; of large sparse networks an upper bound.
+        """The largest eigenvalue of the Laplacian; for large sparse networks, an upper bound.
 
-        The bound is at most twice as large: of the number of agents, and of the largest sum of a
-        degree and the mean degree of the neighbors (Merris, 1998), the smaller one.
+        The bound is at most twice the eigenvalue. It is the number of agents, or the largest sum of
+        an agent's degree and its neighbors' mean degree (Merris, 1998), whichever is smaller.
         """
         return laplacian_norm(self.neighbors)
 
     @property
     def lowest_eigenvalue(self) -> float:
-        """The least eigenvalue of W, at least -1."""
+        """The smallest eigenvalue of W, at least -1."""
         return lowest_eigenvalue(self.neighbors, self.rows)
 
     @property
     def second_eigenvalue(self) -> float:
-        """Second largest modulus of an eigenvalue of W: what a round of averaging leaves over.
+        """Second largest modulus of an eigenvalue of W.
 
-        The distance from consensus falls by this factor; at 1 it need not fall at all.
+        A round of averaging multiplies the distance from consensus by at most this factor.
         """
         return second_eigenvalue(self.neighbors, self.rows)
 
@@ -228,17 +227,17 @@ def build(
 ) -> Network:
     """Build a network of agents: its edges, and the weights of the averages over neighbors.
 
-    Methods over networks take it as ``graph=``; given a graph or a shape they build it themselves,
-    over the agents of the problem.
+    Methods over networks take the result as ``graph=``. If they get a graph or a shape, they build
+    the network of the problem's agents themselves.
 
     Parameters
     ----------
     graph : networkx.Graph or {"complete", "ring", "star", "path", "grid"}
-        Connected, undirected, without loops; its nodes are all agents' names, or all positions 0
-        to N - 1. Attributes of nodes and edges are not read. By name: the first agent is the
-        center of a star; a grid has as many rows as it can without more rows than columns.
+        Connected undirected graph without loops. Its nodes are all agents' names, or all positions
+        0 to N - 1. Attributes of nodes and edges are ignored. The first agent is the center of a
+        "star". A "grid" is as close to a square as possible, with at most as many rows as columns.
     agents : sequence of str
-        Two different names or more.
+        Names of the agents, at least two, all different.
     weights : {"metropolis", "max degree", "lazy metropolis", "laplacian"} or ndarray (N, N)
         A rule (see the module), or a symmetric matrix with rows that sum to one and zeros between
         agents that are not neighbors.
@@ -277,18 +276,18 @@ def build(
 def random(
     agents: Sequence[str], edges: int, seed: int, weights: str | Array = "metropolis"
 ) -> Network:
-    """Return a random connected network with a given number of edges, the same for the same seed.
+    """Return a random connected network with a given number of edges; the seed determines it.
 
-    A uniformly random tree (from its Pruefer code), then a uniformly random choice among the
-    remaining pairs. Not uniform among connected graphs: each is drawn in proportion to its number
-    of spanning trees.
+    The network is a uniformly random tree (from its Pruefer code) plus a uniformly random choice of
+    the remaining edges. It is not uniform among connected graphs: the probability of a graph is
+    proportional to its number of spanning trees.
 
     Parameters
     ----------
     agents : sequence of str
-        N different names.
+        Names of the N agents, all different.
     edges : int
-        Number of edges, from N - 1 (a tree) to N (N - 1) / 2 (everyone with everyone).
+        Number of edges, from N - 1 (a tree) to N (N - 1) / 2 (a complete graph).
     seed : int
         Seed, at least 0.
     weights : str or ndarray (N, N)
@@ -317,7 +316,7 @@ def random(
     tree = _random_tree(n, coins)
     chosen = {(min(pair), max(pair)) for pair in tree.edges}
     left = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in chosen]
-    for k in range(int(edges) - (n - 1)):  # the first steps of a shuffle
+    for k in range(int(edges) - (n - 1)):  # the first steps of a Fisher-Yates shuffle
         other = k + coins.below(len(left) - k)
         left[k], left[other] = left[other], left[k]
         tree.add_edge(*left[k])
@@ -333,7 +332,7 @@ def _random_tree(n: int, coins: PublicCoins) -> nx.Graph[Any]:
 
 
 def _are_names(agents: object) -> bool:
-    """Return whether these are the different names of one agent or more."""
+    """Return whether the argument is a non-empty tuple of different names."""
     if type(agents) is not tuple or not agents or not all(map(is_text, agents)):
         return False
     return len(set(agents)) == len(agents)

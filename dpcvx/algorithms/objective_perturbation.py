@@ -4,7 +4,7 @@ r"""Objective perturbation: each agent minimizes its objective with a random lin
     x_i = \operatorname{argmin}_{x \in W_i} f_i(x) + r_i(x)
         + \tfrac{\Delta}{2} \|x - c_i\|^2 + \langle b_i, x \rangle
 
-The random vector b_i hides the data from those who see x_i, at delta 0.
+The random vector b_i hides the data from observers of x_i, at delta 0.
 `dpcvx.privacy.linear_term` has the theorem, its proof, and the law of b_i. Several agents with
 private data release their minimizers. The server takes the mean of each entry, weighted by the
 number of records, and projects it onto all sets. If the data of the agents have one distribution,
@@ -49,11 +49,11 @@ class Minimize:
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """State of the server side: the mean of released minimizers, as a point of all sets."""
+    """State of the server side: the mean of released minimizers, projected onto all sets."""
 
     projector: Projector
-    places: tuple[Index, ...]  # per agent, where its components are in x
-    weights: tuple[float, ...]  # per agent, of its minimizer in the mean; 0 without private data
+    places: tuple[Index, ...]  # positions of each agent's components in x
+    weights: tuple[float, ...]  # weight of each agent's minimizer; 0 without private data
     x: Array
     outcome: Outcome = Outcome.SOLVED
 
@@ -96,7 +96,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
     @property
     def requirements(self) -> Requirements:
-        """One release per agent: a minimizer."""
+        """Return requirements: one release per agent, a perturbed minimizer."""
         weight = self.regularization
         return Requirements(
             convex=True,
@@ -108,12 +108,12 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         )
 
     def propose(self, facts: PublicFacts) -> ObjectivePerturbation:
-        """Fill in the weight; public agents have nothing to minimize here.
+        """Return the method with the weight filled in; refuse objectives of public agents.
 
         Raises
         ------
         ModelError
-            If an agent without private data has an objective.
+            If an agent without private data has an objective, or a loss is not smooth.
         """
         for local in facts.program.agents:
             if local.form.private and smoothness(local.form) is None:
@@ -134,19 +134,19 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return replace(self, regularization=facts.regularization())
 
     def start_server(self, program: Program) -> Server:
-        """Return the state with x at the agents' public starts."""
+        """Return the server's state with x at the agents' public initial points."""
         whole = joint_set(program)
         projector = Projector(whole.data, "all agents")
         weights = tuple(_records(local) for local in program.agents)
         return Server(projector, whole.places, weights, whole.start)
 
     def start_agent(self, local: Local) -> Iterates:
-        """Return the state with x at the public start."""
+        """Return the agent's state with x at the public initial point."""
         x = local.program.start
         return Iterates(x, np.zeros_like(x))
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
-        """Send a query to agents with private data; then the new x."""
+        """Send a query to agents with private data; in exchange 1, send the new x to all agents."""
         if k == 0:
             return server, [Minimize() if weight else None for weight in server.weights]
         return server, [Moved(server.x[columns], server.outcome) for columns in server.places]
@@ -160,7 +160,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         message: Minimize | Moved,
         oracle: Oracle,
     ) -> tuple[Iterates, Array | None]:
-        """Release the minimizer; then keep the common point."""
+        """Release the perturbed minimizer; in exchange 1, store the common point."""
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
         program, weight = local.program, self.regularization
@@ -171,7 +171,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return state, oracle.release(PerturbedMinimizer(search))
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
-        """Take the weighted mean, projected onto all sets."""
+        """Compute the weighted mean of the minimizers, and project it onto all sets."""
         if k > 0:
             return server
         total, counts = np.zeros(server.x.size), np.zeros(server.x.size)
@@ -184,7 +184,7 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
         return replace(server, x=server.x if ended.x is None else ended.x, outcome=ended.outcome)
 
     def residuals(self, server: Server) -> Residuals:
-        """Return zero residuals: all agents get one point."""
+        """Return zero residuals, because all agents receive one point."""
         return Residuals(0.0, 0.0, 0.0, 0.0)
 
     def __str__(self) -> str:
@@ -197,12 +197,15 @@ class ObjectivePerturbation(Algorithm[Server, Iterates]):
 
 
 def _records(local: LocalProgram) -> float:
-    """Return the weight of an agent's minimizer: its records, or 1; 0 without private data."""
+    """Return the weight of an agent's minimizer in the mean.
+
+    It is the number of records, or 1 for other private data, or 0 without private data.
+    """
     rows = [spec.shape[0] for spec in local.form.private if isinstance(spec.adjacency, Rows)]
     return float(max(rows, default=1 if local.form.private else 0))
 
 
 def has_objective(local: LocalProgram) -> bool:
-    """Return whether there is anything to minimize besides the set."""
+    """Return whether an agent has an objective, not only constraints."""
     root = local.form.root
     return local.rest is not None or bool(root.terms) or root.F is not None

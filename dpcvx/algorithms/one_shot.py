@@ -1,22 +1,22 @@
-r"""One round: agents release their data's terms of the objectives, the server solves the problem.
+r"""One round: agents release the terms that their data add, and the server solves the problem.
 
-Private data enter an objective by a linear term, or by squares of records that are released once:
+Private data enter an objective through a linear term, or through squares of records that are
+released once:
 
 .. math:: f_p(x; d) = f_p(x; 0) + \langle c_p, x \rangle + \tfrac12 x' H_p x
 
-up to a number. Everything but c and H is public, so one release of these tells the server all there
-is to know of the problem
+up to a constant. Everything but c and H is public, so one release of c and H determines the problem
 
 .. math::
     \operatorname{minimize} \sum_p f_p(S_p z; 0) + \langle c_p, S_p z \rangle
         + \tfrac12 (S_p z)' H_p S_p z
     \quad \text{subject to} \quad S_p z \in W_p, \quad \sum_p A_p S_p z = b,
 
-and what it finds is the optimum of what was released. No step size, no penalty, no iterations: more
-rounds could only approach the same point.
+and the server returns its optimum. The method needs no step size, no penalty and no iterations:
+more rounds could only approach this point.
 
 For all other convex models (``as_written=True``) agents release their data, or the weighted sums
-through which the model reads them, and cvxpy solves the model as it is written; see
+through which the model depends on the data, and cvxpy solves the model as it is written; see
 `dpcvx.algorithms.written_model`.
 """
 
@@ -69,26 +69,29 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class OneShotServer:
-    """State of the server.
+    """State of the server of `OneShot`.
 
     Attributes
     ----------
     program : Program
     joint : Joint
+        Joint problem of all agents at zero data.
     x : ndarray or None
-        The optimum of the joint problem; None before it is solved, and where that fails.
+        Optimum of the joint problem; None until it is solved, and if solving fails.
     outcome : Outcome
+        Outcome of solving the joint problem.
     pool : Pool or None
-        Pool of the secret sum of linear coefficients; None if the server side adds up.
+        Server side of secure aggregation of the linear coefficients; None without `sharing`.
     curvatures : tuple of csr_array
-        Second derivatives that the data add, by agent, beside a secret sum.
+        Second derivatives that the data add, by agent, with `sharing`: the linear coefficients are
+        summed in secret, and the second derivatives are not.
     moments : MomentSum or None
-        Moments in the secret sum, if second moments are summed.
+        Summands and reader of the secret sum, if second moments are summed.
     missed : dict of str to ndarray
-        Slack of constraints with private data, if it has a price.
+        Slack in constraints with private data, by name, if a slack penalty allows it.
     explained : float
-        The part of what was released that noise alone explains, where answers may stay near the
-        start for it.
+        Share of the released linear coefficient that noise alone explains; 0 if the solution is
+        not moved towards the initial point.
     """
 
     program: Program
@@ -100,20 +103,20 @@ class OneShotServer:
     moments: MomentSum | None = None
     missed: Mapping[str, Array] = field(default_factory=dict)
     explained: float = 0.0
-    decision: Decision | None = None  # of the model as written
+    decision: Decision | None = None  # solution of the model as written
 
 
 @dataclass(frozen=True, eq=False)
 class Left:
-    """Reply of an agent with its release.
+    """Reply of an agent with its released values.
 
     Attributes
     ----------
     terms : DataTerms or None
-        None where the model is solved as it is written.
+        Terms that the data add to the objective; None if the model is solved as written.
     data : ndarray or None
-        Its private data as released, or weighted sums of them where the model is solved as it is
-        written; None where neither is asked for.
+        Released private data, or released weighted sums of them if the model is solved as written;
+        None if the server needs neither.
     """
 
     terms: DataTerms | None
@@ -122,7 +125,7 @@ class Left:
 
 @dataclass(frozen=True, eq=False)
 class MomentsQuestion:
-    """Query to an agent for its term in the secure aggregation of second moments."""
+    """Query to an agent for its summand in the secure aggregation of second moments."""
 
     term: Scaled
     sums: SecretSum
@@ -133,24 +136,24 @@ class LeftInShares:
     """Reply of an agent with shares of its linear coefficients, for secure aggregation."""
 
     slope: Shared
-    curvature: sp.csr_array  # shape (n, n)
+    curvature: sp.csr_array  # shape (n, n); second derivatives that the data add
 
 
 @dataclass(frozen=True, eq=False)
 class OneShotMember(Iterates):
-    """State of an agent: its point, and the share that it keeps until the next exchange."""
+    """State of an agent: its point, and its share of its own summand until the next exchange."""
 
     kept: Share | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Message to an agent at the end, with its part of the solution.
+    """Last message to an agent, with its components of the solution.
 
     Attributes
     ----------
     x : ndarray, shape (n,), or None
-        Its components of the optimum; None if there is none.
+        The agent's components of the optimum; None if there is no optimum.
     outcome : Outcome
     """
 
@@ -213,7 +216,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     sharing: SecretSharing | None = None
     max_colluders: int = 1
     sums: Literal["slopes", "moments"] = "slopes"
-    # Plans with the default keep the noise that seeds gave them before there was a choice.
+    # At their defaults, fields marked "later" do not enter a plan's digest, which seeds its noise.
     shrink: bool = field(default=True, metadata={"later": True})
     as_written: bool | None = field(default=None, metadata={"later": True})
     scenarios: int = field(default=20, metadata={"later": True})
@@ -269,12 +272,12 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shares take an exchange of their own."""
+        """Number of exchanges in the round: 3 if agents exchange shares, else 2."""
         return 2 if self.sharing is None else 3
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives, compiled for the server; one release per agent."""
+        """Return requirements: one joint program for the server, and one release per agent."""
         alone = self.sharing is None
         queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
         return Requirements(
@@ -291,16 +294,19 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
     @property
     def rules(self) -> Rules:
-        """Rules of cvxpy that a model has to follow."""
+        """cvxpy's rules that the model must follow."""
         return "dgp" if self.gp else "dqcp" if self.qcp else "dcp"
 
     @property
     def choice(self) -> SolverChoice:
-        """The solver and its options."""
+        """Solver and options for the model as written."""
         return SolverChoice(self.solver, tuple(self.solver_options))  # pyright: ignore[reportArgumentType]
 
     def propose(self, facts: PublicFacts) -> OneShot:
-        """Fill in the range and the grid of the sum; summands must have one form."""
+        """Return the method with the range and the grid of the secret sum filled in.
+
+        Refuse second moments of objectives that differ, and a solver that cannot solve the model.
+        """
         if self.sums == "moments":
             moment_sum(facts.program)
         if facts.program.model is not None:
@@ -308,7 +314,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(self, sharing=proposed_sharing(self.sharing, facts))
 
     def coupling(self, program: Program) -> str | None:
-        """Return a text with the number of equalities."""
+        """Return a text with the number of coupling equalities; None without a coupling."""
         if program.coupling is None:
             return None
         return (
@@ -316,7 +322,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def start_server(self, program: Program) -> OneShotServer:
-        """Return the state with the joint problem at zero data."""
+        """Return the server's state with the joint problem at zero data."""
         if self.sums == "slopes":
             return OneShotServer(program, joint(program), pool=Pool.of(self.sharing, program))
         moments = moment_sum(program)
@@ -324,14 +330,17 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return OneShotServer(program, joint(program), pool=pool, moments=moments)
 
     def start_agent(self, local: Local) -> OneShotMember:
-        """Return the state with x at the public start."""
+        """Return the agent's state with x at the public initial point."""
         x = local.program.start
         return OneShotMember(x, np.zeros_like(x))
 
     def send(
         self, server: OneShotServer, t: int, k: int
     ) -> tuple[OneShotServer, list[Question | MomentsQuestion | Delivery | Found]]:
-        """Send a query at the common start, then shares, then the solution."""
+        """Send queries at the common initial point, then shares (if any), then the solution.
+
+        Each agent gets its own components of the solution.
+        """
         places = server.joint.places
         if k == 0 and server.moments is not None:
             assert server.pool is not None
@@ -358,7 +367,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         message: Question | MomentsQuestion | Delivery | Found,
         oracle: Oracle,
     ) -> tuple[OneShotMember, Left | LeftInShares | Shared | Partial | None]:
-        """Release the data's terms, and data that constraints contain; then keep the solution."""
+        """Release the terms that the data add, and data in constraints; then store the solution."""
         name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
@@ -384,7 +393,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def receive(
         self, server: OneShotServer, t: int, k: int, replies: Sequence[Any]
     ) -> OneShotServer:
-        """Add up the replies, or pass shares on; then solve."""
+        """Add up the replies and solve the joint problem; with `sharing`, collect shares first."""
         if k == self.exchanges - 1:
             return server
         pool, program = server.pool, server.program
@@ -409,7 +418,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return self._solved(server, slope, bent, [reply.data for reply in replies])
 
     def _as_written(self, server: OneShotServer, released: Sequence[Array]) -> OneShotServer:
-        """Solve the users' model for the released data."""
+        """Return the server's state with the solution of the users' model for released data."""
         program = server.program
         decision = program.decide(released, self.scenarios, self.choice)
         server = replace(server, decision=decision, outcome=decision.outcome)
@@ -422,11 +431,11 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return replace(server, x=with_slacks(program, x), missed=slack)
 
     def decision(self, server: OneShotServer) -> Decision | None:
-        """Return the decision for the model as written."""
+        """Return the solution of the model as written; None if it was not solved so."""
         return server.decision
 
     def _toward_start(self, server: OneShotServer, slope: Array) -> tuple[OneShotServer, Array]:
-        """Return the server's state, and the part of a linear coefficient that is followed."""
+        """Return the state, and the linear coefficient after shrinkage; see `toward_start`."""
         program = server.program
         noise = program.noise
         if noise is None or not self.shrink:
@@ -443,7 +452,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
     def _of_moments(
         self, server: OneShotServer, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
     ) -> OneShotServer:
-        """Pass shares on; then read the sum."""
+        """Return the state with the agents' shares; in the next exchange, with the solution."""
         if k == 0:
             return replace(server, pool=pool.taken(replies))
         program, places = server.program, server.joint.places
@@ -472,21 +481,21 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def constraint_slack(self, server: OneShotServer) -> Mapping[str, Array]:
-        """Return the constraint slack that the decision pays for."""
+        """Return the slack in constraints with private data that the slack penalty paid for."""
         return server.missed
 
     @property
     def shrinks(self) -> bool:
-        """Return whether released values are moved towards the prior."""
+        """Return `shrink`: whether released data are moved towards public proxy data."""
         return self.shrink
 
     @property
     def weighs_noise(self) -> bool:
-        """Return whether released values are moved towards the prior."""
+        """Return `shrink`: noisy solutions are moved towards the initial point."""
         return self.shrink
 
     def notes(self, server: OneShotServer) -> tuple[str, ...]:
-        """Return notes on the part of the release that is followed, and on the data put in."""
+        """Return notes on shrinkage, or on the data that the model was solved for."""
         model, decision = server.program.model, server.decision
         if model is not None and decision is not None:
             return (*_repaired(decision), *_public(model))
@@ -500,7 +509,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         )
 
     def residuals(self, server: OneShotServer) -> Residuals:
-        """Return zero residuals, or the distances of starts if there is no optimum."""
+        """Return zero residuals; without an optimum, the disagreement of the initial points."""
         if server.x is not None:
             return Residuals(0.0, 0.0, 0.0, 0.0)
         places, common = server.joint.places, server.joint.start
@@ -509,7 +518,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
         return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
 
     def __repr__(self) -> str:
-        # Noise of a seed follows from it: plans that are as they were keep theirs.
+        # Seeded noise depends on this text, so options at their defaults are left out.
         what = "" if self.sums == "slopes" else f", sums={self.sums!r}"
         what += "" if self.shrink else ", shrink=False"
         if self.as_written:
@@ -530,7 +539,7 @@ class OneShot(Algorithm[OneShotServer, OneShotMember]):
 
 
 def _options(given: object) -> tuple[tuple[str, bool | int | float | str], ...]:
-    """Return options of a solver in the order of their names."""
+    """Return a solver's options as pairs, sorted by name."""
     check_argument("dp.OneShot", "solver_options", given, _OPTIONS)
     items = pairs(given)
     return tuple(sorted(given if items is None else items))  # type: ignore[arg-type]
@@ -547,7 +556,7 @@ def _are_options(given: object) -> bool:
     )
 
 
-# Arguments of cvxpy's solve that are no options of a solver.
+# Arguments of ``cp.Problem.solve`` that are no solver options.
 _TAKEN = {"solver", "gp", "qcp", "warm_start", "enforce_dpp", "ignore_dpp", "requires_grad"}
 _OPTIONS = Kind(
     _are_options,
@@ -556,7 +565,7 @@ _OPTIONS = Kind(
 
 
 def _require_solver(model: WrittenModel, choice: SolverChoice) -> None:
-    """Refuse a solver that cvxpy does not have, or that does not take the model or the options."""
+    """Refuse a solver that is not installed, or that does not take the model or the options."""
     error = model.rehearsed(choice)
     if error:
         raise ModelError(
@@ -567,7 +576,7 @@ def _require_solver(model: WrittenModel, choice: SolverChoice) -> None:
 
 
 def _repaired(decision: Decision) -> tuple[str, ...]:
-    """Return notes on data that were solved for in place of the released data."""
+    """Return a note if the model was solved for other data than the released data."""
     if not decision.repair:
         return ()
     return (
@@ -577,7 +586,7 @@ def _repaired(decision: Decision) -> tuple[str, ...]:
 
 
 def _public(model: WrittenModel) -> tuple[str, ...]:
-    """Return notes on the use of the released data."""
+    """Return a note on where the released data are, and which of them are released in part."""
     if not any(model.published):
         return ()
     told = "result.released has the released data; every further use of them costs no privacy"
@@ -592,7 +601,7 @@ def _public(model: WrittenModel) -> tuple[str, ...]:
     return (told,)
 
 
-# Statistics that do not tell the data.
+# Texts for statistics that do not determine the data, by kind.
 _IN_PART = {
     "sums": "the weighted sums that the model reads",
     "second moments": "second moments",

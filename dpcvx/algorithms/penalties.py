@@ -29,7 +29,7 @@ def __dir__() -> list[str]:
 
 
 _PENALTY = POSITIVE.because("it weighs disagreement between agents. Write for example penalty=10")
-# Infinite without noise.
+# Kind of the epsilon per release that rules depend on; it is infinite without noise.
 STEP_BUDGET = Kind(
     lambda value: (isinstance(value, float) and value == math.inf) or DIVISOR.fits(value),
     "positive, and large enough to divide by. Leave it out to take the plan's epsilon per release",
@@ -37,14 +37,14 @@ STEP_BUDGET = Kind(
 
 
 class PenaltyRule(Protocol):
-    """rho_t, known to server and agents before round t."""
+    """Rule for the penalty rho_t, which server and agents can compute before round t."""
 
     def resolved(self, release_epsilon: float) -> Self:
-        """Return the rule with its constants filled in."""
+        """Return the rule with a number for every constant."""
         ...
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return rho of round t from the previous one (None before round 1) and its residuals."""
+        """Return rho_t from the previous rho (None before round 1) and the previous residuals."""
         ...
 
 
@@ -56,7 +56,7 @@ class Constant:
     Parameters
     ----------
     penalty : float
-        The paper's rho.
+        The paper's rho, the penalty.
     """
 
     penalty: float
@@ -84,9 +84,10 @@ class Growing:
     Parameters
     ----------
     c1, c2, Tc : float
-        MNIST in the paper: (2, 5, 10000); FEMNIST: (0.005, 0.05, 2000).
+        Constants of the schedule. The paper uses (2, 5, 10000) for MNIST and (0.005, 0.05, 2000)
+        for FEMNIST.
     c : float, optional
-        The paper's epsilon, the budget per release; the plan's if omitted.
+        The paper's epsilon, the budget per release; the plan's epsilon per release if omitted.
     """
 
     c1: float
@@ -105,11 +106,11 @@ class Growing:
         )
 
     def resolved(self, release_epsilon: float) -> Growing:
-        """Return the rule with its constant c filled in."""
+        """Return the rule with a number for c."""
         return replace(self, c=release_epsilon) if self.c is None else self
 
     def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
-        """Return the penalty of the schedule."""
+        """Return rho_t of the schedule."""
         assert self.c is not None
         return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.c)
 
@@ -121,22 +122,22 @@ class Growing:
 @frameless
 @dataclass(frozen=True)
 class ResidualBalancing:
-    """Change rho where primal and dual residual differ by more than a factor.
+    """Change rho if the primal and the dual residual differ by more than a factor.
 
-    Residuals of released values only, so the adaptation costs no privacy (Boyd et al., 2011,
-    section 3.4.1).
+    This is the rule of Boyd et al. (2011), section 3.4.1. Residuals are computed from released
+    values only, so the adaptation costs no privacy.
 
     Parameters
     ----------
     penalty : float
-        rho of round 1.
+        Penalty rho of round 1.
     threshold : float
-        Ratio of the residuals that triggers a change.
+        Ratio of the residuals, or its inverse, above which rho changes.
     factor : float
-        Factor of a change of rho.
+        Factor by which rho is multiplied or divided.
     unit : float
-        Unit of rho, which divides the dual residual before the two are compared. The paper's is 1,
-        and then a problem in other units may have another balance.
+        Unit of rho; the dual residual is divided by it before the comparison. With 1, as in the
+        paper, the balance depends on the units of the problem.
     """
 
     penalty: float
@@ -174,31 +175,31 @@ class ResidualBalancing:
         return f"penalty from {self.penalty:g} by residual balancing"
 
 
-# Of one change: changes of copies may be rounding.
+# Largest factor of one change of rho: changes of the copies may be rounding errors.
 _LARGEST_FACTOR = 100.0
-# Of all changes.
+# Largest factor of all changes of rho together.
 _FARTHEST = 1e12
 
 
 @frameless
 @dataclass(frozen=True)
 class Spectral:
-    """Set rho to the curvature of local problems between rounds, as multipliers tell it.
+    """Set rho to the curvature of the local problems, estimated from the changes of multipliers.
 
-    After an exact local step the multipliers are a gradient at the copies. So the norm of their
-    change, over that of the copies, is a curvature (Xu, Figueiredo and Goldstein, "Adaptive ADMM
-    with spectral penalty parameter selection", 2017). It has the unit of rho at every start, and
-    needs no multipliers that stay away from zero. Both changes are of released values, so the
-    adaptation costs no privacy.
+    After an exact local step, the multipliers are a gradient at the copies. So the norm of the
+    change of the multipliers, divided by the norm of the change of the copies, is a curvature (Xu,
+    Figueiredo and Goldstein, "Adaptive ADMM with spectral penalty parameter selection", 2017). The
+    curvature has the unit of rho, and is well defined also if multipliers are near zero. Both
+    changes follow from released values, so the adaptation costs no privacy.
 
-    rho changes after rounds 1, 2, 4, 7, 11 and so on: changes become rare, as convergence asks for.
+    rho may change after rounds 1, 2, 4, 7, 11 and so on: convergence needs changes to become rare.
 
     Parameters
     ----------
     penalty : float
-        rho of round 1.
+        Penalty rho of round 1.
     threshold : float
-        Ratio of the curvature to rho, or of rho to the curvature, that triggers a change.
+        Ratio of the curvature to rho, or of rho to the curvature, above which rho changes.
     """
 
     penalty: float
@@ -219,7 +220,7 @@ class Spectral:
         ----------
         t : int
         rho : float or None
-            The previous one.
+            Penalty of the previous round; None before round 1.
         primal, dual : float
             Norms of the changes of copies and of multipliers in the previous round.
         """
@@ -228,7 +229,7 @@ class Spectral:
         told = primal + dual > 0 and math.isfinite(primal) and math.isfinite(dual)
         if not _rarely(t - 1) or not told:
             return rho
-        # Copies at a vertex do not move: rho is too small, and nothing tells by how much.
+        # Copies at a vertex do not move: rho is too small, by an unknown factor.
         ratio = dual / primal / rho if primal > 0 else math.inf
         if 1 / self.threshold <= ratio <= self.threshold:
             return rho
@@ -250,12 +251,12 @@ def penalty_said(penalty: float | PenaltyRule | None) -> str:
 
 
 def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
-    """Return a number as a constant rule.
+    """Return the argument ``penalty=`` as a rule; a number becomes a constant rule.
 
     Raises
     ------
     ModelError
-        If it is neither a number nor a rule.
+        If the argument is neither a number nor a rule.
     """
     if finite(penalty) and isinstance(penalty, Real):
         return Constant(float(penalty))

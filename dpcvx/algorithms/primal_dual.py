@@ -5,12 +5,12 @@ r"""A primal-dual method over a network for objectives that need not be convex.
         + \omega v_i \bigr) + \Delta_i, \qquad
     v_i \leftarrow v_i + \eta \omega \textstyle\sum_j P_{ij} x_j
 
-with :math:`P = I - W` and the points of the round before on both right sides: PPDC of Xie, Yi,
+with :math:`P = I - W` and the points of the previous round on both right sides: PPDC of Xie, Yi,
 Wang, Cao and Ren ("Differentially private and communication-efficient distributed nonconvex
-optimization algorithms", Automatica 177, 112338, 2025), without its compression. There the noise is
-in what leaves and not in the agent's own point, so that one change moves that point farther and
-farther apart, like :math:`(1 + \eta M)^k`. Here the noise is part of the point, and one change
-moves it by the step size times what it does to a gradient.
+optimization algorithms", Automatica 177, 112338, 2025), without its compression. The paper adds
+noise to the messages and not to the agent's own point, so the effect of one change on that point
+grows like :math:`(1 + \eta M)^k`. Here the noise is part of the point, and one change moves it by
+the step size times the sensitivity of the gradient.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class PrimalDual(NeighborMethod):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Communication network; see `dp.networks.build`.
     step : float, optional
-        The paper's eta, the step size; chosen from what is public if omitted, with 0.3 / smoothness
-        at most, see `dpcvx.defaults.predicted`.
+        The paper's eta, the step size; if omitted, chosen from public facts, at most
+        0.3 / smoothness, see `dpcvx.defaults.predicted`.
     penalty, dual_step : float, optional
-        The paper's gamma and omega: weights of the differences between neighbors, and of the sum of
-        these over the rounds; 0.5 and 0.3 over the step size if omitted.
+        The paper's gamma and omega: weights of the differences between neighbors, and of the sum
+        of these differences over the rounds; 0.5 and 0.3 divided by the step size if omitted.
     weights : str
-        W; see `dp.networks.build`.
+        Rule for the mixing matrix W; see `dp.networks.build`.
     returned : {"average", "last", "tail", "weighted", None}
         Returned iterate; see `Algorithm`.
 
@@ -71,16 +71,16 @@ class PrimalDual(NeighborMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """One release per agent and round."""
+        """Return requirements: one release per agent and round, for any objective."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     @property
     def batched(self) -> bool:
-        """Methods that derive from this one may do more."""
+        """Return True; False for subclasses, which may change `act`."""
         return type(self) is PrimalDual
 
     def propose(self, facts: PublicFacts) -> PrimalDual:
-        """Fill in the network and the weights, and check that agents have all in common."""
+        """Return the method with the network and all step sizes and penalties filled in."""
         graph, step, output = self.network_of(facts.program, self.weights), self.step, self.returned
         if step is None:
             facts.require_scale()
@@ -101,7 +101,7 @@ class PrimalDual(NeighborMethod):
         message: Inbox | Inboxes,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
-        """Make a step; `lam` is v, of the shared variables in the agent's order."""
+        """Make a primal and a dual step; `lam` holds v, for the agent's shared variables."""
         assert self.step is not None and self.penalty is not None and self.dual_step is not None
         columns = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[..., columns]

@@ -1,8 +1,8 @@
-"""Step-size rules of the linearized methods, with the average that each rate is about.
+"""Step-size rules of the linearized methods, with the averages that their convergence rates need.
 
-Ryu and Kim, equations (25a), (26a) and (27a).
+The rules are equations (25a), (26a) and (27a) of Ryu and Kim.
 
-Steps that are so long that a run must grow without bound, where that is proved.
+`too_long` finds constant steps that provably make a run diverge.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def __dir__() -> list[str]:
 
 
 class _Uniform:
-    """Rules whose iterates count alike in the average."""
+    """Base class of rules whose average weights all iterates equally."""
 
     averages_new = True
 
     def weight(self, t: int) -> float:
-        """Return 1: all rounds weigh the same."""
+        """Return 1, because all rounds have equal weight."""
         return 1.0
 
 
@@ -58,13 +58,13 @@ class Constant(_Uniform):
         check_fields(self, "dp.steps.Constant", step=optional(POSITIVE))
 
     def resolved(self, program: Program, release_epsilon: float) -> Constant:
-        """Return the rule with 1/L filled in."""
+        """Return the rule with 1/L in place of an omitted step size."""
         if self.step is not None:
             return self
         return Constant(1.0 / _largest_smoothness(program, "dp.steps.Constant(step)"))
 
     def eta(self, t: int) -> float:
-        """Return the constant step."""
+        """Return the constant step size."""
         assert self.step is not None
         return self.step
 
@@ -81,14 +81,14 @@ _RATIO = number(lambda v: LEAST_DIVISOR <= v < 1, "between 0 and 1").because(
 @frameless
 @dataclass(frozen=True)
 class Geometric(_Uniform):
-    """``eta_t = first * ratio^(t - 1)``: what a run moves in all is bounded.
+    """``eta_t = first * ratio^(t - 1)``, with a bounded sum of all step sizes.
 
     Parameters
     ----------
     ratio : float
-        Below one.
+        Ratio of consecutive step sizes, below 1.
     first : float, optional
-        1/L with the derived smoothness constant L if omitted.
+        Step size of round 1; 1/L with the derived smoothness constant L if omitted.
     """
 
     ratio: float
@@ -98,7 +98,7 @@ class Geometric(_Uniform):
         check_fields(self, "dp.steps.Geometric", ratio=_RATIO, first=optional(POSITIVE))
 
     def resolved(self, program: Program, release_epsilon: float) -> Geometric:
-        """Fill in the first step size."""
+        """Return the rule with 1/L in place of an omitted first step size."""
         if self.first is not None:
             return self
         L = _largest_smoothness(program, "dp.steps.Geometric(ratio, first)")
@@ -134,7 +134,7 @@ class Smooth(_Uniform):
         check_fields(self, "dp.steps.Smooth", L=optional(POSITIVE), c=optional(STEP_BUDGET))
 
     def resolved(self, program: Program, release_epsilon: float) -> Smooth:
-        """Fill in L and c."""
+        """Return the rule with numbers for L and c."""
         L = _largest_smoothness(program, "dp.steps.Smooth(L=...)") if self.L is None else self.L
         return Smooth(L, release_epsilon if self.c is None else self.c)
 
@@ -167,7 +167,7 @@ class Sqrt(_Uniform):
         check_fields(self, "dp.steps.Sqrt", first=POSITIVE)
 
     def resolved(self, program: Program, release_epsilon: float) -> Sqrt:
-        """Return the rule itself: no constants are open."""
+        """Return the rule itself, because all its constants are numbers."""
         return self
 
     def eta(self, t: int) -> float:
@@ -197,7 +197,7 @@ class StronglyConvex:
         check_fields(self, "dp.steps.StronglyConvex", alpha=optional(POSITIVE))
 
     def resolved(self, program: Program, release_epsilon: float) -> StronglyConvex:
-        """Fill in alpha, the smallest over the agents."""
+        """Return the rule with alpha, the smallest modulus of all agents' objectives."""
         if self.alpha is not None:
             return self
         moduli = {local.name: strong_convexity(local.form) for local in program.agents}
@@ -216,7 +216,7 @@ class StronglyConvex:
         return 2.0 / (self.alpha * (t + 2))
 
     def weight(self, t: int) -> float:
-        """Return t: the weight is ``2 t / (T (T + 1))`` after normalization."""
+        """Return t, which normalization over T rounds turns into ``2 t / (T (T + 1))``."""
         return float(t)
 
     def __str__(self) -> str:
@@ -228,12 +228,12 @@ RULES = (Constant, Geometric, Smooth, Sqrt, StronglyConvex)
 
 
 def as_step(step: float | StepRule | None) -> StepRule | None:
-    """Return a number as a constant rule.
+    """Return the argument ``step=`` as a rule; a number becomes a constant rule.
 
     Raises
     ------
     ModelError
-        If it is neither a number nor a rule.
+        If the argument is neither a number nor a rule.
     """
     if finite(step) and isinstance(step, Real):
         return Constant(float(step))
@@ -264,7 +264,7 @@ def required_smoothness(program: Program, remedy: str) -> float:
     Raises
     ------
     ModelError
-        If one cannot be derived, with the remedy.
+        If a constant cannot be derived; `remedy` ends the message.
     """
     L = smooth_constant(program)
     if L is None:
@@ -277,12 +277,14 @@ def required_smoothness(program: Program, remedy: str) -> float:
 
 
 def one_over(program: Program, claimed: float | None, remedy: str) -> float:
-    """Return 1 / L for the largest smoothness constant, with a claim if none can be derived.
+    """Return 1 / L for the largest smoothness constant L; 1 if L is about 0.
+
+    Agents without a derived constant have the constant `claimed`.
 
     Raises
     ------
     ModelError
-        If one is neither derived nor claimed, with the remedy.
+        If a constant is neither derived nor claimed; `remedy` ends the message.
     """
     if claimed is None:
         L = required_smoothness(program, remedy)
@@ -295,20 +297,20 @@ def _largest_smoothness(program: Program, remedy: str) -> float:
     L = required_smoothness(
         program, f"Write {remedy} if you know one, or step=dp.steps.Sqrt(), which needs none."
     )
-    # A linear objective has L = 0: any step is admissible, one is as good as another.
+    # A linear objective has L = 0: every step size is admissible.
     return L if L > 0 else 1.0
 
 
 @dataclass(frozen=True)
 class Curvatures:
-    """Bounds on second derivatives."""
+    """Bounds on the second derivatives of the agents' objectives, by agent."""
 
-    moduli: tuple[float, ...]  # of each agent's strong convexity, above 0
-    constants: tuple[float, ...]  # of each agent's smoothness
+    moduli: tuple[float, ...]  # moduli of strong convexity, above 0
+    constants: tuple[float, ...]  # smoothness constants
 
 
 def curvatures(program: Program) -> Curvatures | str:
-    """Return bounds for all admissible data, or why no linear rate can follow from any."""
+    """Return bounds that hold for all admissible data, or why no linear rate is known."""
     moduli = tuple(strong_convexity(a.form) for a in program.agents)
     constants = tuple(L for a in program.agents if (L := smoothness(a.form)) is not None)
     if min(moduli) == 0 or len(constants) < len(moduli):
@@ -318,23 +320,24 @@ def curvatures(program: Program) -> Curvatures | str:
     return Curvatures(moduli, constants)
 
 
-# The largest curvature is computed, and a step next to the limit may be either.
+# Relative margin beyond the limit: the largest curvature has rounding errors.
 _SURE = 1 + 1e-6
 
 
 def too_long(program: Program, step: float | StepRule | None) -> str:
-    r"""Return the reason why gradient descent at the mean must diverge; empty if none is known.
+    r"""Return the reason why gradient descent at the mean must diverge; "" if none is known.
 
-    Without constraints, and with nothing but quadratics whose second derivatives H_i are public, a
-    round takes the mean of the agents' points to :math:`(I - \eta \bar H) \bar x` plus what does
-    not depend on it, with :math:`\bar H` the mean of the H_i. Along an eigenvector of a curvature
-    above :math:`2 / \eta` the distance from the optimum grows in every round.
+    Without constraints, and if all objectives are quadratics with public second derivatives H_i, a
+    round maps the mean :math:`\bar x` of the agents' points to :math:`(I - \eta \bar H) \bar x`
+    plus a constant, with :math:`\bar H` the mean of the H_i. Along an eigenvector of
+    :math:`\bar H` with an eigenvalue above :math:`2 / \eta`, the distance from the optimum grows
+    in every round.
 
     Parameters
     ----------
     program : Program
     step : float, step rule or None
-        Only constant steps are judged.
+        Step size; only constant steps are checked.
     """
     if not isinstance(step, Constant) or step.step is None:
         return ""

@@ -1,14 +1,12 @@
-"""Methods whose agents need only the sum of all summands that they send.
+"""Methods whose agents need only the sum of all agents' summands, and secure aggregation.
 
-The sum is formed by the server side, or, with `SecretSharing`, by the agents: each sends one random
-share to every other agent, keeps one, and then sends the sum of the shares it has. The server side
-forwards them all. Here they lie in its hands as they are, and whoever reads all of them can take
-the sum apart. Between owners (`dpcvx.owners.masks`) no share is sent: both ends compute it.
+The server side forms the sum, or, with `SecretSharing`, the agents do: each sends one random share
+of its summand to every other agent, keeps one, and then sends the sum of the shares it has. The
+server side forwards all shares. In one process it can read them, and whoever reads all shares can
+recover each summand. Between owners (`dpcvx.owners.masks`), no share is sent: both ends compute it.
 
-Terms of sums over all agents that are formed in secret, and the noise in them.
-
-An agent shares its term in one exchange and adds up shares in the next; the server forwards them.
-See `dpcvx.privacy.split_noise` for the noise.
+An agent shares its summand in one exchange, and adds up shares in the next. See
+`dpcvx.privacy.split_noise` for distributed noise in the sum.
 """
 
 from __future__ import annotations
@@ -41,13 +39,13 @@ _RESOLUTION = 2.0**-20
 
 @dataclass(frozen=True)
 class SecretSharing:
-    """Sums of agents' values without their terms (Xiao, Ye and Devadas, Algorithm 3).
+    """Secure aggregation by additive secret sharing (Xiao, Ye and Devadas, Algorithm 3).
 
-    Protects messages from up to N - 2 agents together, and from a server that cannot read the
-    shares it forwards. Between owners (`dp.RemoteOwners`, `dp.LoopbackOwners`) the coordinator
-    cannot: owners mask what they send by keys of their own. In one process the server side holds
-    all shares, and can take every sum apart. Secret sharing does not protect what follows from the
-    sums, which all agents learn in every round: that is what noise is for.
+    It reveals only the sum of the agents' values. It hides single values from up to N - 2 colluding
+    agents, and from a server that cannot read the shares it forwards. Between owners
+    (`dp.RemoteOwners`, `dp.LoopbackOwners`) the coordinator cannot read them: owners mask their
+    messages with their own keys. In one process the server side holds all shares, and can recover
+    every value. All agents learn the sums in every round; only noise protects these.
 
     Parameters
     ----------
@@ -65,12 +63,12 @@ class SecretSharing:
     resolution: float | None = None
 
     def encoding(self, parties: int) -> Encoding | Residues:
-        """Return the encoding of values that agents share as they are.
+        """Return the encoding of values that have no distributed noise.
 
         Raises
         ------
         ModelError
-            If sums of so many agents' could wrap around.
+            If the sum of the values of this number of agents could wrap around.
         """
         exact = _RESOLUTION if self.resolution is None else self.resolution
         return Encoding(self.limit, exact, parties)
@@ -78,38 +76,38 @@ class SecretSharing:
 
 @dataclass(frozen=True)
 class SplitSharing(SecretSharing):
-    """Secret sharing with distributed noise: with range and grid of the noisy sums."""
+    """Secret sharing with distributed noise: `limit` and `resolution` hold for noisy values."""
 
     def encoding(self, parties: int) -> Residues:
-        """Return residues modulo a power of two."""
+        """Return the encoding of values as residues modulo a power of two."""
         assert self.resolution is not None
         return Residues(self.limit, self.resolution, parties)
 
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """Message to all agents at the beginning of a round."""
+    """Message to all agents at the beginning of a round: the last sum."""
 
-    residual: Array  # shape (m,); the sum of what they sent in the round before, less its target
-    agents: int  # how many sent something
+    residual: Array  # shape (m,); sum of the summands of the previous round minus its target
+    agents: int  # number of agents
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """State of the server side."""
+    """State of the server side of a `SummedMethod`."""
 
     names: tuple[str, ...]
-    residual: Array  # shape (m,); the last sum, less its target
+    residual: Array  # shape (m,); last sum minus its target
     target: Array  # shape (m,)
-    passed: tuple[tuple[Share, ...], ...] = ()  # on their way, by sender
-    sums: SecretSum | None = None  # of this round; None if the server side adds up
-    dual: float = math.nan  # change of the sum in the last round
-    terms: tuple[Array, ...] | None = None  # of the last sum; None where nobody knows them
+    passed: tuple[tuple[Share, ...], ...] = ()  # shares to forward, by sender
+    sums: SecretSum | None = None  # secret sum of this round; None if the server side adds up
+    dual: float = math.nan  # l2 norm of the change of the sum in the last round
+    terms: tuple[Array, ...] | None = None  # summands of the last sum; None if they are not known
 
 
 @dataclass(frozen=True, eq=False)
 class Member(AgentState):
-    """State of an agent: its point, and the share it keeps until the next exchange."""
+    """State of an agent: its point, and its share of its own summand until the next exchange."""
 
     kept: Share | None = None
 
@@ -123,14 +121,14 @@ SHARING = optional(
 
 
 def divided(sums: SecretSum, name: str, values: Array) -> tuple[Share, tuple[Share, ...]]:
-    """Return the share that an agent keeps of its values, and those for the others."""
+    """Return the share of its values that an agent keeps, and the shares for other agents."""
     shares = sums.shares(name, values)
     mine = next(share for share in shares if share.receiver == name)
     return mine, tuple(share for share in shares if share is not mine)
 
 
 def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list[list[Share]]:
-    """Return the shares for each agent, of those that all have sent."""
+    """Return the shares that each agent receives, from the shares that all agents have sent."""
     boxes: dict[str, list[Share]] = {name: [] for name in names}
     for share in itertools.chain.from_iterable(passed):
         boxes[share.receiver].append(share)
@@ -138,13 +136,16 @@ def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list
 
 
 class SummedMethod(Algorithm[ServerState, Member]):
-    """Abstract: a frozen dataclass with the fields `sharing` and `returned`."""
+    """Abstract base class of methods whose agents need only the sum of all summands.
+
+    Subclasses are frozen dataclasses with the fields `sharing` and `returned`.
+    """
 
     sharing: SecretSharing | None
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shares take an exchange of their own."""
+        """Number of exchanges per round: 2 if agents exchange shares, else 1."""
         return 1 if self.sharing is None else 2
 
     @abc.abstractmethod
@@ -157,10 +158,10 @@ class SummedMethod(Algorithm[ServerState, Member]):
 
     @abc.abstractmethod
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Make a local step, given the sum less its target."""
+        """Return the agent's state after a local step, given the last sum minus its target."""
 
     def sums(self, program: Program) -> SecretSum | None:
-        """Return the secret sum that agents form; None if the server side adds up.
+        """Return the secure aggregation that agents use; None if the server side adds up.
 
         Raises
         ------
@@ -174,24 +175,24 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
     def adds(self, k: int) -> bool:
-        """Return whether summands are not shared in secret."""
+        """Return whether the server side adds up the summands, without secret sharing."""
         return self.sharing is None
 
     def start_server(self, program: Program) -> ServerState:
-        """Return the state with the sum at the public starting points."""
+        """Return the server's state with the sum at the public initial points."""
         c = self.target(program)
         total = np.sum([self.sent(local, local.start) for local in program.agents], axis=0)
         names = tuple(local.name for local in program.agents)
         return ServerState(names, total - c, c, sums=self.sums(program))
 
     def start_agent(self, local: Local) -> Member:
-        """Return the state with x at the public start and zero multipliers."""
+        """Return the agent's state with x at the public initial point and zero multipliers."""
         start = local.program.start
         multipliers = np.zeros(self.sent(local.program, start).size)
         return Member(start, np.zeros_like(start), multipliers)
 
     def send(self, server: ServerState, t: int, k: int) -> tuple[ServerState, list[Any]]:
-        """Send the last sum; then, to each agent, its shares."""
+        """Send the last sum to all agents; in exchange 1, send each agent its shares."""
         if k == 0:
             sums = None if server.sums is None else replace(server.sums, round=t)
             heard = Heard(server.residual, len(server.names))
@@ -202,7 +203,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
     def act(
         self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
     ) -> tuple[Member, Any]:
-        """Make the step and send its summand, whole or in shares; then the sum of shares."""
+        """Make a step and return the summand, whole or in shares; then return the sum of shares."""
         sums, content = message
         name = local.program.name
         if k == 1:
@@ -224,7 +225,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return replace(state, kept=share), others
 
     def receive(self, server: ServerState, t: int, k: int, replies: Sequence[Any]) -> ServerState:
-        """Add up, or pass the shares on."""
+        """Add up the summands, or collect the shares to forward."""
         if server.sums is not None and k == 0:
             return replace(server, passed=tuple(replies))
         total = np.sum(replies, axis=0) if server.sums is None else server.sums.total(replies)
@@ -234,7 +235,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         return replace(server, residual=residual, dual=dual, terms=terms)
 
     def residuals(self, server: ServerState) -> Residuals:
-        """Return the distance of the sum from its target, and its change since the round before."""
+        """Return the sum's distance from its target, and its change since the previous round."""
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
@@ -247,7 +248,7 @@ _POWER_OF_TWO = Kind(
 
 
 def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
-    """Refuse ranges and grids that are none, and colluders where nothing is secret.
+    """Refuse an invalid limit or resolution, and a collusion threshold without `sharing`.
 
     Parameters
     ----------
@@ -270,7 +271,7 @@ def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
 
 
 def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
-    """Return parameters of the secret sums for a plan; None if nothing is secret."""
+    """Return the parameters of secure aggregation for a plan; None without `sharing`."""
     if sharing is None:
         return None
     return SecretSums(colluders, sharing.limit, sharing.resolution)
@@ -279,14 +280,15 @@ def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:
 def proposed_sharing(
     sharing: SecretSharing | None, facts: PublicFacts, learned: bool = False
 ) -> SecretSharing | None:
-    """Return the sharing with the range and the grid of sums.
+    """Return the secret sharing with the range and the grid of the sums.
 
     Parameters
     ----------
     sharing : SecretSharing or None
     facts : PublicFacts
     learned : bool
-        Whether values are in learned units, whose range nobody knows beforehand.
+        Whether values are in units that the run learns, so that their range is not known in
+        advance.
 
     Raises
     ------
@@ -306,14 +308,14 @@ def proposed_sharing(
 
 @dataclass(frozen=True, eq=False)
 class Question(AtPoint):
-    """First query to an agent: its summand."""
+    """First query to an agent, for its summand."""
 
     sums: SecretSum | None  # None if the server side adds up
 
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """First reply of an agent: shares of its summand for the others, and its public part."""
+    """First reply of an agent: shares of its summand for other agents, and the public part."""
 
     others: tuple[Share, ...]
     public: Array
@@ -321,21 +323,21 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Delivery:
-    """The shares for an agent."""
+    """Message to an agent with the shares that other agents sent to it."""
 
     sums: SecretSum
     shares: Sequence[Share]
 
 
 def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared]:
-    """Return the share that an agent keeps of its gradient, and what it sends.
+    """Return the share of its gradient that an agent keeps, and its reply.
 
     Parameters
     ----------
     oracle : Oracle
         Answers `Summand`.
     question : Question
-        Question with sums.
+        Query whose `sums` is not None.
     name : str
         Name of the agent.
     """
@@ -347,22 +349,25 @@ def shared(oracle: Oracle, question: Question, name: str) -> tuple[Share, Shared
 
 
 def added(message: Delivery, retained: Share | None, name: str) -> Partial:
-    """Return an agent's next message: the sum of the shares that it has."""
+    """Return the sum of the shares that an agent has, its reply in the second exchange."""
     shares = [share for share in (*message.shares, retained) if share is not None]
     return message.sums.partial(name, shares)
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The server side of one sum."""
+    """Server side of one secure aggregation."""
 
     sums: SecretSum
-    passed: tuple[tuple[Share, ...], ...] = ()  # on their way, by sender
-    public: Array | float = 0.0  # what is public of the sum
+    passed: tuple[tuple[Share, ...], ...] = ()  # shares to forward, by sender
+    public: Array | float = 0.0  # public part of the sum
 
     @staticmethod
     def of(sharing: SecretSharing | None, program: Program, size: int | None = None) -> Pool | None:
-        """Return the pool for vectors of this size or of all agents; None if the server adds up."""
+        """Return the pool for vectors of this size; None without `sharing`.
+
+        If `size` is omitted, it is the length of the joint vector.
+        """
         if sharing is None:
             return None
         names = tuple(local.name for local in program.agents)
@@ -373,22 +378,22 @@ class Pool:
         )
 
     def begun(self, t: int, size: int | None = None) -> Pool:
-        """Return the pool for the sum of round t, of so many numbers if their number varies."""
+        """Return a new pool for the sum of round t, for vectors of another size if passed."""
         shape = self.sums.shape if size is None else (size,)
         return Pool(replace(self.sums, round=t, shape=shape))
 
     def taken(self, replies: Sequence[Shared]) -> Pool:
-        """Return the pool with the agents' first messages."""
+        """Return the pool with the shares and public parts of the agents' first replies."""
         public = np.sum([reply.public for reply in replies], axis=0)
         return Pool(self.sums, tuple(reply.others for reply in replies), public)
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """The shares for each agent."""
+        """Messages with the shares for each agent."""
         return [Delivery(self.sums, box) for box in delivered(self.sums.agents, self.passed)]
 
     def total(self, replies: Sequence[Partial]) -> Array:
-        """Return the sum, with what is public of it."""
+        """Return the sum of all summands, including their public part."""
         return self.public + self.sums.total(replies)
 
 
