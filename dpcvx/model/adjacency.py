@@ -57,7 +57,7 @@ _CHANGE, _LABEL = choice("replace_one", "add_or_remove_one"), optional(TEXT)
 
 
 def _store_norm(declared: Within | Rows) -> None:
-    """The norm as a number, or "entry"; written as text it may be "inf", as in cvxpy."""
+    """Store the declared norm as a number or "entry": the text "inf" becomes infinity."""
     store_python_numbers(declared, "norm")
     if isinstance(declared.norm, str) and declared.norm == "inf":
         object.__setattr__(declared, "norm", math.inf)
@@ -96,7 +96,7 @@ class Within:
             )
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-        """Return whether two data are neighbors; rounding is forgiven."""
+        """Return whether two data sets are neighbors, up to rounding."""
         change = first - second
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
@@ -122,13 +122,13 @@ class Within:
 @frameless
 @dataclass(frozen=True)
 class MirroredWithin(Within):
-    """`Within` for symmetric matrices: an entry and its mirror image are one, and change alike.
+    """`Within` for symmetric matrices: an entry and its mirror image count as one entry.
 
-    The norms 1, 2 and "inf" are of the whole difference, both triangles counted.
+    The norms 1, 2 and "inf" are norms of the whole difference, with both triangles.
     """
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-        """Return whether two symmetric matrices are neighbors; rounding is forgiven."""
+        """Return whether two symmetric matrices are neighbors, up to rounding."""
         if self.norm == "entry":
             first, second = np.triu(first), np.triu(second)
         return super().allows(first, second)
@@ -147,16 +147,16 @@ class MirroredWithin(Within):
 @frameless
 @dataclass(frozen=True)
 class ComplexWithin(Within):
-    """`Within` for complex numbers: norms are those of the moduli of the entries.
+    """`Within` for complex numbers: every norm is a norm of the vector of moduli.
 
-    An entry of a Hermitian matrix and its conjugate are one entry, and change together. The norms
-    1, 2 and "inf" are of the whole difference, and count both triangles.
+    In a Hermitian matrix, an entry and its conjugate count as one entry and change together. The
+    norms 1, 2 and "inf" are norms of the whole difference, with both triangles.
     """
 
     hermitian: bool = False
 
     def allows(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
-        """Return whether two data are neighbors; rounding is forgiven."""
+        """Return whether two data sets are neighbors, up to rounding."""
         if self.hermitian and self.norm == "entry":
             first, second = np.triu(first), np.triu(second)
         return super().allows(first, second)
@@ -167,7 +167,7 @@ class ComplexWithin(Within):
         return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
 
     def reach(self, real: int, pairs: int, p: int) -> float:
-        """Return the largest lp norm of a change, with real and imaginary parts as two numbers.
+        """Return the largest lp norm of a change, with real and imaginary parts as entries.
 
         Parameters
         ----------
@@ -177,10 +177,10 @@ class ComplexWithin(Within):
             Number of entries with an imaginary part.
         p : {1, 2}
         """
-        spread = math.sqrt(2) if p == 1 and pairs else 1.0  # of a number of modulus 1
+        spread = math.sqrt(2) if p == 1 and pairs else 1.0  # lp norm of a number of modulus 1
         if self.norm in ("entry", 1):
             return self.radius * spread
-        if self.norm == 2:  # a Euclidean norm of all parts
+        if self.norm == 2:  # the Euclidean norm of all real and imaginary parts
             return self.radius * (math.sqrt(real + 2 * pairs) if p == 1 else 1.0)
         if p == 1:
             return self.radius * (real + math.sqrt(2) * pairs)
@@ -230,7 +230,7 @@ class Rows:
     Raises
     ------
     ModelError
-        If an argument is none of these.
+        If an argument has another type or value.
     """
 
     max_norm: float
@@ -262,7 +262,7 @@ class Rows:
 
     @property
     def label(self) -> str:
-        """Return the label of what a row stands for, "record" if omitted."""
+        """Return the label of a row's unit, "record" if omitted."""
         return "record" if self.records is None else self.records
 
     @property
@@ -278,16 +278,19 @@ class Rows:
 
     @property
     def row_limit(self) -> int | None:
-        """Number of rows used per person, as found by identifiers; None if data need none."""
+        """Largest number of rows used per person; None if the data need no identifiers."""
         return None if self.max_rows_per_person == "all" else self.max_rows_per_person
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
-        """Return the largest lp norm among rows of so many entries whose own norm is one."""
+        """Return the largest lp norm of a row of `entries` numbers with norm 1 in `self.norm`."""
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
-        """Return whether each row exceeds the bound; the sensitivity covers rounding."""
+        """Return, for each row, whether its norm exceeds `max_norm` by more than rounding.
+
+        The sensitivity covers the rounding.
+        """
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
             with np.errstate(all="ignore"):
@@ -296,14 +299,14 @@ class Rows:
         count = max(1, BLOCK // max(1, rows.shape[1]))
         for start in range(0, rows.shape[0], count):
             block = rows[start : start + count]
-            with np.errstate(all="ignore"):  # a warning would tell something about the data
+            with np.errstate(all="ignore"):  # a warning would reveal something about the data
                 peak, norms = self._norms(block)
                 exceeds = (self.max_norm / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
             long[start : start + count] = exceeds
         return long
 
     def enforced(self, rows: Data) -> Data | None:
-        """Return the rows within the bound; None if one is too long and must not be clipped."""
+        """Return the rows with all norms within the bound; None if clipping is needed and off."""
         long = self.too_long(rows)
         if not long.any():
             return rows
@@ -320,17 +323,17 @@ class Rows:
         return np.where(long[:, None], clipped, rows)
 
     def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return norms of rows as two factors that do not overflow; 1 and 1 for zeros."""
+        """Return row norms as two factors that do not overflow; both are 1 for rows of zeros."""
         peak = np.abs(rows).max(axis=1, initial=0.0)
         peak = np.where(peak > 0, peak, 1.0)
         norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
         return peak, np.where(norms > 0, norms, 1.0)
 
     def limited(self, rows: Data, people: Codes) -> Data:
-        """Return the rows with all beyond the first so many of each person set to zero.
+        """Return the rows, with each person's rows beyond the first `row_limit` set to zero.
 
-        Which these are follows from the places of that person's rows alone: no change of another
-        person's data moves the choice.
+        The choice of a person's rows depends on their positions alone, so no change of another
+        person's data affects it.
         """
         assert self.row_limit is not None
         counted = first_rows(people, self.row_limit)
@@ -344,7 +347,10 @@ class Rows:
         return sparse
 
     def allows(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-        """Return whether data within the bound are neighbors if only one person's rows differ."""
+        """Return whether two data sets within the bound are neighbors.
+
+        All rows that differ are assumed to belong to one person.
+        """
         moved = np.flatnonzero((first != second).reshape(first.shape[0], -1).any(axis=1))
         if self.relation == "replace_one" or not moved.size:
             return moved.size <= self.moved_rows(first.shape[0])
@@ -370,7 +376,7 @@ class Rows:
 
     @property
     def row(self) -> str:
-        """Return a bound of a row as text."""
+        """Return the bound on a row's norm as text."""
         return self._row(f"{self.max_norm:g}")
 
     def _row(self, bound: str) -> str:
@@ -423,12 +429,12 @@ class ByPerson:
 
 
 def parts_of(held: object) -> tuple[object, object]:
-    """Return the values, and identifiers or None."""
+    """Return the values of data, and the identifiers of persons or None."""
     return (held._values, held._people) if isinstance(held, ByPerson) else (held, None)
 
 
 def codes_of(people: object) -> Codes | str:
-    """Return, for each row, the first row of its person; or a fault in the identifiers."""
+    """Return, for each row, the index of its person's first row; or text on faulty identifiers."""
     if np.ma.is_masked(people):
         return _MISSING
     held = people if isinstance(people, (list, tuple)) else np.asarray(people)
@@ -460,7 +466,7 @@ def _is_missing(person: object) -> bool:
         return True
     try:
         return bool(person != person)
-    except TypeError:  # whether a missing value of pandas equals itself is missing, too
+    except TypeError:  # pandas.NA: its comparison with itself has no truth value
         return True
 
 

@@ -1,7 +1,4 @@
-"""An agent as users declare it: objective, constraints, private data; comparison of agents.
-
-Agents that are written in the same way compile to the same form.
-"""
+"""Agents as users declare them, and keys that tell which agents compile to equal forms."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ class Agent:
     kept: tuple[Private, ...] = field(init=False, repr=False)
     # The objective with one spelling of every function.
     posed: cp.Minimize | cp.Maximize = field(init=False, repr=False)
-    # Variables that are expressions in it; see `dpcvx.model.defined`.
+    # Variables that expressions replace, with these expressions; see `dpcvx.model.defined`.
     defined: tuple[tuple[cp.Variable, cp.Expression], ...] = field(
         init=False, repr=False, default=()
     )
@@ -186,7 +183,7 @@ class Agent:
 
     @property
     def cost(self) -> cp.Expression:
-        """The objective, as it is posed, as an expression to be minimized."""
+        """Objective in one spelling (`posed`), as an expression to be minimized."""
         posed: Any = self.posed
         return posed.args[0] if isinstance(posed, cp.Minimize) else -posed.args[0]
 
@@ -207,8 +204,8 @@ class Agent:
 
 
 def _posed(objective: Any) -> cp.Minimize | cp.Maximize:
-    """Return an objective as `spellings.plain`, unless cvxpy proves less of that."""
-    if is_complex(objective):  # the square of a complex number is none of its modulus
+    """Return an objective rewritten by `spellings.plain`; the original if only that is DCP."""
+    if is_complex(objective):  # u^2 is not |u|^2 for a complex number u
         return objective
     expression = spellings.plain(objective.args[0])
     if expression is objective.args[0]:
@@ -259,7 +256,7 @@ def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, 
 
 
 def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
-    """Refuse private data in constraints that no decision can keep."""
+    """Refuse private data in constraints without variables, which no decision can satisfy."""
     for position, constraint in enumerate(constraints):
         used = understood(lambda c=constraint: private_in(c), label)
         if used and not constraint.variables():
@@ -286,7 +283,7 @@ def is_complex(tree: Tree) -> bool:
 
 
 def require_real(tree: Tree, what: str) -> None:
-    """Refuse complex numbers where derivatives are taken.
+    """Raise an error if a tree whose gradient is needed uses complex numbers.
 
     Parameters
     ----------
@@ -304,10 +301,10 @@ def require_real(tree: Tree, what: str) -> None:
 
 
 def _check_pairs(tree: Tree, label: str) -> None:
-    """Refuse entry by entry operations that pair every entry of private data with all of another.
+    """Refuse entrywise operations that broadcast private data to all n x n pairs of entries.
 
-    Shapes (n, 1) and (n,), or (n, 1) and (1, n), meet in n x n entries: mostly a column of a table
-    beside a vector. Different lengths, or a term that is n x n itself, are taken as meant.
+    Shapes (n, 1) and (n,), or (n, 1) and (1, n), broadcast to (n, n). Mostly this is a mistake: a
+    column of a table next to a vector. Different lengths, or a term of shape (n, n), are accepted.
     """
     for node in nodes_of(tree):
         if len(node.args) < 2 or not spellings.broadcasts(node) or _square(node) < 2:
@@ -327,7 +324,7 @@ def _check_pairs(tree: Tree, label: str) -> None:
 
 
 def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
-    """Refuse the one atom that holds an expression which cvxpy does not copy with it."""
+    """Refuse ``cp.transforms.indicator``, whose constraints cvxpy does not copy with it."""
     for node in nodes_of(objective):
         if isinstance(node, indicator):
             raise ModelError(
@@ -338,7 +335,7 @@ def _check_indicator(objective: cp.Minimize | cp.Maximize, label: str) -> None:
 
 
 def _square(node: Any) -> int:
-    """Return the side of an expression or a constraint that is square; 0 of all others."""
+    """Return n if the last two axes of an expression or a constraint are (n, n), else 0."""
     sides = node.shape[-2:]
     return int(sides[0]) if len(sides) == 2 and sides[0] == sides[1] else 0
 
@@ -362,7 +359,7 @@ def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) 
 
 
 def _check_variable(variable: cp.Variable, label: str) -> None:
-    """Refuse bounds that are private."""
+    """Refuse private data in bounds of a variable."""
     for bound in variable.attributes.get("bounds") or ():
         if isinstance(bound, cp.Expression):
             require_public(
@@ -379,7 +376,7 @@ def private_in(tree: Tree) -> tuple[Private, ...]:
 
 
 def require_listed(tree: Tree, where: str) -> None:
-    """Refuse atoms with parameters that cvxpy does not list: private data there would be missed.
+    """Refuse atoms with parameters that cvxpy does not list, since dpcvx would miss such data.
 
     Parameters
     ----------
@@ -402,13 +399,14 @@ def require_listed(tree: Tree, where: str) -> None:
 
 
 def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -> None:
-    """Refuse private data where the model is public.
+    """Raise an error if a public part of the model uses private data.
 
     Parameters
     ----------
     parameters : iterable of cvxpy.Parameter
+        Parameters of the public part.
     what, remedy : str
-        Place of the private data, and the code to write instead.
+        Name of the public part, and the code to write instead, for the message.
 
     Raises
     ------
@@ -424,7 +422,7 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
 
 
 def not_dcp(agent: Agent) -> str:
-    """Return why cvxpy does not take an objective for convex, from signs and shapes, not values."""
+    """Return text on why an objective is not DCP, from public signs and shapes alone."""
     objective = agent.posed
     expression: Any = objective.args[0]
     if expression.is_dcp():
@@ -463,7 +461,8 @@ class Model:
     name : str
     agent : Agent
     slot : mapping of int to ndarray of int
-        Per variable, by cvxpy id, where its entries are in w; -1 for those that are not shared.
+        Positions of a variable's entries in the vector w of all shared entries, by cvxpy id of the
+        variable; -1 for entries that are not shared.
     start : mapping of int to ndarray
         Initial values of variables, by cvxpy id, if given.
     """
@@ -475,13 +474,13 @@ class Model:
 
     @cached_property
     def where(self) -> Index:
-        """The slots of the agent's vector, -1 for what is not shared."""
+        """Positions in w of the components of the agent's vector; -1 for local components."""
         pieces = self.agent.layout.pieces
         return np.concatenate([self.slot[p.variable][p.entries] for p in pieces])
 
     @cached_property
     def written(self) -> bytes | None:
-        """A digest of objective and constraints, whatever the names; None if that is not known."""
+        """Digest of objective and constraints without names; None if a part has no digest."""
         pieces = self.agent.layout.pieces
         places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
         places |= {p.id: f"d{k}" for k, p in enumerate(self.agent.private)}
@@ -492,7 +491,7 @@ class Model:
 
     @property
     def set_key(self) -> Hashable | None:
-        """Equal only where agents have the same set of their vectors; None if unknown."""
+        """Key that is equal only for agents with equal public sets; None if unknown."""
         pieces = self.agent.layout.pieces
         places = {piece.variable: f"x{k}" for k, piece in enumerate(pieces)}
         trees = list(self.agent.public_constraints), list(self.agent.variables)
@@ -504,17 +503,17 @@ class Model:
 
     @property
     def specs(self) -> tuple[PrivateSpec, ...]:
-        """Return the public descriptions of its private objects."""
+        """Return the public descriptions of the agent's private objects."""
         return specs_of(self.agent.private, self.name)
 
     @property
     def key(self) -> Hashable | None:
-        """Equal only where agents compile to the same, but for names and slots; None if unknown.
+        """Key that is equal only for agents whose forms are equal up to names; None if unknown.
 
-        Labels of records are names: that two objects have one label is in it, not which.
-
-        Everything that compiling reads is in it: the model, node by node with all constants, what
-        is declared of the data, clips and claims, which entries are shared, and the start.
+        The key contains all that compilation reads: the model node by node with all constants, the
+        declarations of the data, the clip and the asserted sensitivity, which entries are shared,
+        and the initial point. Labels of records are names: the key contains which objects have
+        equal labels, and not the labels.
         """
         agent, pieces = self.agent, self.agent.layout.pieces
         if self.written is None or agent.limits:

@@ -1,13 +1,12 @@
-"""Matrices from cvxpy, requested in this module alone: affine maps and cone data.
+"""Affine maps and cone forms from cvxpy; no other module requests cvxpy's matrices.
 
 Only the documented `Problem.get_problem_data` is used, always on copies. These have the values of
 public parameters and zeros for private ones, so nothing that cvxpy caches depends on private data.
 `dpcvx.run.recourse` alone passes copies with private values, and drops them.
 
-Expressions of an agent over the entries that it holds, instead of over whole variables.
-
-A zone of a large network indexes variables of the whole: compiled as it is written, every index
-costs as much as the network is large.
+`Narrowed` rewrites an agent's expressions over the entries that it holds, instead of over whole
+variables. In a large network, the variables of a zone are small parts of variables of the whole
+network, and cvxpy takes time in proportion to the whole variable for every index.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ def cone_data(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Return the cone form of a parameter-free objective, or none, and constraints.
+    """Return the cone form of an objective, or of none, and constraints, without parameters.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ def cone_data(
     layout : Layout
     """
     if objective is None and not constraints and not any(restricted(v) for v in variables):
-        n = layout.size  # worth a shortcut: a thousand agents without a set are no rarity
+        n = layout.size  # a shortcut, since models may have a thousand agents without constraints
         empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
         return ConeData(*empty, Cones(), n)
     held = Narrowed(variables, layout)
@@ -185,16 +184,16 @@ def cone_data_at(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> Iterator[ConeData]:
-    """Cone form of one constraint for one set of parameter values after the other.
+    """Yield the cone form of a constraint for each set of parameter values.
 
     Parameters
     ----------
     constraint : cvxpy constraint
-        Follows cvxpy's rules for parameters (DPP), so that only coefficients change.
+        Constraint that follows cvxpy's rules for parameters (DPP): only coefficients change.
     parameters : sequence of cvxpy.Parameter
-        All that the constraint has.
+        All parameters of the constraint.
     points : iterable of sequences of ndarray
-        Values of the parameters.
+        Values of all parameters, for one cone form each.
     variables, layout
         Arguments of `cone_data`.
     """
@@ -208,10 +207,10 @@ def cone_data_at(
 
 
 class Structures:
-    """Cone forms of objectives that differ in public numbers, canonicalized once per structure.
+    """Cone forms of objectives; objectives that differ only in numbers are canonicalized once.
 
     The second objective of a structure is canonicalized with parameters in place of its arrays, and
-    so are later ones. Matrices are equal to those of `cone_data`.
+    later ones only set these parameters. The matrices equal the results of `cone_data`.
     """
 
     def __init__(self) -> None:
@@ -224,12 +223,12 @@ class Structures:
         variables: Sequence[cp.Variable],
         layout: Layout,
     ) -> ConeData:
-        """Return what `cone_data` does; its arguments."""
+        """Return the cone form, as the function `cone_data` does; see there for parameters."""
         given = objective, constraints, variables, layout
         arrays = [c for c in objective.constants() if _stands_for_numbers(c)]
         if not arrays or sum(c.size for c in arrays) > _PARAMETERS:
             return cone_data(*given)
-        # Their values tell them apart in digests.
+        # Different values tell the parameters apart in digests.
         named = [cp.Parameter(c.shape, **_sign(c)) for c in arrays]
         for k, (parameter, c) in enumerate(zip(named, arrays, strict=True)):
             parameter.value = np.full(c.shape, (k + 1.0) * (-1.0 if c.is_nonpos() else 1.0))
@@ -261,13 +260,13 @@ def parameter_columns(
     objective : cvxpy expression
     constraints : sequence of cvxpy constraints
     parameters : sequence of cvxpy.Parameter
-        All that the problem has.
+        All parameters of the problem.
 
     Returns
     -------
     csr_array, shape (m, total size of the parameters), or None
-        None where cvxpy does not take the problem for affine in its parameters (DPP), or splits
-        them up.
+        None if the problem is not affine in its parameters by cvxpy's rules (DPP), or if cvxpy
+        splits a parameter up.
     """
     problem: Any = cp.Problem(cp.Minimize(objective), [*constraints])
     if not problem.is_dcp(dpp=True):
@@ -297,13 +296,13 @@ def parameter_columns(
 
 
 def require_solver(problem: cp.Problem, solver: str | None, geometric: bool) -> None:
-    """Raise cvxpy's error unless a solver takes a problem of public data; nothing is solved.
+    """Raise cvxpy's error if no solver accepts a problem of public data; nothing is solved.
 
     Parameters
     ----------
     problem : cvxpy.Problem
     solver : str or None
-        cvxpy's choice, if None.
+        Name of the solver; cvxpy's choice if None.
     geometric : bool
         Whether it is a geometric program.
     """
@@ -316,7 +315,7 @@ def _held(
     variables: Sequence[cp.Variable],
     layout: Layout,
 ) -> ConeData:
-    """Return the solver data on the columns that an agent holds, in its order."""
+    """Return solver data as `ConeData`, with the columns of the entries that an agent holds."""
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
     N = A.shape[1]
     P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
@@ -327,13 +326,13 @@ def _held(
     held = np.concatenate(
         [columns[s + p.entries] for s, p in zip(starts, layout.pieces, strict=True)]
     )
-    # Only bounds from attributes touch columns that are not held. A zone of a large network holds
-    # few entries of its variables: no more than a glance at the others.
+    # Only bounds from attributes touch columns that are not held. These may be most columns, so the
+    # rows that touch them are found at once.
     absent, auxiliary = np.zeros(N, dtype=bool), np.ones(N, dtype=bool)
     absent[columns], auxiliary[columns] = True, False
     absent[held] = False
     A, b, cones = _without_rows(A, b, cones, A.indices[np.repeat(absent, np.diff(A.indptr))])
-    # An infinite bound is none.
+    # A row with an infinite bound is no constraint.
     loose = cones.zero + np.flatnonzero(b[cones.zero : cones.zero + cones.nonneg] == np.inf)
     A, b, cones = _without_rows(A, b, cones, loose)
     if not all(np.isfinite(part).all() for part in (A.data, b, P.data, q)):
@@ -349,7 +348,7 @@ def _held(
 
 
 def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float64]) -> ConeData:
-    """Return the program with equalities of the agent's vector.
+    """Return the program with the equalities ``rows @ x == right`` for the agent's vector x.
 
     Parameters
     ----------
@@ -369,20 +368,20 @@ def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class _Posed:
-    """A problem for cvxpy, with one plain variable in place of each of the user's."""
+    """A cvxpy problem, with the variables whose columns are read off: one per user's variable."""
 
     problem: cp.Problem
     plain: tuple[cp.Variable, ...]
     backend: str | None
 
 
-# Entries of arrays in an objective up to which these may be parameters: each gets a column of a
-# matrix that is as large as the program.
+# Largest number of entries of arrays that become parameters: each entry adds a column to a matrix
+# with as many rows as the program has numbers.
 _PARAMETERS = 3_000
 
 
 class _Template:
-    """An objective and constraints with parameters in place of arrays, posed once it is asked."""
+    """An objective and constraints with parameters in place of arrays, compiled at first use."""
 
     def __init__(
         self,
@@ -393,7 +392,7 @@ class _Template:
         self._objective, self._parameters, self._given = objective, parameters, given
         self._posed: _Posed | None = None
         self._held: Narrowed | None = None
-        self._affine: bool | None = None  # in the parameters, by cvxpy's rules
+        self._affine: bool | None = None  # whether it is affine in the parameters (DPP)
 
     def at(self, arrays: Sequence[cp.Constant]) -> ConeData | None:
         """Return the cone form for these arrays; None if it is not affine in them."""
@@ -412,7 +411,7 @@ class _Template:
 
 
 def _stands_for_numbers(c: cp.Constant) -> bool:
-    """Return whether a parameter may take the place of an array: it has no zeros to be left out."""
+    """Return whether a parameter may replace an array: it is finite, and has no zeros to omit."""
     value = c.value
     full = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 1
     return full and bool(np.isfinite(value).all() and value.all())
@@ -427,7 +426,7 @@ def _problem_data(
 ) -> tuple[dict[str, Any], NDArray[np.intp]]:
     """Return the solver data and, for every entry of `variables` in order, its column.
 
-    The objective gets the sum of all entries on top, so that no column can be dropped.
+    The sum of all entries is added to the objective, so that cvxpy drops no column.
     """
     return _read_off(_posed(objective, constraints, variables))
 
@@ -456,14 +455,14 @@ def _posed(
             plain.append(variable)
     total = objective + sum(cp.sum(v) for v in plain)
     problem = cp.Problem(cp.Minimize(total), [*constraints, *extra])
-    # cvxpy warns, and falls back to this backend, where an expression has three dimensions.
+    # If an expression has three dimensions, cvxpy warns and falls back to this backend.
     trees = [problem.objective, *problem.constraints]
     backend = cp.SCIPY_CANON_BACKEND if max(t._max_ndim() for t in trees) > 2 else None
     return _Posed(problem, tuple(plain), backend)
 
 
 def _reduced(variable: cp.Variable) -> bool:
-    """Return whether attributes say that some entries are zero, or equal to others."""
+    """Return whether a variable's attributes make entries zero, or equal to other entries."""
     return is_sparse(variable) or any(variable.attributes[a] for a in _REDUCING)
 
 
@@ -498,7 +497,7 @@ def _cones(dims: Any) -> Cones:
 def _without_rows(
     A: sp.csc_array, b: NDArray[np.float64], cones: Cones, rows: NDArray[np.intp]
 ) -> tuple[sp.csc_array, NDArray[np.float64], Cones]:
-    """Drop equalities and inequalities."""
+    """Drop rows of equalities and inequalities."""
     keep = np.ones(A.shape[0], dtype=bool)
     keep[rows] = False
     nonneg = int(keep[cones.zero : cones.zero + cones.nonneg].sum())
@@ -509,7 +508,7 @@ def _without_rows(
 class Narrowed:
     """Variables that stand for the entries of larger variables that an agent holds.
 
-    Variables with attributes stay as they are, since these may say something of each entry.
+    Variables with attributes stay as they are, since attributes may constrain every entry.
 
     Parameters
     ----------
@@ -520,7 +519,7 @@ class Narrowed:
     Attributes
     ----------
     variables : tuple of cvxpy variables
-        Those that trees are over.
+        Variables of the rewritten trees.
     layout : Layout
         Layout of the agent's entries of these variables.
     """
@@ -543,9 +542,9 @@ class Narrowed:
         self._known: dict[int, Any] = {}
 
     def tree(self, node: Any) -> Any:
-        """Return an objective, expression or constraint over these variables, with shared parts.
+        """Rewrite an objective, expression or constraint over these variables.
 
-        The tree has to live as long as this object.
+        Shared parts stay shared. The given tree has to live as long as this object.
         """
         if not self._parts:
             return node

@@ -1,14 +1,15 @@
-"""From a cvxpy expression to the normal form: what is affine in an objective is collapsed once.
+"""Conversion of a cvxpy objective to its normal form, with all affine structure collapsed once.
 
-An objective in two parts: a normal form with gradients, and public terms for proximal steps.
+`parts_of` splits an objective in two: a normal form with gradients, and public terms for proximal
+steps. Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
+``-cp.log_det(X)``, go into the second part if they are convex and hold no private data. They are
+compiled into a cone program, and proximal steps minimize them exactly
+(`dpcvx.solvers.projector`).
 
-Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
-``-cp.log_det(X)``, stay whole where they are convex and hold no private data: they are compiled
-into a cone program, and steps minimize them exactly (`dpcvx.solvers.projector`).
-
-So do public convex terms whose gradient has no Lipschitz constant, such as ``cp.norm1(x)``. A step
-along the gradient of the other terms then has the length 1 / L of these, whatever the unit of the
-objective. No length suits subgradients of such a term in all units.
+Public convex terms whose gradient has no Lipschitz constant, such as ``cp.norm1(x)``, go there,
+too. A step along the gradient of all other terms can then have the length 1 / L, with their
+Lipschitz constant L, in any unit of the objective. No step length suits subgradients of such a term
+in all units.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _KRON_LIMIT = 50_000
 
 
 class NoRule(ModelError):
-    """An atom has no gradient rule."""
+    """Error for an atom that has no gradient rule."""
 
     def __init__(self, atom: str, owner: str) -> None:
         super().__init__(f"The objective of agent '{owner}' uses {atom}, which has no gradient.")
@@ -68,8 +69,8 @@ def normal_form(
     owner : str
         Name of the agent, for messages.
     largest : float
-        The absolute value that constants may have: a form whose functions are evaluated needs their
-        squares, one that is only derived from does not.
+        Largest magnitude of a constant. A form that is evaluated needs the squares of constants; a
+        form for derivations only does not.
 
     Raises
     ------
@@ -92,7 +93,7 @@ class _Builder:
         self.private = {p.id: k for k, p in enumerate(private)}
         self.owner = owner
         self.atoms: list[Atom] = []
-        # Kept, so that no other node takes the id of one of them.
+        # Kept alive, so that no new node reuses one of their ids.
         self._opposites: list[cp.Expression] = []
         self._seen: dict[int, Combination] = {}
         self._known: dict[tuple[Any, ...], _Alike] = {}
@@ -111,7 +112,7 @@ class _Builder:
             F = self._selection(expr, np.arange(expr.size))
             return Combination(expr.shape, F, (), zeros(expr.size))
         combination = picked(expr)
-        if combination is not None:  # of a large variable, at the price of these entries alone
+        if combination is not None:  # of a large variable, only these entries cost time
             F = compact(self._selection(*combination))
             return Combination(expr.shape, F, (), zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
@@ -129,7 +130,7 @@ class _Builder:
         return self._outer(expr, args) if combination is None else combination
 
     def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
-        """Return the matrix that selects entries of a variable, all held, by position."""
+        """Return the matrix that selects entries of a variable from the agent's vector."""
         piece, wanted = self.layout[variable.id], np.ravel(positions, order="F")
         columns = piece.offset + np.searchsorted(piece.entries, wanted)
         entry = (np.ones(wanted.size), (np.arange(wanted.size), columns))
@@ -150,7 +151,7 @@ class _Builder:
         return Combination(expr.shape, None, (), h)
 
     def _sparse_product(self, expr: Any) -> Combination | None:
-        """Return a product with a sparse constant, which stays sparse; None for all others."""
+        """Return a product with a sparse constant, kept sparse; None for other expressions."""
         rule = rule_of(expr)
         if rule is None or rule[0].product != "matrix":
             return None
@@ -181,7 +182,7 @@ class _Builder:
             )
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
-        """The combination of an atom that is linear in its non-constant arguments, else None."""
+        """Return the combination of an atom, or None if it is not affine in moving arguments."""
         if spellings.adds(expr):
             return total(expr.shape, args)
         maps = spellings.maps(expr)
@@ -227,7 +228,7 @@ class _Builder:
         rewritten_form = rewritten(atom, self.atoms, self._made)
         if rewritten_form is not None:
             return rewritten_form
-        # Users write X @ w twice; one node is faster, and lets contributions cancel.
+        # If X @ w occurs twice, one shared node is faster, and lets contributions cancel.
         similar = self._known.setdefault((rule.name, data, shape), _Alike())
         index = similar.place(atom, len(self.atoms))
         if index == len(self.atoms):
@@ -237,14 +238,14 @@ class _Builder:
 
 
 class _Alike:
-    """Atoms of one rule and one shape, and where they are."""
+    """Atoms of one rule, static data and shape, with their indices in the form."""
 
     def __init__(self) -> None:
         self._first: tuple[Atom, int] | None = None
         self._places: dict[tuple[bytes, ...], int] = {}
 
     def place(self, atom: Atom, new: int) -> int:
-        """Return the place of an atom with equal arguments; a new one if there is none."""
+        """Return the index of an atom with equal arguments; `new`, now stored, if there is none."""
         if self._first is None:  # without digests: data of records have millions of entries
             self._first = atom, new
             return new
@@ -261,9 +262,9 @@ def _arguments(atom: Atom) -> tuple[bytes, ...]:
 
 
 def _opposite(expr: Any) -> cp.Expression | None:
-    """``A @ B`` of ``-A @ B`` or ``A @ -B`` with private data behind the sign; None for others.
+    """Return ``A @ B`` for ``-A @ B`` or ``A @ -B`` if the negated factor is private, else None.
 
-    The sign of the product costs nothing; that of the data is a matrix of their size.
+    A sign of the product costs nothing, but a sign of the data needs a matrix of their size.
     """
     rule = rule_of(expr)
     if rule is None or rule[0].product != "matrix":
@@ -276,7 +277,7 @@ def _opposite(expr: Any) -> cp.Expression | None:
 
 
 def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
-    """Products and quotients with one constant side, unless collapsing would blow them up."""
+    """Return a product or quotient with one constant side, collapsed; None if it gets too large."""
     rule, moving = rule_of(expr), [k for k, u in enumerate(args) if not u.constant]
     if rule is None or len(moving) != 1 or moving[0] not in rule[0].linear_in:
         return None
@@ -295,7 +296,7 @@ class Parts:
     ----------
     form : NormalForm
     rest : cvxpy expression or None
-        Convex and public; None if all terms stay in the form.
+        Sum of convex public terms for proximal steps; None if all terms stay in the form.
     """
 
     form: NormalForm
@@ -311,7 +312,7 @@ def parts_of(
     largest: float = math.inf,
     proximal: bool = True,
 ) -> Parts:
-    """Sort the terms of a scalar objective; parameters as of `normal_form`.
+    """Split a scalar objective into a form with gradients and a rest for proximal steps.
 
     Parameters
     ----------
@@ -324,8 +325,8 @@ def parts_of(
     Raises
     ------
     ModelError
-        If a term has no gradient and either holds private data or is not known to be convex, or
-        as `normal_form` does.
+        If a term without a gradient holds private data or is not known to be convex. Also if
+        `normal_form` raises one.
     """
 
     def form(expression: cp.Expression) -> NormalForm:

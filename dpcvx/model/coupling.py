@@ -29,11 +29,11 @@ class Coupling:
     ----------
     matrix : csr_array, shape (m, N)
     right : ndarray, shape (m,)
-        c.
+        Right-hand side c.
     starts : mapping
         First column of each variable, by cvxpy id.
     slack : csr_array, shape (m, N)
-        The part of the matrix that slack variables of inequalities have.
+        The matrix with zeros in all columns but those of slack variables of inequalities.
     """
 
     matrix: sp.csr_array
@@ -42,14 +42,14 @@ class Coupling:
     slack: sp.csr_array
 
     def violation(self, values: Array) -> float:
-        """Return the largest violation of what was written, whatever the slacks are.
+        """Return the largest violation of the user's constraints, without regard to the slacks.
 
         Parameters
         ----------
         values : ndarray, shape (N,)
             Values of the variables, one after the other.
         """
-        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
+        with np.errstate(invalid="ignore", over="ignore"):  # values of a run that diverged
             gap = (self.matrix - self.slack) @ values - self.right
         relaxed = np.diff(sp.csr_array(self.slack).indptr) > 0
         return float(np.max(np.where(relaxed, gap, np.abs(gap)), initial=0.0))
@@ -85,7 +85,7 @@ def coupling_of(
     ----------
     constraints : sequence of cvxpy constraints
     slacks : sequence of cvxpy.Variable
-        Those that stand for inequalities.
+        Slack variables of inequalities.
 
     Raises
     ------
@@ -117,7 +117,8 @@ def coupling_of(
 class Eliminated:
     """``A x + B y = c`` after Gaussian elimination of A (Chan, Xie and Zhao, Remark 3.4).
 
-    Up to the order of its columns A is [I, D]; rows without x constrain y alone.
+    Up to the order of its columns A is [I, D]. The rows without x, ``B_alone y = c_alone``,
+    constrain y alone.
     """
 
     A: Array  # shape (r, n)
@@ -128,9 +129,9 @@ class Eliminated:
 
 
 def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
-    """Bring the rows of ``[A, B, c]`` into the form of the remark.
+    """Eliminate A in the rows of ``[A, B, c]``, up to the form of `Eliminated`.
 
-    Rows that have it already stay as they are. Otherwise the columns that become the identity are
+    Rows that already have this form are kept. Otherwise the columns that become the identity are
     chosen by pivoting, which keeps D small.
 
     Raises
@@ -151,7 +152,7 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
     turned_B, turned_c = Q.T @ B, Q.T @ c
     head = R[:rank, :rank]
     sides = np.column_stack([R[:rank], turned_B[:rank], turned_c[:rank]])
-    # LAPACK refuses systems without unknowns, and scipy asks it before 1.14.
+    # LAPACK, which scipy before 1.14 calls in any case, refuses systems without unknowns.
     solved = la.solve_triangular(head, sides) if rank else sides
     reduced = np.zeros((rank, n))
     reduced[:, order] = solved[:, :n]
@@ -161,7 +162,7 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
 
 
 def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
-    """Return whether each row holds the 1 of a column that is zero elsewhere."""
+    """Return, for each row, whether some column is 1 in it and 0 in all other rows."""
     single = (A != 0).sum(axis=0) == 1
     return ((A == 1) & single).any(axis=1)
 
@@ -175,7 +176,7 @@ def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array
     B : ndarray
         Matrix that the rows were computed from.
     largest : float
-        Magnitude of all numbers that c was computed from.
+        Largest magnitude of the numbers that c was computed from.
     """
     if not c.size:
         return rows, c

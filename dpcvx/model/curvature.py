@@ -33,10 +33,10 @@ from .quadratic import Term, affine_view, bilinear, quadratic, straight
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """Second derivatives in x, for all admissible data and all points."""
+    """Bounds of second derivatives in x, for all admissible data and all points."""
 
     center: sp.csr_array  # shape (n, n); symmetric
-    spread: float  # they differ from it by at most that, in the spectral norm
+    spread: float  # largest distance of a second derivative from it, in the spectral norm
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -50,8 +50,8 @@ def smoothness(form: NormalForm) -> float | None:
     """Return a Lipschitz constant L of the gradient in x for all admissible data, or None.
 
     The objective need not be convex: weights may be negative, and the penalties of
-    `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. Products with
-    private records count with the largest norm that these may have together.
+    `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. For products
+    with private records, the bound uses the largest norm of all admissible records together.
     """
     H, parts = quadratic(form).formed, _bends(_bent(form))
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
@@ -59,9 +59,9 @@ def smoothness(form: NormalForm) -> float | None:
 
 @derived_once
 def quadratic_curvature(form: NormalForm) -> float:
-    """Return a bound of the second derivatives of the quadratic terms, whatever the others are.
+    """Return a bound of the largest second derivative of the quadratic terms alone.
 
-    Slopes of these terms grow without end, so that longer steps than 2 over it may diverge.
+    Gradients of these terms grow without limit, so that longer steps than 2 over it may diverge.
     """
     wide = sum(bent.size or 0.0 for bent in _wide(form) if bent.rises)
     return spectral_norm(quadratic(form).formed) + wide
@@ -72,8 +72,8 @@ def mean_curvature(form: NormalForm) -> float | None:
     """Return an estimate of the mean second derivative over entries of x; None if underivable.
 
     For losses of records, it is the largest possible trace of their second derivatives, divided by
-    the number of entries: the largest second derivative in one direction is `smoothness`, which
-    only records that all point the same way can have.
+    the number of entries of x. It is smaller than `smoothness`, the largest second derivative in
+    one direction, which requires that all records point in one direction.
     """
     H = quadratic(form).formed
     total = float(np.abs(H.trace()))
@@ -97,10 +97,10 @@ def curvature(form: NormalForm) -> Curvature | None:
 
 @derived_once
 def record_smoothness(form: NormalForm) -> float | None:
-    """Return a Lipschitz constant of the gradient's change by the change of one record, or None.
+    """Return a Lipschitz constant in x of the gradient's change when one record changes, or None.
 
-    Second derivatives of convex losses lie between 0 and their largest, before the change and
-    after it, so that these differ by no more; others may have opposite signs.
+    Second derivatives of convex losses lie between 0 and their bound before and after the change,
+    so they differ by at most the bound. For other losses the bounds of both signs are added.
     """
     of_records = [term for term in quadratic(form).rest if form.reach(term.atom)[1]]
     parts = _bends([bent for term in of_records for bent in _bents(form, term, single=True)])
@@ -109,16 +109,16 @@ def record_smoothness(form: NormalForm) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class _Bent:
-    """A term whose second derivatives in x are not formed, or a square that bends more.
+    """Bounds of the second derivatives in x of a term, or of a square that bounds a term.
 
     Attributes
     ----------
     falls, rises : bool
-        Whether there may be negative and positive ones.
+        Whether second derivatives may be negative, and positive.
     size : float or None
         Bound of the largest second derivative, for all admissible data; None if none is known.
     total : float or None
-        Bound of their trace, or of the largest where records are multiplied with variables.
+        Bound of their trace; of the largest one if records are multiplied with variables.
     """
 
     falls: bool
@@ -129,19 +129,19 @@ class _Bent:
 
 @derived_once
 def _bent(form: NormalForm) -> list[_Bent]:
-    """Return the bends of all terms of a form."""
+    """Return the bounds of all terms whose second derivatives are not formed."""
     rest = [bent for term in quadratic(form).rest for bent in _bents(form, term)]
     return [*_wide(form), *rest]
 
 
 @derived_once
 def _wide(form: NormalForm) -> list[_Bent]:
-    """Return the squares of a form that are not formed."""
+    """Return the bounds of the squares whose second derivatives are not formed."""
     return [_wide_square(form, term) for term in quadratic(form).wide]
 
 
 def _wide_square(form: NormalForm, term: Term) -> _Bent:
-    """Return the bend of ``u'B u`` of many entries with a diagonal B of any signs."""
+    """Return the bounds for ``u'B u`` of many entries, with a diagonal B of any signs."""
     parts = bilinear(form, term)
     assert parts is not None
     diagonal = parts.B.diagonal()
@@ -155,13 +155,13 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
 
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
-    """Return the bends of a term; with `single`, of what reads one record."""
+    """Return the bounds for a term; with `single`, for the part of it that reads one record."""
     if straight(form, term.atom):
         return []
     squares, bents = _squares_above(form, term), []
     for part in [term] if squares is None else squares:
         peak, argument = _peak(form, part), part.atom.args[0]
-        # An affine argument of a convex function, if not known to be something else.
+        # If nothing else is known, a convex atom of an affine argument: the weight's sign decides.
         both = squares is not None or part.atom.rule.bends_both_ways
         falls = both or float(np.min(part.weight)) < 0
         rises = both or float(np.max(part.weight)) > 0
@@ -176,7 +176,7 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
 
 
 def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
-    """Return the largest of the negative and of the positive second derivatives in x of each."""
+    """Return, per term, bounds of the negative and the positive second derivatives, or None."""
     ends = []
     for bent in parts:
         if bent.size is None:
@@ -186,20 +186,21 @@ def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
 
 
 def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
-    r"""Weighted squares that bend at least as much as the term, either way; None if none are known.
+    r"""Return weighted squares whose second derivatives bound the term's in magnitude, or None.
 
-    They are known for :math:`\phi(t)`, :math:`t = c + |v|^2`, with phi a power below 1 or a
-    logarithm and c > 0, and for :math:`e^t`, :math:`t = c - |v|^2`: penalties that level off. With
-    :math:`a = |v|^2`, the Hessian in v has the eigenvalues :math:`\pm 2 \phi'(t)` and
-    :math:`\pm 2 \phi'(t) + 4 a \phi''(t)`. None exceeds :math:`2 |\phi'(c)|`, what both are at
-    v = 0:
+    Such squares are known for penalties that flatten out: for :math:`\phi(t)`, :math:`t = c +
+    |v|^2`, with phi a power below 1 or a logarithm and c > 0, and for :math:`e^t`, :math:`t = c -
+    |v|^2`. With :math:`a = |v|^2`, the Hessian in v has the eigenvalues :math:`\pm 2 \phi'(t)` and
+    :math:`\pm 2 \phi'(t) + 4 a \phi''(t)`. No magnitude exceeds :math:`2 |\phi'(c)|`, the value of
+    both at v = 0:
 
-    * power p: divided by that, and with :math:`b = a / c`, they are :math:`(1 + b)^{p-1} \le 1` and
-      :math:`(1 + b)^{p-2} (1 + (2 p - 1) b)`. The second is at most 1, too. For p in [0, 1),
-      :math:`|1 + (2 p - 1) b| \le 1 + b`. For p < 0 it is at most 1, or
-      :math:`(1 - 2 p) b - 1`, and from that to the lower bound
-      :math:`1 + (2 - p) b + (2 - p) (1 - p) b^2 / 2` of :math:`(1 + b)^{2-p}` there is a quadratic
-      in b without zeros: its discriminant is :math:`-3 p^2 + 14 p - 7`.
+    * power p: divided by that value, and with :math:`b = a / c`, they are
+      :math:`(1 + b)^{p-1} \le 1` and :math:`(1 + b)^{p-2} (1 + (2 p - 1) b)`. The second is at most
+      1 in magnitude, too. For p in [0, 1), :math:`|1 + (2 p - 1) b| \le 1 + b`. For p < 0 this
+      magnitude is at most the larger of 1 and :math:`(1 - 2 p) b - 1`. Now :math:`(1 + b)^{2-p}` is
+      at least :math:`1 + (2 - p) b + (2 - p) (1 - p) b^2 / 2`. That bound minus
+      :math:`(1 - 2 p) b - 1` is a quadratic in b without zeros, as its discriminant
+      :math:`-3 p^2 + 14 p - 7` is negative.
     * logarithm: the same with p = 0.
     * exponential: :math:`e^{-a}` and :math:`(1 - 2 a) e^{-a}`, between :math:`-2 e^{-3/2}` and 1.
     """
@@ -221,14 +222,14 @@ def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
 
 
 def _slopes(atom: Atom, c: Array) -> Array | None:
-    """``|phi'(c)|`` for the functions of `_squares_above`, None for others."""
+    """Return ``|phi'(c)|`` for the functions phi of `_squares_above`, else None."""
     with np.errstate(over="ignore"):
         slopes = atom.rule.slope_above(c, atom.data)
     return slopes if slopes is not None and np.isfinite(slopes).all() else None
 
 
 def _peak(form: NormalForm, term: Term) -> float | None:
-    """Return a term's largest second derivative in its argument, as a multiple of the identity."""
+    """Return a bound of the norm of a term's second derivative in its argument, or None."""
     atom, largest, last = term.atom, float(np.max(np.abs(term.weight))), None
     if atom.rule.of_squares(atom.data) and len(atom.args) == 2:
         divisor = affine_view(form, atom.args[1])
@@ -239,7 +240,7 @@ def _peak(form: NormalForm, term: Term) -> float | None:
 def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
     """Return a bound of the spectral norm of u's derivative in x, for all admissible data.
 
-    With `single`, of the entries that read one record.
+    With `single`, only the entries of u that read one record count.
     """
     view = affine_view(form, u)
     if view is not None:
@@ -251,13 +252,13 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
         if product is None:
             return None
         added = _below(M) * product
-        # Of other variables than those that the product has, as an intercept is.
+        # If it has other variables than the product, as an intercept has, squares add up.
         total = math.hypot(total, added) if apart else total + added
     return total
 
 
 def _of_record(form: NormalForm, u: Combination) -> float:
-    """Return a bound of the spectral norm of the rows of u.F that one record has."""
+    """Return a bound of the spectral norm of the rows of u.F that belong to one record."""
     assert u.F is not None
     squares = np.asarray(csr(u.F).power(2).sum(axis=1)).ravel()
     counts = {form.private[k].shape[0] for j, _ in u.terms for k in form.reach(form.atoms[j])[1]}
@@ -267,7 +268,7 @@ def _of_record(form: NormalForm, u: Combination) -> float:
 
 
 def _apart(form: NormalForm, u: Combination) -> bool:
-    """Return whether the one product in u is of other variables than its affine part."""
+    """Return whether u has one product, which has other variables than u's affine part."""
     if len(u.terms) != 1:
         return False
     views = [affine_view(form, a) for a in form.atoms[u.terms[0][0]].args]
@@ -278,7 +279,7 @@ def _apart(form: NormalForm, u: Combination) -> bool:
 
 
 def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:
-    """Return the `_stretch` of a product of records, as long as allowed, with affine arguments."""
+    """Return `_stretch` for a product of an affine argument with records of the largest norm."""
     if atom.rule.product == "entry":
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)
@@ -295,7 +296,7 @@ def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None
 
 
 def _below(M: Matrix) -> float:
-    """Return a bound of the spectral norm without a product: exact for selections."""
+    """Return a bound of the spectral norm from row and column sums; exact for selections."""
     if isinstance(M, Identity):
         return 1.0
     size = np.abs(csr(M))
@@ -324,7 +325,7 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
 def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
     """Return a bound of the Frobenius norm of a matrix that is affine in records, or None.
 
-    With `single`, of what reads one record.
+    With `single`, only the part of it that reads one record counts.
     """
     if u.terms or u.F is not None:
         return None
@@ -341,10 +342,10 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
 
 @derived_once
 def convex(form: NormalForm) -> bool:
-    """Return whether the objective, which cvxpy takes for convex, is so for all admissible data.
+    """Return whether an objective that is DCP is convex for all admissible data.
 
-    Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain, and
-    ``quad_form(x, P, assume_PSD=True)`` whatever P is.
+    The numbers are checked, because DCP accepts ``quad_over_lin(x, -1)``, outside its domain, and
+    ``quad_form(x, P, assume_PSD=True)`` for any P.
     """
     parts = quadratic(form)
     H, rest = sp.csr_array((parts.formed + parts.formed.T) / 2), [*parts.wide, *parts.rest]
@@ -359,10 +360,9 @@ def convex(form: NormalForm) -> bool:
 
 
 def _refused(form: NormalForm, atom: Atom) -> bool:
-    """Return whether cvxpy finds the atom neither convex nor concave in x, for all constants.
+    """Return whether the atom violates DCP for all constants, so the form is taken as not convex.
 
-    It is then not asked, so that functions of x which are smooth but not convex stay what they are:
-    products and quotients of two functions of x, and penalties that level off.
+    Such atoms are products and quotients of two functions of x, and penalties that flatten out.
     """
     moving = [form.reach(replace(atom, args=(argument,)))[0] for argument in atom.args]
     if atom.rule.beyond_dcp(moving):
@@ -372,7 +372,7 @@ def _refused(form: NormalForm, atom: Atom) -> bool:
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:
-    """Return whether an atom that cvxpy takes for convex is convex with the numbers in it."""
+    """Return whether an atom that is convex by DCP is convex with the numbers in it."""
     if not atom.rule.convex_by_numbers:
         return True
     fixed = affine_view(form, atom.args[-1])
@@ -381,10 +381,10 @@ def _as_named(form: NormalForm, atom: Atom) -> bool:
 
 @derived_once
 def strong_convexity(form: NormalForm) -> float:
-    """The smallest eigenvalue of the quadratic part's Hessian as far as it is formed, at least 0.
+    """Return the smallest eigenvalue of the formed Hessian of the quadratic terms, at least 0.
 
-    A modulus of strong convexity of f provided that the other terms are convex. For models with
-    thousands of connected variables it is a lower bound.
+    It is a modulus of strong convexity of f, provided that all other terms are convex. For models
+    with thousands of connected variables it is a lower bound of the eigenvalue.
     """
     if any(square.falls for square in _wide(form)):
         return 0.0

@@ -29,12 +29,12 @@ from .sealed import complex_array, real_array
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-# Of a public parameter: an array, a sparse one, or None.
+# Value of a public parameter: an array, a sparse matrix, or None.
 Values = Any
 
-# Agents that an error lists.
+# Largest number of agents that an error lists.
 _NAMES = 12
-# Name of what holds the slacks of inequalities where no agent is known to be public.
+# Name of the agent that is added to hold slack variables unless exactly one agent is public.
 SLACK = "slack of coupling"
 
 
@@ -49,8 +49,9 @@ class Declaration:
         Agents in their order. Slack variables of inequalities in ``coupling=`` are held by the only
         agent without private data; if there is not one such agent, by another agent at the end.
     equalities : tuple of cvxpy constraints
-        The affine ones in ``coupling=``, with a slack variable in every inequality.
+        Affine constraints of ``coupling=``, with a slack variable in every inequality.
     slacks : tuple of cvxpy.Variable
+        Slack variables of these inequalities, in order.
     names : tuple of str
         Names of the agents.
     group_names : tuple of tuple of str
@@ -158,15 +159,15 @@ class Declaration:
 
     @property
     def constraints(self) -> list[cp.Constraint]:
-        """All constraints that a run keeps, as in cvxpy: the agents', and the coupling."""
+        """Constraints of all agents and of ``coupling=``: all that a run satisfies."""
         theirs = [constraint for agent in self.agents for constraint in agent.constraints]
         return [*theirs, *self.coupling]
 
     def parameter_values(self) -> tuple[tuple[cp.Parameter, Values], ...]:
         """Return the public parameters of agents and coupling, with copies of their values.
 
-        Those in ``recourse=`` are not among them: their values are read when an agent decides
-        alone.
+        Parameters that occur in ``recourse=`` only are not included: their values are read when an
+        agent re-optimizes its local variables.
         """
         trees = [
             *(a.objective for a in self.agents),
@@ -178,12 +179,12 @@ class Declaration:
         return tuple((parameter, copy.deepcopy(_value(parameter))) for parameter in public)
 
     def require_public_objectives(self, written: str) -> None:
-        """Refuse to show objectives without noise.
+        """Raise an error if showing the objectives without noise would reveal private data.
 
         Parameters
         ----------
         written : str
-            Code that users write, for the message.
+            Expression of the user that shows objectives, for the message.
 
         Raises
         ------
@@ -203,7 +204,7 @@ class Declaration:
         return all(agent.is_dcp() for agent in self.agents)
 
     def shares(self) -> list[int]:
-        """Return the number of agents with private data in the group of every agent."""
+        """Return, for each agent, the number of agents with private data in its group."""
         sizes = dict.fromkeys(self.names, 1)
         private = {n for n, agent in self.named.items() if agent.private}
         for group in self.group_names:
@@ -240,7 +241,7 @@ class Declaration:
         return tuple(named)
 
     def _check_labels(self) -> None:
-        """Refuse a label that was given in agents which no group counts together."""
+        """Refuse a `records` label of several agents that are not in one group."""
         holders: dict[str, list[str]] = {}
         for name, agent in self.named.items():
             adjacencies = [p.adjacency for p in agent.private]
@@ -302,7 +303,7 @@ class Declaration:
         return tuple(map(copyable, coupling))
 
     def _add_slacks(self) -> None:
-        """Turn inequalities into equalities with slack variables, and give these to somebody."""
+        """Turn inequalities into equalities with slack variables, and assign these to an agent."""
         equalities: list[cp.Constraint] = []
         slacks: list[cp.Variable] = []
         for position, constraint in enumerate(self.coupling):
@@ -362,7 +363,7 @@ class Declaration:
                 )
 
     def _check_own(self) -> None:
-        """Refuse constraints in recourse= that would bind what others decide as well."""
+        """Refuse constraints in recourse= on variables that others use or the agent lacks."""
         holders = self.holders()
         for name, agent in self.named.items():
             held = {piece.variable: piece.entries for piece in agent.layout.pieces}
@@ -399,7 +400,7 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
     Parameters
     ----------
     values : iterable
-        See `Declaration.parameter_values`.
+        Parameters with earlier values, as from `Declaration.parameter_values`.
     """
     for parameter, value in values:
         new, name = _value(parameter), parameter.name()
@@ -422,7 +423,7 @@ def changed_parameter(values: Iterable[tuple[cp.Parameter, Values]]) -> tuple[st
 
 
 def show_values(value: Values) -> str:
-    """Return a number, or the shape of an array."""
+    """Return text on a value for messages: a number, or the shape of an array."""
     array = np.asarray(value) if not sp.issparse(value) else value
     return f"{array.item()!r}" if array.shape == () else f"an array of shape {array.shape}"
 
@@ -456,20 +457,20 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
 def matching(
     problem: Declaration, data: Mapping[Private | str, T], argument: str = "data"
 ) -> list[tuple[Private, T]]:
-    """Return the private objects that a mapping by object or name is about.
+    """Return a mapping's entries as pairs of private object and value.
 
     Parameters
     ----------
     problem : Declaration
     data : mapping
-        Values by private object or its name; none are looked at.
+        Values by private object or its name; no value is read.
     argument : str
         Name of the argument, for messages.
 
     Raises
     ------
     ModelError
-        If a key names none or several.
+        If a key matches no private object of the problem, or several.
     """
     if not data:
         return []

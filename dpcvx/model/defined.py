@@ -1,8 +1,8 @@
 """Variables that equalities with private data define, as expressions of all other variables.
 
 In ``s[1:] == s[:-1] + u - d`` the owner of the data d computes s from the decision u. So s is no
-decision, and no decision from noisy data has to meet the equality: the model is the same with an
-expression of u and d in place of s. Bounds of s are then inequalities with private data.
+decision, and a decision from noisy data need not satisfy the equality. The model is equivalent with
+an expression of u and d in place of s. Bounds of s are then inequalities with private data.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .private import Private
 
 Array = NDArray[np.float64]
 
-# Sets of variables that are tried, and variables in one of them.
+# Largest number of sets of variables that are tried, and of variables in a set.
 _TRIED, _MOST = 200, 4
-# Condition of an equality, beyond which it defines no variable.
+# Largest condition number of equalities that define variables.
 _STEEP = 1e8
 # Attributes that become constraints; variables with others are left as they are.
 _BOUNDS = {"nonneg", "nonpos", "pos", "neg", "bounds"}
 
 
 def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
-    """Return the problem without variables that equalities with private data define, and names.
+    """Return the problem without variables that equalities with private data define; their names.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def with_defined(problem: Declaration) -> tuple[Declaration, tuple[str, ...]]:
     problem : Declaration
         The given object if no equality defines a variable.
     names : tuple of str
-        Names of the variables that are expressions in it.
+        Names of the variables that expressions replace.
     """
     count: dict[int, int] = {}
     for agent in problem.agents:
@@ -84,7 +84,7 @@ def _without(agent: Agent, shared: set[int]) -> Agent | None:
     for chosen in islice(sets, _TRIED):
         ids = {v.id for v in chosen}
         rows = [c for c in equalities if private_in(c) or _over(c, ids)]
-        # Fewer variables are better, and those that less else contains.
+        # Sets of few variables, which few other constraints contain, are tried first.
         if sum(c.size for c in rows) == sum(v.size for v in chosen):
             others = sum(_over(c, ids) for c in agent.constraints) - len(rows)
             bounds = sum(any(v.attributes[a] for a in _BOUNDS) for v in chosen)
@@ -93,13 +93,13 @@ def _without(agent: Agent, shared: set[int]) -> Agent | None:
     for *_, chosen, rows in sorted(fits, key=lambda fit: fit[:3]):
         expressions = _solved(chosen, rows)
         if expressions is not None and all(e.variables() for e in expressions):
-            with suppress(ModelError, PrivacyError):  # where the data alone decide
+            with suppress(ModelError, PrivacyError):  # if only data remain somewhere
                 return _substituted(agent, chosen, rows, expressions)
     return None
 
 
 def _plain(variable: cp.Variable) -> bool:
-    """Return whether all that is declared of a variable are bounds of its entries."""
+    """Return whether a variable has no attributes but bounds and signs of its entries."""
     kinds = {k for k, a in variable.attributes.items() if a is not None and a is not False}
     return kinds <= _BOUNDS
 
@@ -111,14 +111,14 @@ def _over(tree: Any, ids: set[int]) -> bool:
 def _solved(
     chosen: Sequence[cp.Variable], rows: Sequence[cp.Constraint]
 ) -> list[cp.Expression] | None:
-    """Return variables as expressions; None if equalities do not determine them for all data."""
+    """Solve equalities for variables; None if they do not determine these for all data."""
     residuals: list[Any] = [c.args[0] - c.args[1] if len(c.args) == 2 else c.args[0] for c in rows]
     residual = cp.hstack([cp.vec(each, order="F") for each in residuals])
     if not residual.is_affine():
         return None
     public = [p for p in residual.parameters() if not isinstance(p, Private)]
     residual = public_copy(residual, public)
-    # Products of two parameters break cvxpy's rules (DPP); without them coefficients are public.
+    # With parameters for the variables, a private coefficient is a product that breaks DPP.
     if not residual.tree_copy({id(v): cp.Parameter(v.shape) for v in chosen}).is_dpp():
         return None
     plain, ids = [cp.Variable(v.shape) for v in chosen], {v.id for v in chosen}
@@ -145,7 +145,7 @@ def _substituted(
     rows: Sequence[cp.Constraint],
     expressions: Sequence[cp.Expression],
 ) -> Agent:
-    """Return the agent with expressions in place of variables; constraints keep their places."""
+    """Return the agent with expressions in place of variables; constraints keep their positions."""
     places = {id(v): expression for v, expression in zip(chosen, expressions, strict=True)}
     numbers = {id(c) for c in rows}
     bounds = [b for v, e in zip(chosen, expressions, strict=True) for b in _bounds(v, e)]
@@ -165,7 +165,7 @@ def _substituted(
 
 
 def _bounds(variable: cp.Variable, expression: cp.Expression) -> list[cp.Constraint]:
-    """Return the attributes of a variable as constraints."""
+    """Return the declared sign and bounds of a variable as constraints on its expression."""
     limits: list[Any] = []
     if variable.is_nonneg():
         limits.append(expression >= 0)

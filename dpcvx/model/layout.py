@@ -71,7 +71,7 @@ class Layout:
         raise KeyError(variable)
 
     def places(self, part: Layout) -> NDArray[np.intp]:
-        """Return the positions in this layout of the components of another, all held here."""
+        """Return the positions in this layout of the components of `part`, all of them in it."""
         parts = [
             self[piece.variable].offset
             + np.searchsorted(self[piece.variable].entries, piece.entries)
@@ -93,7 +93,7 @@ class Layout:
 
 
 def layout_of(trees: Iterable[Any]) -> Layout:
-    """Entries that cvxpy objectives, expressions and constraints reach, in order of appearance."""
+    """Return the entries that cvxpy objectives, expressions and constraints use, in their order."""
     held: dict[int, NDArray[np.bool_]] = {}
     variables: dict[int, cp.Variable] = {}
     for tree in trees:
@@ -115,7 +115,7 @@ def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp
         parts = 2 if node.is_complex() else 1
         held.setdefault(node.id, np.zeros(parts * node.size, dtype=bool))[:] = True
         return
-    # Constants and parameters are many, and whether they are of these classes takes a while.
+    # Constants and parameters are many, and a test of their classes takes a while.
     selection = picked(node) if node.args else None
     if selection is not None:
         variable, positions = selection
@@ -135,10 +135,10 @@ def is_sparse(variable: cp.Variable) -> bool:
 
 @contextmanager
 def whole_matrices(variables: Iterable[cp.Variable]) -> Iterator[None]:
-    """Silence cvxpy where it warns that variables with sparsity= are read as whole matrices.
+    """Silence cvxpy's warning that variables with sparsity= are read as whole matrices.
 
-    Without such a variable nothing is touched: after any change of its filters, Python shows
-    warnings again that a program has shown once.
+    Without such a variable the filters stay unchanged: after any change of its filters, Python
+    repeats warnings that it has shown once.
     """
     if not any(map(is_sparse, variables)):
         yield
@@ -162,7 +162,10 @@ def projected(variable: cp.Variable, value: NDArray[Any]) -> NDArray[Any]:
 
 
 def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
-    """Return the variable behind nested indexing, transposes and reshapes, and its positions."""
+    """Return the variable and the positions that nested indexing, transposes and reshapes pick.
+
+    The result is None for other expressions.
+    """
     if isinstance(node, cp.Variable):
         if any(node.attributes[a] for a in _JOINT) or node.is_complex():
             return None

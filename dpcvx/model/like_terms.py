@@ -1,10 +1,10 @@
-r"""Atoms of one kind in one: a Python loop over records has the form of its vectorized twin.
+r"""Stacking of similar atoms: a Python loop over records gets the form of vectorized code.
 
 A loop writes :math:`\sum_i \phi(x_i' w - y_i)` as one product and one atom per record. Bounds of
-second derivatives that add up over atoms would take each record's curvature for that of all of
-them. Here atoms of one rule that read different entries of the same things are stacked, level by
-level: :math:`x_i' w` are the rows of :math:`X w`, and :math:`\phi` works row by row. Values do not
-change, whatever the variables and the data are, and all is decided on the structure alone.
+second derivatives are added over atoms, which is loose for one atom per record. Here atoms of one
+rule that read different entries of the same data or atoms are stacked, level by level: :math:`x_i'
+w` are the rows of :math:`X w`, and :math:`\phi` works row by row. Values stay equal for all
+variables and data, and the decision depends on the structure of the form alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A combination as a matrix, whose rows are stacked upon those of others."""
+    """A combination as a matrix whose rows can be stacked with the rows of other combinations."""
 
     u: Combination
     rows: int
@@ -36,10 +36,10 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """An atom as rows of one that stands for several.
+    """An atom as some rows of a stacked atom that replaces several.
 
-    `weight` is what an entry of it adds to the atom, if the atom is a sum of these; None if the
-    entries are the atom's own.
+    If the atom is a weighted sum of these rows, `weight` is the weight of each. Otherwise `weight`
+    is None, and the rows are the atom's entries.
     """
 
     atom: int
@@ -48,16 +48,16 @@ class _Part:
     stacked: tuple[_Rows, ...]
     common: tuple[Combination, ...] = ()
     weight: float | None = None
-    columns: int = 1  # of the value
+    columns: int = 1  # number of columns of the value
 
     def key(self) -> Hashable:
-        """Return a key, equal for atoms that are stacked."""
+        """Return a key that is equal for atoms that may be stacked."""
         held = [(rows.width, _read(rows.u)) for rows in self.stacked]
         return (self.rule.name, self.data, *held, *map(digest_of, self.common))
 
 
 def gathered(form: NormalForm) -> NormalForm:
-    """Return a form of equal value with atoms of one rule stacked; itself if there are none.
+    """Return a form of equal value with similar atoms stacked; the form itself if there are none.
 
     Parameters
     ----------
@@ -104,7 +104,10 @@ def _multiplied_out(form: NormalForm) -> NormalForm:
 
 
 def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom, Matrix] | None:
-    """``M (a * F x)`` as a product of matrices and what is left of M, if every row reads x once."""
+    """Return ``M (a * F x)`` as a matrix product and a factor of it, or None.
+
+    Every row of the value has to read each entry of x that occurs exactly once.
+    """
     data, other = atom.args
     if not is_data(data) or len(data.G) != 1 or has_entries(data.h) or other.F is None:
         return None
@@ -132,9 +135,9 @@ def _summed_product(form: NormalForm, atom: Atom, M: sp.csr_array) -> tuple[Atom
 
 
 def _beside(form: NormalForm) -> NormalForm:
-    """Return a form with one product in place of those of columns of the same records.
+    """Return a form with products of different columns of the same records joined into one.
 
-    ``X1 @ u + X2 @ v`` is ``[X1, X2] @ [u, v]``.
+    ``X1 @ u + X2 @ v`` becomes ``[X1, X2] @ [u, v]``.
     """
     candidates = ((j, _as_product(form, atom)) for j, atom in enumerate(form.atoms))
     products = {j: atom for j, atom in candidates if atom is not None}
@@ -186,7 +189,7 @@ def _as_product(form: NormalForm, atom: Atom) -> Atom | None:
 
 
 def _one_variable(u: Combination) -> Combination | None:
-    """Return the entry of x that all entries of a combination are; None for others."""
+    """Return the entry of x that all entries of a combination equal, as a combination, or None."""
     if u.F is None or has_entries(u.h):
         return None
     F = csr(u.F)
@@ -209,7 +212,7 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
     width = sum(inner)
     shape = (rows, width) if len(lefts[0].shape) == 2 else (width,)
     left = Combination(shape, None, ((lefts[0].G[0][0], tidy(G)),), zeros(rows * width))
-    # Column-major: column c of all, one upon the other.
+    # Column-major: columns c of all parts are stacked.
     starts = np.cumsum([0, *(inner[k] for k in order)])
     positions = np.concatenate(
         [
@@ -225,7 +228,7 @@ def _side_by_side(atoms: Sequence[Atom]) -> Atom | None:
 
 
 def _used(form: NormalForm) -> NormalForm:
-    """Return a form without the atoms that nothing reads."""
+    """Return a form without the atoms that neither the root nor another atom reads."""
     read, reached = {j for j, _ in form.root.terms}, set[int]()
     for j in range(len(form.atoms) - 1, -1, -1):
         if j in read:
@@ -244,15 +247,15 @@ def _used(form: NormalForm) -> NormalForm:
 
 
 class _Gathering:
-    """Atoms level by level, those of one rule stacked where they read different entries."""
+    """Builder of a form with similar atoms stacked, level by level."""
 
     def __init__(self, form: NormalForm) -> None:
         self._old = form
         self._atoms: list[Atom] = []
-        # Per atom of the form: the new atom, and where its entries are.
+        # Per atom of the form: index of the new atom, positions of the entries in it, and weight.
         self._place: dict[int, tuple[int, Index, float | None]] = {}
-        self._private: list[bool] = []  # per new atom, whether private data are in it
-        self._sums: set[int] = set()  # new atoms that may be sums
+        self._private: list[bool] = []  # per new atom, whether it depends on private data
+        self._sums: set[int] = set()  # stacked atoms that only the root reads
         inner = {j for a in form.atoms for u in a.args for j, _ in u.terms}
         self._outer = {j for j, _ in form.root.terms} - inner
 
@@ -299,7 +302,7 @@ class _Gathering:
         return bool(u.G) or any(self._private[j] for j, _ in u.terms)
 
     def _moved(self, u: Combination) -> Combination:
-        """Return a combination of the atoms as they are now."""
+        """Return a combination that refers to the new atoms instead of the form's."""
         if not u.terms:
             return u
         entries: dict[int, list[tuple[Index, Index, Array]]] = {}
@@ -328,7 +331,7 @@ class _Gathering:
         return replace(u, terms=terms)
 
     def _part(self, j: int, atom: Atom) -> _Part | None:
-        """Return an atom as rows that may be stacked; None if it stays by itself."""
+        """Return an atom as rows that may be stacked; None if it cannot be stacked."""
         if not any(map(self._holds_data, atom.args)):
             return None
         rule = atom.rule
@@ -352,7 +355,7 @@ class _Gathering:
         return None
 
     def _product(self, j: int, atom: Atom) -> _Part | None:
-        """Return the part of a product of records with factors that all records share."""
+        """Return a product of records and a factor that all of them share as a part, or None."""
         left, right = atom.args
         if is_data(left) and not is_data(right):
             inner = right.shape[0]
@@ -390,7 +393,7 @@ class _Gathering:
             self._sums.add(index)
 
     def _summed(self, root: Combination, j: int) -> Combination:
-        """Return the root with one sum for an atom whose entries all have one weight."""
+        """Return the root with atom j replaced by its sum, if all entries have equal weights."""
         atom, weight = self._atoms[j], as_array(dict(root.terms)[j]).ravel()
         total = atom.rule.sum_of(atom.data)
         if total is None or not (weight == weight[0]).all():
@@ -411,12 +414,12 @@ def _in_order(where: Index) -> bool:
 
 
 def _rows_of(u: Combination, size: int | None = None) -> _Rows:
-    """Return the entries as rows; a number is repeated."""
+    """Return the entries of a combination as rows of width 1; a single number is repeated."""
     return _Rows(u, u.h.size if size is None else size, 1)
 
 
 def _read(u: Combination) -> Hashable:
-    """Return the indices of the private data and atoms that a combination reads."""
+    """Return whether a combination reads x, and the indices of the data and atoms that it reads."""
     names = frozenset(k for k, _ in u.G), frozenset(j for j, _ in u.terms)
     return (u.F is not None, *names)
 
@@ -440,7 +443,7 @@ def _turned(u: Combination) -> Combination:
 
 
 def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
-    """Return row, column in the combination's matrix, column of M, and value of the entries."""
+    """Return, for each nonzero of M: its row and column in `rows`, its column in M, its value."""
     part = csr(M).tocoo()
     filled = part.data != 0
     position, columns, values = part.row[filled], part.col[filled], part.data[filled]
@@ -452,7 +455,7 @@ def _entries(rows: _Rows, M: Matrix) -> tuple[Index, Index, Index, Array]:
 
 
 def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
-    """Return the sources that a combination reads, but for variables: atoms, then private data."""
+    """Return the atoms, then the private data, that a combination reads, with their matrices."""
     terms = sorted(u.terms, key=lambda pair: pair[0])
     return [
         *((("atom", j), M) for j, M in terms),
@@ -461,7 +464,7 @@ def _sources(u: Combination) -> list[tuple[Hashable, Matrix]]:
 
 
 def _apart(parts: Sequence[_Part]) -> bool:
-    """Return whether different atoms read different entries of all that is not a variable."""
+    """Return whether no entry of data or of another atom is read by two of the atoms."""
     for k in range(len(parts[0].stacked)):
         seen: dict[Hashable, list[Index]] = {}
         for part in parts:
@@ -476,7 +479,7 @@ def _apart(parts: Sequence[_Part]) -> bool:
 
 
 def _order(parts: Sequence[_Part]) -> Index:
-    """Return the place of each row: in the order of the entries that rows read first."""
+    """Return the position of each row in the stack, in the order of the first entries they read."""
     keys: list[Index] = []
     for part in parts:
         read = next(rows for rows in part.stacked if _sources(rows.u))
@@ -491,7 +494,7 @@ def _order(parts: Sequence[_Part]) -> Index:
 
 
 def _joined(each: Sequence[_Rows], starts: Index, positions: Index, flat: bool) -> Combination:
-    """Return the combinations with the rows of one upon those of the other, in their places."""
+    """Stack the rows of combinations, each at its position, into one combination."""
     count, width = positions.size, each[0].width
     parts: dict[Hashable, list[tuple[Index, Index, Array]]] = {}
     sizes: dict[Hashable, int] = {}

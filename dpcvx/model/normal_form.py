@@ -4,9 +4,10 @@ Every expression of the objective becomes a combination
 
 .. math:: u = F x + \sum_k G_k d_k + h + \sum_j M_j \, a_j,
 
-where x is the agent's vector, d_k are its private parameters (column-major) and a_j the values of
-outer atoms, whose arguments are combinations again. Affine structure is collapsed once, so a
-gradient costs about two matrix products per combination. Convexity plays no role here.
+where x is the agent's vector, d_k are its private parameters (column-major) and a_j are the values
+of outer atoms: those that are not linear, such as squares or products of data and variables. Their
+arguments are combinations again. Affine structure is collapsed once, so a gradient costs about two
+matrix products per combination. Convexity plays no role here.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from .spec import PrivateSpec, unnamed
 from .trailing import BehindTheDoor, SparseMatrices, View, flat, swapped, times
 
 T = TypeVar("T")
-# In the place of values that nobody reads.
+# Placeholder for values of atoms that are not computed.
 UNREAD = np.full(1, np.nan)
-# Constants beyond this have no square.
+# Largest magnitude of a constant: squares of larger ones could overflow.
 LARGEST = 1e150
-# Of the numbers that have all their digits.
+# Smallest normal float; smaller numbers have lost digits.
 _LEAST = sys.float_info.min
 
 
@@ -58,13 +59,13 @@ class Combination:
 
     shape: tuple[int, ...]
     F: Matrix | None  # shape (m, n), or None if x does not occur outside atoms
-    G: tuple[tuple[int, Matrix], ...]  # shape (m, size of d_k)
+    G: tuple[tuple[int, Matrix], ...]  # pairs of k and G_k, shape (m, size of d_k)
     h: Array  # shape (m,)
-    terms: tuple[tuple[int, Matrix], ...] = ()  # shape (m, size of a_j))
+    terms: tuple[tuple[int, Matrix], ...] = ()  # pairs of j and M_j, shape (m, size of a_j)
 
     @property
     def affine(self) -> bool:
-        """Return whether no atom occurs."""
+        """Return whether the combination contains no atom."""
         return not self.terms
 
     @property
@@ -84,7 +85,7 @@ class Atom:
 
     @property
     def by_value(self) -> bool:
-        """Return whether its derivatives are made of its value."""
+        """Return whether the atom's derivatives are computed from its value."""
         return self.rule.reads_value([u.constant for u in self.args])
 
     @property
@@ -101,7 +102,7 @@ class Beside:
     Attributes
     ----------
     place : tuple of int
-        The atom that takes the sum, and as which of its arguments.
+        Index of the atom that takes the sum, and the sum's position among its arguments.
     weight : ndarray, shape (rows,)
         Largest entries of D, by row of the product.
     size : ndarray, shape (rows,)
@@ -116,7 +117,13 @@ class Beside:
     apart: bool
 
     def joined(self, product: Array) -> Array:
-        """Return bounds of the rows' contributions by both parts, from those by their product."""
+        """Return bounds on the rows' contributions by product and affine part together.
+
+        Parameters
+        ----------
+        product : ndarray, shape (..., rows)
+            Bounds on the contributions by the product alone.
+        """
         weighted = self.weight * product
         return np.hypot(weighted, self.size) if self.apart else weighted + self.size
 
@@ -132,9 +139,9 @@ class Clip:
     Attributes
     ----------
     atom : int
-        Index of the product.
+        Index of the product among the form's atoms.
     turned : bool
-        Whether it is ``Z(x) @ R`` with records in the columns of R.
+        Whether the product is ``Z(x) @ R`` with records in the columns of R.
     bound : float
         Largest l2 norm of a contribution.
     factor : float
@@ -142,7 +149,7 @@ class Clip:
     absent : float
         Largest l2 norm of the contribution of a record of zeros: 0 unless there are public parts.
     beside : Beside, optional
-        The affine part next to the product.
+        The affine part that is added to the product.
     """
 
     atom: int
@@ -154,42 +161,43 @@ class Clip:
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """The atom whose cotangent is scaled, or that of one argument of it."""
+        """Index of the atom whose cotangent is scaled, and of the argument if it is only its."""
         return (self.atom, None) if self.beside is None else self.beside.place
 
     def scores(self, form: NormalForm) -> int:
-        """Return the number of columns of the product, which are the scores of one record."""
+        """Return the number of scores of one record: its entries in the product."""
         shape = form.atoms[self.atom].shape
         return 1 if len(shape) < 2 else shape[0 if self.turned else 1]
 
     def scaled(self, lengths: Array, rows: Array) -> Array:
-        """Return the cotangents of single rows, scaled down as far as needed.
+        """Return the cotangents of rows, each scaled down if its contribution exceeds the bound.
 
         Parameters
         ----------
         lengths : ndarray, shape (..., rows)
             l2 norms of the records.
         rows : ndarray, shape (..., rows, columns of the product)
+            Cotangents of the product, one row per record.
         """
-        # Factor by factor: a product of the three could leave floating point and bound nothing.
+        # Factor by factor: the product of three factors could overflow or underflow.
         steep = row_lengths(rows)
         with np.errstate(all="ignore"):
             share = self.share(lengths, steep)
-            # Of what is infinite or undefined, nothing is left; 0 may be taken as it is.
+            # Rows that are infinite or undefined become 0 below.
             share = _with_all_digits(np.minimum(share, 1.0))
             out = share[..., None] * rows
         usable = np.isfinite(steep)
         return out if usable.all() else np.where(usable[..., None], out, 0.0)
 
     def share(self, lengths: Array, steep: Array) -> Array:
-        """Return the bound over what each record contributes: above 1 where it stays as it is.
+        """Return the ratio of the bound to each record's contribution; below 1 it is clipped.
 
         Parameters
         ----------
         lengths : ndarray, shape (..., rows)
             l2 norms of the records.
         steep : ndarray, shape (..., rows)
-            l2 norms of their cotangents.
+            l2 norms of the records' cotangents.
         """
         share = _with_all_digits(self.bound / steep)
         if self.beside is None:
@@ -198,9 +206,9 @@ class Clip:
 
 
 def _with_all_digits(share: Array) -> Array:
-    """Numbers, with 0 in place of those undefined, and of those that have lost digits near 0.
+    """Return shares, with 0 in place of NaN and of subnormal numbers.
 
-    Numbers that lost digits may be rounded up by any factor up to 2, and would bound less.
+    Subnormal numbers may be rounded up by a factor of up to 2, so the clip would exceed its bound.
     """
     return np.where(share >= _LEAST, share, 0.0)
 
@@ -237,12 +245,12 @@ class NormalForm:
 
     @property
     def data_size(self) -> int:
-        """Entries of all private parameters together."""
+        """Number of entries of all private parameters together."""
         return sum(spec.size for spec in self.private)
 
     @functools.cached_property
     def factors(self) -> frozenset[int]:
-        """Private parameters that only multiply variables, as a whole: they may be sparse."""
+        """Indices of private matrices that only multiply variables, as a whole: may be sparse."""
         factors, others = set[int](), {k for k, _ in self.root.G}
         for atom in self.atoms:
             for u in atom.args:
@@ -255,7 +263,7 @@ class NormalForm:
         return frozenset(factors - others)
 
     def _is_matrix(self, u: Combination) -> bool:
-        """Return whether a combination is a private matrix as it is."""
+        """Return whether a combination is a whole private matrix and nothing else."""
         if len(u.G) != 1 or u.F is not None or u.terms or has_entries(u.h):
             return False
         ((k, G),) = u.G
@@ -268,21 +276,21 @@ class NormalForm:
         *,
         limited: bool = False,
     ) -> Evaluator:
-        """Insert private data of one agent or of several; see `Evaluator`."""
+        """Return the objective with private data of one or several agents; see `Evaluator`."""
         return Evaluator(self, data, clips, limited=limited)
 
     def at_zero(self) -> Evaluator:
-        """Return the public function f(.; 0)."""
+        """Return the public objective for data of zeros, f(.; 0)."""
         return derived_once(NormalForm._at_zero)(self)
 
     def _at_zero(self) -> Evaluator:
         return self.bind([zeros(spec.size) for spec in self.private])
 
     def at_labels(self, sign: float) -> Evaluator | None:
-        """Return the public function of records that fill their bounds alike; None with other data.
+        """Return the public objective for records of the largest norm; None if there are others.
 
-        Data that are multiplied with matrices, as features are, are zero: they are large, and do
-        not matter at an initial point of 0.
+        All labels of a record are equal numbers. Features, which are data in matrix products, are
+        zero: they are large, and do not matter at an initial point of 0.
 
         Parameters
         ----------
@@ -293,14 +301,15 @@ class NormalForm:
         return None if data is None else self.bind(data)
 
     def filled(self, labels: float, features: float) -> list[Array] | None:
-        """Records that fill their bounds alike, times a number each; None with other data.
+        """Return public records of equal entries and the largest l2 norm, times a factor.
 
-        Features are multiplied with matrices, and all else are labels.
+        Features are data in matrix products, and all other data are labels. The result is None if
+        some private data are no records.
 
         Parameters
         ----------
         labels, features : float
-            Magnitudes of entries with a declared sign.
+            Factors for labels and features. A declared sign replaces the factor's sign.
         """
         matrices = [u for a in self.atoms if a.rule.product == "matrix" for u in a.args]
         multiplied = {k for u in matrices for k, _ in u.G}
@@ -322,7 +331,7 @@ class NormalForm:
         Parameters
         ----------
         private : sequence of PrivateSpec
-            Equal to the form's own, but for names, labels of records among them.
+            Declarations that differ from the form's own only in names and record labels.
         """
         twin = replace(self, private=tuple(private))
         if unnamed(self.private) != unnamed(twin.private):
@@ -335,15 +344,15 @@ class NormalForm:
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:
         """Return the store of `derived_once`: results by function."""
-        # Public, and the same whoever asks: plans ask for the same numbers in many places, and
-        # where thousands of agents differ in names alone they are derived once.
+        # Plans need these public numbers in many places, and thousands of agents that differ only
+        # in names share them.
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {field_.name: getattr(self, field_.name) for field_ in fields(self)}
 
     def digest(self) -> bytes:
-        """Return a hash that tells objectives apart, whatever their data."""
+        """Return a hash of the objective as a function of x and d, without the data's values."""
         digest = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
         for atom in self.atoms:
             digest.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
@@ -354,7 +363,7 @@ class NormalForm:
 
     @functools.cached_property
     def read(self) -> frozenset[int]:
-        """Atoms whose values a gradient takes; those of the last ones often count for nothing."""
+        """Indices of atoms whose values a gradient reads; the outermost ones are often not read."""
         by_value = {j for j, atom in enumerate(self.atoms) if atom.by_value}
         return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
 
@@ -389,9 +398,9 @@ Limit = Callable[[Array], Array] | None
 class Evaluator(BehindTheDoor):
     """Values and (sub)gradients of an objective with its data inserted, for one agent or several.
 
-    Several agents have objectives of one form and data of their own. Each of their rows has the
-    bits of the agent by itself. Data are of shape (size,) or (agents, size). Points are of shape
-    (n,), or (agents, n) for a point of each agent, or (points, n) for several points of one agent.
+    Several agents share one form and have data of their own. Each agent's results are bitwise equal
+    to an evaluation of this agent alone. Data are of shape (size,) or (agents, size). Points are of
+    shape (n,), or (agents, n) for a point of each agent, or (points, n) for points of one agent.
 
     It holds private data (unless made by `NormalForm.at_zero` or `at_labels`): it lives within the
     trust boundary only, and neither prints nor pickles.
@@ -404,11 +413,11 @@ class Evaluator(BehindTheDoor):
         may be sparse. `trailing.of_all` joins the data of several agents.
     clips : sequence of Clip
     limited : bool
-        Put the largest number in place of infinite intermediate values, and 0 in place of undefined
-        ones: what one record does cannot spread to the others' contributions then.
+        Whether infinite intermediate values become the largest number, and undefined ones 0. Then
+        one record cannot affect the contributions of other records.
     cut : callable, optional
-        Return the order of evaluation of gradients, given that of the form; see
-        `dpcvx.model.row_blocks`, which then also inserts the clips.
+        Function from the form's order of evaluation to one by blocks of rows, with the clips
+        inserted; see `dpcvx.model.row_blocks`.
     """
 
     def __init__(
@@ -437,14 +446,14 @@ class Evaluator(BehindTheDoor):
                 self._steps[j].clips[k] = Clipped.of(clip, self._steps, self._limit)
 
     def _weights(self) -> tuple[Array, list[Array | None]]:
-        """Return the initial values of gradients: the root's own part, and cotangents of atoms."""
+        """Return initial values of the backward pass: the root's gradient, atoms' cotangents."""
         out = np.zeros(self._form.n)
         cotangents: list[Array | None] = [None] * len(self._steps)
         self._root.backward(np.ones(1), out, cotangents)
         return out, [None if g is None else folded(g) for g in cotangents]
 
     def inserted(self) -> NormalForm:
-        """Return the objective of one agent with the data as constants: as private as these."""
+        """Return one agent's objective with its data as constants; it is as private as the data."""
         if self._lead:
             raise package_fault(
                 "Data of several agents cannot stand in one objective as constants."
@@ -492,14 +501,14 @@ class Evaluator(BehindTheDoor):
             return self._backward(x)
 
     def clipped(self, x: Array, times: float) -> tuple[Array, int]:
-        """Return the gradient of a multiple of f, and how many records its clips scale down.
+        """Return the gradient of a multiple of f, and the number of records that are clipped.
 
         Parameters
         ----------
         x : ndarray, shape (n,)
             Point of one agent.
         times : float
-            Clips stay as long as they are.
+            Factor of f; the bounds of the clips are not multiplied.
         """
         exceeded: list[int] = []
 
@@ -512,7 +521,7 @@ class Evaluator(BehindTheDoor):
     def _backward(self, x: Array, times: float = 1.0, look: Look | None = None) -> Array:
         lead = np.broadcast_shapes(self._lead, x.shape[:-1])
         out = np.tile(self._start, (*lead, 1)) if lead else self._start.copy()
-        # Plans ask for gradients at starts of zeros again and again.
+        # Points of zeros, such as most initial points, need no products with matrices.
         point, limit, order = x if x.any() else None, self._limit, self._order
         cotangents, whole = [*order.weights], times == 1
         if not whole:
@@ -537,24 +546,24 @@ def _inserted(u: Combination, argument: Argument) -> Combination:
 
 
 def limited_to_numbers(v: Array) -> Array:
-    """Return numbers with the largest float for infinite ones, and 0 for undefined ones."""
+    """Return numbers with the largest float in place of infinite ones, and 0 in place of NaN."""
     if is_blank(v):
         return v
-    # Twice as fast as a look at each number, which is left to those without squares; others than
-    # these would be copied.
+    # A finite sum of squares proves all numbers finite, twice as fast as a test of each. Finite
+    # numbers are returned without a copy.
     if v.flags.forc and math.isfinite((flat := v.ravel(order="K")).dot(flat)):
         return v
     return v if np.isfinite(v).all() else np.nan_to_num(v)
 
 
 class Clipped(BehindTheDoor):
-    """A clip with what it needs of the data.
+    """A clip with the norms of the records that it is applied to.
 
     Parameters
     ----------
     clip : Clip
     records : ndarray of shape (..., rows, columns), csr_array, or SparseMatrices
-        The factor of the product that holds the records.
+        Factor of the product that contains the records.
     """
 
     __slots__ = ("_clip", "_lengths")
@@ -565,7 +574,7 @@ class Clipped(BehindTheDoor):
 
     @classmethod
     def of(cls, clip: Clip, steps: Sequence[AtomStep], limit: Limit) -> Clipped:
-        """Return the clip with its product's factor and what atoms make of data in it.
+        """Return the clip with the records of its product, which atoms may compute from data.
 
         Parameters
         ----------
@@ -582,19 +591,19 @@ class Clipped(BehindTheDoor):
         return cls(clip, factor(None, values))  # no variables are part of the records
 
     def exceeded(self, g: Array) -> int:
-        """Return the number of records that contribute more than the clip, by its cotangent."""
+        """Return the number of records whose contribution at a cotangent exceeds the bound."""
         steep = row_lengths(self.rows(g))
         with np.errstate(all="ignore"):
             share = self._clip.share(self._lengths, steep)
         return int(np.count_nonzero(share < 1))
 
     def rows(self, g: Array) -> Array:
-        """The flat cotangent at the clip's place as rows of the records, shape (rows, columns)."""
+        """Return the flat cotangent with a row per record, shape (records, columns)."""
         count = self._lengths.shape[-1]
         return g.reshape(count, -1) if self._clip.turned else g.reshape(-1, count).T
 
     def __call__(self, g: Array) -> Array:
-        """Return the flat cotangent at the product, with each row scaled down as needed."""
+        """Return the flat cotangent with the row of each record scaled down to the bound."""
         count = self._lengths.shape[-1]
         columns = g.shape[-1] // count
         if self._clip.turned:  # records are columns, which lie one after the other
@@ -608,16 +617,16 @@ class Clipped(BehindTheDoor):
 
 @dataclass(eq=False, repr=False, slots=True)
 class AtomStep(BehindTheDoor):
-    """An atom with its rule, arguments and clips.
+    """An atom with data inserted: its rule, arguments and clips.
 
     Attributes
     ----------
     j : int
-        Index among all atoms.
+        Index among all atoms of the form.
     rule : Fitted
     arguments : sequence of Argument
     clips : dict of (int or None) to Clipped
-        Clips by the argument whose cotangent they scale; None for the atom's own.
+        Clips by index of the argument whose cotangent they scale; None: the atom's own cotangent.
     """
 
     j: int
@@ -633,7 +642,7 @@ class AtomStep(BehindTheDoor):
     def of(
         cls, j: int, atom: Atom, data: Sequence[Data | SparseMatrices], limit: Limit
     ) -> AtomStep:
-        """Return the step of an atom with data."""
+        """Return the step of an atom with data inserted."""
         rule = atom.rule.fitted(atom.data, [u.shape for u in atom.args], atom.shape)
         pairs = zip(atom.args, rule.layouts, strict=True)
         return cls(j, rule, [Argument.of(u, data, limit, layout) for u, layout in pairs])
@@ -646,13 +655,14 @@ class Order(BehindTheDoor):
     Attributes
     ----------
     steps : sequence of AtomStep
-        First forward, and last backward.
+        Steps evaluated forward before all blocks, and backward after them.
     weights : sequence of (ndarray or None)
-        Cotangents of all atoms to start from.
+        Initial cotangents of all atoms.
     read : container of int
-        Atoms whose values are read.
+        Indices of atoms whose values are read.
     blocks : sequence of (sequence of (int, ndarray or None), sequence of AtomStep)
-        Between the two, one after the other: the cotangents to start from, and the steps.
+        Blocks of rows, each evaluated forward and backward in turn: initial cotangents by atom
+        index, and steps.
     """
 
     steps: Sequence[AtomStep]
@@ -668,17 +678,18 @@ def forward(
     read: Container[int],
     limit: Limit,
 ) -> list[list[Array]]:
-    """Arguments of steps in the rules' layouts; the flat values that are read go to their places.
+    """Evaluate steps: return their arguments in the rules' layouts, and store values in `values`.
 
     Parameters
     ----------
     steps : sequence of AtomStep
     x : ndarray, shape (..., n), or None for zeros
     values : list of ndarray
-        Values of all atoms; those of the arguments are known.
+        Flat values of all atoms, changed in place; the values that the steps read are known.
     read : container of int
+        Indices of the atoms whose values are stored.
     limit : callable or None
-        Applied to every intermediate value.
+        Function applied to every intermediate value.
     """
     inputs: list[list[Array]] = []
     for step in steps:
@@ -699,7 +710,7 @@ def backward(
     limit: Limit,
     look: Look | None = None,
 ) -> None:
-    """Add what steps contribute to gradients, and to cotangents of other atoms.
+    """Add the contributions of steps to gradients, and to cotangents of the atoms that they read.
 
     Parameters
     ----------
@@ -709,11 +720,12 @@ def backward(
     values : sequence of ndarray
         Values of all atoms.
     out : ndarray, shape (..., n)
+        Gradients, changed in place.
     cotangents : list of (ndarray or None)
-        Cotangents of all atoms; those of the steps are known.
+        Cotangents of all atoms, changed in place; the cotangents of the steps are complete.
     limit : callable or None
     look : callable, optional
-        Called with every clip and the flat cotangent that it scales down.
+        Function called with every clip and the flat cotangent before it is scaled.
     """
     for step, arguments in zip(reversed(steps), reversed(inputs), strict=True):
         g = cotangents[step.j]
@@ -735,12 +747,12 @@ def backward(
             argument.backward(part, out, cotangents)
 
 
-# Of cotangents on their way back.
+# Function called with a clip and the cotangent that it is about to scale.
 Look = Callable[[Clipped, Array], None]
 
 
 class Argument(BehindTheDoor):
-    """A combination with its constant part summed up, in the layout that a rule takes.
+    """A combination with data inserted and summed into one offset, in the layout of a rule.
 
     Parameters
     ----------
@@ -748,9 +760,9 @@ class Argument(BehindTheDoor):
     terms : sequence of (atom index, matrix)
         Terms as in `Combination`, or made `quick`.
     offset : ndarray, csr_array or SparseMatrices
-        Flat, or a matrix where data are sparse.
+        Sum of the constant part and all data terms: flat, or a matrix if the data are sparse.
     limit : callable or None
-        Applied to the values.
+        Function applied to the values.
     layout : callable, optional
         Function from a flat array to the rule's argument; the identity if omitted.
     """
@@ -786,9 +798,9 @@ class Argument(BehindTheDoor):
         limit: Limit,
         layout: Callable[[Array], Array] = flat,
     ) -> Argument:
-        """Return the argument for a combination with data."""
+        """Return the argument for a combination with data inserted."""
         sparse = [data[k] for k, _ in u.G if not isinstance(data[k], np.ndarray)]
-        if sparse:  # one of `NormalForm.factors`: finite, and nothing stands next to it
+        if sparse:  # one of `NormalForm.factors`: finite, and nothing is added to it
             return cls(u.F, u.terms, sparse[0], limit, layout)
         offsets = [u.h] if has_entries(u.h) or not u.G else []
         offsets += [times(G, as_array(data[k])) for k, G in u.G]
@@ -799,7 +811,7 @@ class Argument(BehindTheDoor):
 
     @property
     def terms(self) -> list[tuple[int, Matrix | Diagonal]]:
-        """Atoms that it is made of, and their matrices."""
+        """Indices of the atoms in the combination, with their matrices."""
         return [(j, M) for j, M, _ in self._terms]
 
     def __call__(self, x: Array | None, values: Sequence[Array]) -> Any:
@@ -819,7 +831,7 @@ class Argument(BehindTheDoor):
         return total if self._layout is flat else self._layout(total)
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
-        """Add what its cotangent g is to the gradient, and to cotangents of its atoms."""
+        """Add the pullback of its cotangent g to the gradient and to its atoms' cotangents."""
         if self._transposed is not None:
             out += times(self._transposed, g)
         for j, _, transposed in self._terms:

@@ -1,7 +1,7 @@
-"""cp.perspective with the function that it holds in every copy of a model.
+"""Copies of ``cp.perspective`` together with its function, for copies of models.
 
-cvxpy copies an atom with its arguments, and the function of this one is none. The class of an atom
-tells cvxpy how it is compiled, so the copy has the same class, and methods of its own.
+cvxpy copies an atom with its arguments only, and the function of a perspective is no argument.
+cvxpy compiles an atom by its class, so the copy has the same class, with methods of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Tree = TypeVar("Tree")
 
 
 def copyable(tree: Tree) -> Tree:
-    """Return an objective or a constraint whose ``cp.perspective`` are copied with their functions.
+    """Return a tree whose ``cp.perspective`` atoms are copied together with their functions.
 
     Parameters
     ----------
     tree : cvxpy objective or constraint
-        Returned itself if it has none.
+        Tree that is returned unchanged if it has no ``cp.perspective``.
     """
     places = {
         id(node): _held(node.f, node.args[0], node.f_recession)
@@ -36,7 +36,7 @@ def copyable(tree: Tree) -> Tree:
         return tree
     copy = cast(Any, tree).tree_copy(places)
     if isinstance(tree, cp.Constraint):
-        copy.constr_id = tree.id  # by which prices are read
+        copy.constr_id = tree.id  # shadow prices are read by this id
     return copy
 
 
@@ -58,7 +58,7 @@ def _data(atom: Any) -> list[Any]:
 
 
 def _copy(atom: Any, args: Any = None, id_objects: Any = None) -> Any:
-    """Return a copy with other variables; those of f are the arguments but for the first."""
+    """Return a copy with other arguments: first s, then the variables of f."""
     places = dict(id_objects or {})
     if args is not None:
         places |= {id(old): new for old, new in zip(atom.args, args, strict=True)}

@@ -66,14 +66,16 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """Prior means and standard deviations of the entries of a private object that are kept.
+    """Prior means and standard deviations of a private object's stored entries.
 
     Attributes
     ----------
     mean : ndarray, shape (size,)
+        Prior mean of each entry.
     spread : ndarray, shape (size,), or None
+        Standard deviation of each entry; None if the user passed none.
     fitted : bool
-        Whether the data may be a multiple of the mean: their level follows from what was released.
+        Whether the mean is multiplied by a factor that is fitted to the released values.
     """
 
     mean: Array
@@ -92,7 +94,7 @@ def expectations(
     Raises
     ------
     ModelError
-        If `prior` is no mapping of private objects or their names to `Prior`.
+        If `expected` is no mapping of private objects or their names to `Prior`.
     DataError
         If a mean does not fit the declaration of its object.
     """

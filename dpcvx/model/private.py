@@ -35,7 +35,7 @@ from .sealed import (
 )
 from .spec import UNREAL, PrivateSpec
 
-# Name of objects that have none.
+# Name of objects that the user did not name.
 _UNNAMED = "unnamed"
 _NAME = optional(TEXT.because("such as name='load'"))
 
@@ -47,12 +47,13 @@ class Use:
     Attributes
     ----------
     run : tuple
-        Equal for the objects of one run, and for a run that was interrupted and resumed.
+        Key of the run, equal for all objects of a run, and before and after an interruption.
     loss : Any
-        Loss of the planned run, as accounting states it; None without noise.
+        Privacy loss of the planned run, in the form of its accounting; None without noise.
     releases : int
+        Number of releases.
     handed : bool
-        Whether it had the data from ``data=``, which may have been others.
+        Whether the run read data from ``data=``, which may differ from the object's data.
     """
 
     run: tuple[object, ...]
@@ -63,7 +64,7 @@ class Use:
 
 @dataclass
 class Uses:
-    """Records of all runs that released from a private object's data; it remembers no more."""
+    """Records of all runs that released from a private object's data, one per run."""
 
     runs: list[Use] = field(default_factory=list)
 
@@ -79,21 +80,21 @@ class Uses:
 
     @property
     def open(self) -> bool:
-        """Return whether a run had no noise."""
+        """Return whether some run had no noise."""
         return any(use.loss is None for use in self.runs)
 
     @property
     def handed(self) -> bool:
-        """Return whether a run had its data from ``data=``."""
+        """Return whether some run read data from ``data=``."""
         return any(use.handed for use in self.runs)
 
     def add(self, use: Use) -> None:
-        """Keep what a run released; the end of a resumed run replaces its interrupted part."""
+        """Add the record of a run; for a resumed run it replaces the record of the first part."""
         self.runs = [*(other for other in self.runs if other.run != use.run), use]
 
 
 class _OwnNames(ABCMeta):
-    """Lists what the package declares: ``help(dp.Private)`` is its page, not all of cvxpy's."""
+    """Metaclass that lists names declared in dpcvx only, so ``help(dp.Private)`` omits cvxpy's."""
 
     def __dir__(cls) -> list[str]:
         bases = cls.__mro__[: cls.__mro__.index(cp.Parameter)]
@@ -130,10 +131,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         math.inf)`` for positive data. Checked when the data are read. Released data are projected
         onto them. Bounds of records keep the argument of ``cp.log(X @ w)`` above 0.
     boolean : bool
-        Declare that all entries are 0 or 1; checked and projected likewise.
+        Declare that all entries are 0 or 1; checked and projected, too.
     simplex : bool
         Declare that each row, or the whole vector, is nonnegative and sums to 1; checked and
-        projected likewise.
+        projected, too.
     columns : sequence of str, optional
         Public names of the columns, in their order. Owners on other machines compare them with
         ``owner.toml``, so that swapped columns are refused.
@@ -359,7 +360,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._refuse(given)
 
     def save_value(self, val: object, sparse_path: bool = False) -> None:
-        """Refuse the back door of cvxpy's value property as well."""
+        """Refuse values that cvxpy stores by this method."""
         given = val is not None
         del val
         self._refuse(given)
@@ -367,7 +368,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     def __array_function__(
         self, function: Callable[..., Any], types: object, args: object, kwargs: object
     ) -> Any:
-        """Refuse functions of numpy, which need values, but for those of shapes."""
+        """Refuse numpy's functions, which need values, except ``shape``, ``ndim`` and ``size``."""
         name = function.__name__
         if name in ("shape", "ndim", "size"):
             return getattr(self, name)
@@ -434,14 +435,14 @@ def _columns(columns: object, sizes: tuple[int, ...], label: str) -> tuple[str, 
 
 
 def _same(first: object, second: object) -> bool:
-    """Return whether two objects are one, or arrays over the same memory."""
+    """Return whether two objects are identical, or arrays that share memory."""
     values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (first, second)]
     arrays = [value for value in values if isinstance(value, np.ndarray)]
     return first is second or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))
 
 
 def without_data(private: Private) -> Private:
-    """Return the same declaration, cvxpy id included, without the data: for copies of models."""
+    """Return a copy of a private object, with its cvxpy id and without its data."""
     twin = Private.__new__(Private)
     vars(twin).update(private.__getstate__())
     return twin
@@ -450,8 +451,8 @@ def without_data(private: Private) -> Private:
 def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
     """Return the public specs of an agent's private objects; unnamed ones are named by position.
 
-    cvxpy's own number of such an object counts on when the same lines are run again, so a ledger
-    that was kept under it could not be gone on with.
+    cvxpy's own number of an unnamed object grows each time a program declares it anew, so a ledger
+    with such numbers could not be resumed.
     """
     unnamed = [p.id for p in private if not p._named]
     names = {key: f"{_UNNAMED} data {k} of {owner}" for k, key in enumerate(unnamed, 1)}
@@ -473,11 +474,11 @@ def source_of(
     ----------
     private : Private
     override : Sealed, array_like or callable, optional
-        Source in place of its own data.
+        Source that replaces the object's own data.
     name : str, optional
         Name of the object in the problem, for messages; see `specs_of`.
     asked : str
-        Place where users pass data, for messages.
+        Code with which users pass data, for messages.
 
     Raises
     ------
@@ -498,12 +499,12 @@ def source_of(
 def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed]:
     """Return a mapping of private objects or their names to data, with the data sealed.
 
-    Called first thing, so that no frame of the package holds the data themselves.
+    Callers do this first, so that no stack frame of the package holds unsealed data.
 
     Raises
     ------
     ModelError
-        If it is no such mapping.
+        If `data` is no mapping from private objects or names.
     """
     if data is None:
         return {}

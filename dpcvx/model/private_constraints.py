@@ -3,31 +3,33 @@ r"""A constraint with private data, as a cone program whose coefficients are aff
 .. math:: A(d) \, y + s = b(d), \quad s \in K, \qquad
     A(d) = A + \sum_k d_k A_k, \quad b(d) = b + B d,
 
-with y = (variables of the constraint, auxiliary ones). cvxpy's cone form of a convex constraint is
-met by some auxiliary values if and only if the constraint is: whoever finds y that meets it for the
-true data has kept the constraint.
+with y = (variables of the constraint, auxiliary ones). The constraint holds if and only if some
+auxiliary values satisfy cvxpy's cone form of it. So a y that satisfies the cone form for the true
+data also satisfies the constraint.
 
-A constraint tightened by public margins, for data as they left with noise.
+`Tightened` is such a constraint with public margins, for data that were released with noise.
 
-The data are :math:`d = \tilde d - \xi` with the noise :math:`\xi`. The slack of row j is affine in
-the data, so the true one is that of the released data less :math:`v_j(y)' \xi` with :math:`v_j(y) =
-B_j - (A_{1,j} y, A_{2,j} y, \dots)`. If no data multiply variables, v does not depend on the
-decision, and a number is subtracted from the row. Else the row is kept for all noise in :math:`\{N
-u : |u|_2 \le r\}` at once: by subtracting :math:`r |N' v_j(y)|_2`. An inequality may be kept for
-all noise in the box :math:`|u|_\infty \le r`: by subtracting :math:`r |N' v_j(y)|_1`, as the sum
-of variables that are at least as large as the magnitudes. In a second-order cone, the
-first row covers what the others move by as well.
+The true data are :math:`d = \tilde d - \xi` with released data :math:`\tilde d` and noise
+:math:`\xi`. The slack of row j is affine in the data: the true slack is the slack at the released
+data minus :math:`v_j(y)' \xi` with :math:`v_j(y) = B_j - (A_{1,j} y, A_{2,j} y, \dots)`. If no data
+multiply variables, v does not depend on the decision, and a number is subtracted from the row.
+Otherwise the row has to hold for all noise in the ball :math:`\{N u : |u|_2 \le r\}`, so :math:`r
+|N' v_j(y)|_2` is subtracted. For an inequality, the set may be the box :math:`|u|_\infty \le r`
+instead. Then :math:`r |N' v_j(y)|_1` is subtracted, as the sum of variables that bound the
+magnitudes. In a second-order cone, the margin of the first row also covers the effect of noise on
+the other rows.
 
 Exponential and power cones are monotone in some of their rows. A point of :math:`\{(x, y, z) : y
 e^{x / y} \le z, y > 0\}` stays in it if x falls or z grows, and a point of :math:`\{(x, y, z) :
 x^a y^{1 - a} \ge |z|, x, y \ge 0\}` if x or y grows. Each such row has a margin of its own, which
-moves the row the other way: the true slack is then at a point that the cone cannot lose.
+moves the row in the unsafe direction. The true slack differs in the safe direction only, so it lies
+in the cone.
 
 The slack of a semidefinite cone is a matrix, and noise moves it by :math:`\sum_k \xi_k V_k`. A
 margin of t subtracts t D, for a positive definite D that is as large as the V_k are in every
 direction. The true slack is then semidefinite if no eigenvalue of :math:`\sum_k \xi_k D^{-1/2} V_k
-D^{-1/2}` exceeds t. If data multiply variables, the length of all V_k(y) together bounds these
-eigenvalues, and D is the identity.
+D^{-1/2}` exceeds t. If data multiply variables, D is the identity, and the Euclidean norm of all
+entries of the V_k(y) together bounds these eigenvalues.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-# Of cones that are monotone in single rows: these. In the first one of "exp" less slack is safer.
+# Rows in which a cone is monotone. Less slack is safer in row 0 of "exp", more slack in the others.
 _MONOTONE = {"exp": {0, 2}, "power": {0, 1}}
 # Cones whose rows come before those of exponential cones.
 _BEFORE = ("zero", "nonneg", "soc", "psd")
@@ -65,12 +67,12 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ConstraintRows:
-    """Rows that are kept or broken together: one inequality, or one cone.
+    """Rows of a cone form that hold or fail together: one inequality, or one cone.
 
     Attributes
     ----------
     first, size : int
-        The rows, from the first one on.
+        Index of the first row, and number of rows.
     bends : bool
         Whether private data multiply variables in them.
     """
@@ -89,9 +91,9 @@ class ConstraintRows:
 class PrivateConstraint:
     """The cone form of a constraint; D is the total size of its agent's data."""
 
-    what: str  # such as "Constraint 0 of agent 'north'"
-    layout: Layout  # of its variables, the first columns
-    data: ConeData  # at zero data: m rows, N columns
+    what: str  # name in messages, such as "Constraint 0 of agent 'north'"
+    layout: Layout  # layout of its variables, which are the first columns
+    data: ConeData  # the cone form at zero data: m rows, N columns
     offsets: sp.csr_array  # shape (m, D); B
     slopes: sp.csr_array  # shape (m D, N); row ``j D + k`` is row j of :math:`A_k`
     parts: tuple[ConstraintRows, ...]  # the rows in which private data occur
@@ -104,7 +106,7 @@ class PrivateConstraint:
         return A, self.data.b + self.offsets @ d
 
     def _kind(self, number: int) -> tuple[str, int]:
-        """Return the kind of a part's cone, and which of its rows is the part's first."""
+        """Return the kind of the cone that contains a part, and the part's first row in it."""
         first = 0
         for kind, size in self.data.cones.blocks():
             if first <= self.parts[number].first < first + size:
@@ -113,12 +115,12 @@ class PrivateConstraint:
         raise AssertionError("parts are rows of cones")
 
     def order(self, number: int) -> int:
-        """Return the order of a part that is a semidefinite cone; 0 of all others."""
+        """Return the matrix order of a part that is a semidefinite cone; 0 for other parts."""
         size = self.parts[number].size
         return 0 if self._kind(number)[0] != "psd" else (math.isqrt(8 * size + 1) - 1) // 2
 
     def missable(self, number: int) -> Array:
-        """Return what a unit that is missed adds to the slack of a part's rows."""
+        """Return the slack that one unit of permitted violation adds to each row of a part."""
         if order := self.order(number):
             return triangle(np.eye(order))
         rows = np.zeros(self.parts[number].size)
@@ -126,7 +128,7 @@ class PrivateConstraint:
         return rows
 
     def margin(self, number: int) -> Array:
-        """Return what a margin of one subtracts from the slack of a part's rows."""
+        """Return the slack that a margin of 1 subtracts from each row of a part."""
         if not self.order(number) or self.parts[number].bends:
             return self.missable(number)
         return triangle(self._spread(number))
@@ -142,19 +144,20 @@ class PrivateConstraint:
         return np.where(met[:, None] & met, (spread + spread.T) / 2, 0.0)
 
     def standardized(self, number: int, image: Array) -> Array:
-        """Return what noise moves a part by, in units of its margin.
+        """Return the effect of noise on the rows of a part, in units of the part's margin.
 
         Parameters
         ----------
         number : int
+            Index of the part.
         image : ndarray, shape (rows, s)
-            Move of the part's rows by each component of the noise.
+            Change of the part's rows by each component of the noise.
 
         Returns
         -------
         ndarray, shape (rows, s)
-            The image itself, but for semidefinite cones; theirs are triangles of the matrices
-            between two roots of the inverse of what a margin of one subtracts.
+            The image itself, except for semidefinite cones: there, a column that is the triangle of
+            V becomes the triangle of ``D^(-1/2) V D^(-1/2)``, with D as in the module's text.
         """
         if not self.order(number):
             return image
@@ -165,7 +168,7 @@ class PrivateConstraint:
         return triangle(root @ matrices(image.T)[:, met][:, :, met] @ root).T
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
-        """Return derivatives of some rows' slacks by the data: ``offset - slope y`` for entry k.
+        """Return derivatives ``v_j(y) = offset - slope y`` of some rows' slacks by the data.
 
         Returns
         -------
@@ -177,7 +180,7 @@ class PrivateConstraint:
         return self.slopes[chosen], self.offsets[rows].toarray().ravel()
 
     def entries(self, rows: Index) -> Index:
-        """Return the entries of the data that occur in some rows."""
+        """Return the indices of the data's entries that occur in some rows."""
         D = self.offsets.shape[1]
         met = abs(self.offsets[rows]).sum(axis=0) > 0
         slope, _ = self.moved(rows)
@@ -186,12 +189,12 @@ class PrivateConstraint:
 
 
 def matrices(triangles: Array) -> Array:
-    """Return symmetric matrices of rows of semidefinite cones, shape (..., n, n).
+    """Return the symmetric matrices, shape (..., n, n), that rows of semidefinite cones stand for.
 
     Parameters
     ----------
     triangles : ndarray, shape (..., n (n + 1) / 2)
-        Upper triangles by column, off the diagonal times the root of 2.
+        Upper triangles column by column, with off-diagonal entries times the square root of 2.
     """
     n = (math.isqrt(8 * triangles.shape[-1] + 1) - 1) // 2
     j, i = np.tril_indices(n)
@@ -202,7 +205,7 @@ def matrices(triangles: Array) -> Array:
 
 
 def triangle(full: Array) -> Array:
-    """Return the rows of semidefinite cones of symmetric matrices; see `matrices`."""
+    """Return the rows of semidefinite cones for symmetric matrices: the inverse of `matrices`."""
     j, i = np.tril_indices(full.shape[-1])
     return full[..., i, j] * np.where(i == j, 1.0, math.sqrt(2))
 
@@ -210,13 +213,13 @@ def triangle(full: Array) -> Array:
 def private_constraint(
     constraint: cp.Constraint, private: Sequence[Private], what: str, owner: str
 ) -> PrivateConstraint:
-    """Compile a constraint with private data; reads none of them.
+    """Compile a constraint with private data to its cone form; no data are read.
 
     Parameters
     ----------
     constraint : cvxpy constraint
     private : sequence of Private
-        All of its agent's, in order.
+        All private objects of its agent, in order.
     what : str
         Name of the constraint in messages, such as "Constraint 0 of agent 'north'".
     owner : str
@@ -225,9 +228,9 @@ def private_constraint(
     Raises
     ------
     ModelError
-        If it cannot be compiled.
+        If cvxpy cannot compile the constraint.
     PrivacyError
-        If data do not occur affinely, or in an equality or in a cone for which no margin is known.
+        If data do not occur affinely, or occur in an equality or a cone without a known margin.
     """
     layout = layout_of([constraint])
     by_id = {v.id: v for v in constraint.variables()}
@@ -278,9 +281,9 @@ def private_constraint(
 
 
 def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
-    """Return products with a matrix in place of running sums, by the ids of these.
+    """Return matrix products that replace running sums (``cp.cumsum``), by the ids of the sums.
 
-    The cone form of a running sum has an equality for every entry, and data in it.
+    cvxpy's cone form of a running sum has an equality for every entry, which data would be in.
     """
     sums: dict[int, Any] = {}
     for argument in tree.args:
@@ -295,14 +298,17 @@ def _running_sums(tree: Any, places: Mapping[int, Any]) -> dict[int, Any]:
 
 
 def _stand_in(private: Private) -> cp.Parameter:
-    """Return a public parameter of the same kind, as far as convexity rules look at it."""
+    """Return a public parameter with the attributes of a private object that DCP rules use."""
     signs = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
     symmetric = private.spec.symmetric
     return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **signs)
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
-    """Return zero data, then each entry alone with a sign that it may have, and these signs."""
+    """Return data points (zeros, then 1 or -1 in one entry at a time), and these signs.
+
+    A cone form that is affine in the data is determined by its values at these points.
+    """
     specs = [p.spec for p in used]
     steps = [_sign(spec) for spec in specs for _ in range(spec.size)]
 
@@ -330,7 +336,7 @@ def _parts(
     name: str,
     by_user: bool,
 ) -> tuple[ConstraintRows, ...]:
-    """Return the rows that contain data, block by block; `by_user` are equalities in the model."""
+    """Return the rows that contain data, by cone; `by_user`: whether the user wrote an equality."""
     m, D = offsets.shape
     bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
     met = bends | (np.diff(offsets.indptr) > 0)
@@ -364,7 +370,7 @@ def _parts(
 
 
 def equality(what: str, name: str) -> PrivacyError:
-    """Return the refusal of an equality with private data."""
+    """Return the error for an equality with private data."""
     return PrivacyError(
         f"{what} is an equality with private '{name}', which a decision from noisy data cannot "
         "meet exactly for the true data. Write the variable that it defines as an expression, such "
@@ -386,7 +392,7 @@ def _bent(what: str, name: str) -> PrivacyError:
 
 
 def check_readable(spec: PrivateSpec, what: str) -> None:
-    """Refuse data that are changed as they are read: the constraint is about the true ones."""
+    """Refuse data without a margin: complex data, and data whose rows are clipped or zeroed."""
     if spec.is_complex:
         raise PrivacyError(
             f"{what} contains private '{spec.name}', which is complex, and margins are proved for "
@@ -408,30 +414,30 @@ def check_readable(spec: PrivateSpec, what: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NoiseBall:
-    """Noise that rows are kept for."""
+    """Set of noise ``N u`` that rows are kept for: u in a ball or in a box."""
 
-    radius: float
-    noise: sp.csr_array  # shape (D, s); N, from standard noise to noise in the data
-    box: bool = False  # whether each component is bounded by itself; of an inequality only
+    radius: float  # bound on the l2 norm of u, or on each entry of u in a box
+    noise: sp.csr_array  # shape (D, s); N, which maps standard noise to noise in the data
+    box: bool = False  # whether u lies in a box; for inequalities only
 
     @property
     def length(self) -> float:
-        """Return the largest length of standard noise in it."""
+        """Return the largest l2 norm of the standard noise u in the set."""
         used = np.count_nonzero(np.diff(sp.csc_array(self.noise).indptr))
         return self.radius * (math.sqrt(used) if self.box else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Tightened:
-    """A constraint with its margins; without any, it is that of the data as they are.
+    """A constraint with its margins; without margins, the constraint at the released data.
 
     Attributes
     ----------
     constraint : PrivateConstraint
     margins : dict of int to float
-        Subtracted from the slack, by number of part; for parts that do not bend.
+        Margins by index of the part, for parts without data that multiply variables.
     balls : dict of int to NoiseBall
-        Noise balls by number of the part, for second-order cones.
+        Sets of noise by index of the part, for parts with data that multiply variables.
     price : float or None
         Price per unit of slack in a part; None if no slack is allowed.
     """
@@ -443,23 +449,23 @@ class Tightened:
 
     @property
     def firm(self) -> bool:
-        """Return whether there are margins, and none may be missed."""
+        """Return whether the constraint has margins and allows no violation."""
         return self.price is None and bool(self.margins or self.balls)
 
     @property
     def missable(self) -> slice:
-        """Auxiliary columns that hold the violation of each part."""
+        """Range of auxiliary columns that hold the violation of each part."""
         first = self.constraint.data.q.size - self.constraint.data.n
         return slice(first, first + (0 if self.price is None else len(self.constraint.parts)))
 
     @property
     def auxiliary(self) -> int:
-        """Return the number of columns besides the constraint's variables."""
+        """Number of columns besides the constraint's variables."""
         boxes = sum(values.size for _, values in self._boxes(0).values())
         return self.missable.stop + len(self._bending_cones()) + boxes
 
     def at(self, d: Array) -> ConeData:
-        """Return the program for data as they left."""
+        """Return the tightened cone program at the released data d."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
             b[self.constraint.parts[number].rows] -= self.constraint.margin(number) * margin
@@ -468,7 +474,7 @@ class Tightened:
     def directions(self) -> ConeData | None:
         """Return a program whose recession directions are those of every released data.
 
-        None where private data multiply variables: what is unbounded depends on the data then.
+        The result is None if private data multiply variables: the directions then depend on data.
         """
         if self.constraint.slopes.nnz:
             return None
@@ -476,14 +482,14 @@ class Tightened:
         return self._assembled(A, b)
 
     def _assembled(self, A: sp.csr_array, b: Array) -> ConeData:
-        """Rows sorted by cone, with more cones and columns where parts bend or may be missed."""
+        """Return the program with rows sorted by cone, with columns and cones for the margins."""
         parts, cones = self.constraint.parts, self.constraint.data.cones
         m, N = A.shape
         missed = self.missable.stop - self.missable.start
         bending = {k: N + missed + i for i, k in enumerate(self._bending_cones())}
         width = self.constraint.data.n + self.auxiliary
         A = sp.csr_array(sp.hstack([A, sp.csr_array((m, width - N))]))
-        # What may be missed is added to the slack, what noise does to a cone is taken from it.
+        # Permitted violation is added to the slack, and bounds on noise are subtracted from it.
         for k in range(missed):
             A = _with_column(A, parts[k], N + k, -self.constraint.missable(k))
         for k, column in bending.items():
@@ -534,18 +540,19 @@ class Tightened:
         )
 
     def _boxes(self, width: int) -> dict[int, tuple[sp.csr_array, Array]]:
-        """Return what noise in a box does to a row, component by component; see `_image`."""
+        """Return `_image` for each part with a box: the effect of noise, component by component."""
         return {k: self._image(k, ball, width) for k, ball in self.balls.items() if ball.box}
 
     def _bending_cones(self) -> list[int]:
         return [k for k in self.balls if self.constraint.parts[k].size > 1]
 
     def _image(self, number: int, ball: NoiseBall, width: int) -> tuple[sp.csr_array, Array]:
-        """``r N' v_j(y)`` for all rows j of a part, as rows of ``b - A y``.
+        """Return A and b with ``b - A y`` equal to ``r N' v_j(y)`` for all rows j of a part.
 
-        The length of all of them together bounds what noise in the ball does to the rows of a cone
-        but for the first; with it, Cauchy's inequality gives another factor. For semidefinite cones
-        it bounds the length of the matrix, and so its eigenvalues.
+        The l2 norm of all these rows bounds the effect of noise in the ball on a cone. If data are
+        in the first row of a second-order cone and in others, Cauchy's inequality adds a factor of
+        sqrt(2). For semidefinite cones the norm bounds the Frobenius norm of the matrix, and so its
+        eigenvalues.
         """
         part = self.constraint.parts[number]
         slope, offset = self.constraint.moved(part.rows)
@@ -560,12 +567,12 @@ class Tightened:
 
 
 def _columns(first: int, count: int, width: int) -> sp.csr_array:
-    """Return the matrix that picks some columns."""
+    """Return the matrix that picks `count` columns from `first` on."""
     entries = np.ones(count), (np.arange(count), first + np.arange(count))
     return sp.csr_array(entries, shape=(count, width))
 
 
 def _with_column(A: sp.csr_array, part: ConstraintRows, column: int, values: Array) -> sp.csr_array:
-    """Return a matrix with more in one column, in the rows of a part."""
+    """Return a matrix with values added to one column, in the rows of a part."""
     entries = values, (part.rows, np.full(part.size, column))
     return sp.csr_array(A + sp.csr_array(entries, shape=A.shape))

@@ -27,16 +27,16 @@ from .matrices import (
 )
 from .normal_form import Atom, Combination, Evaluator, NormalForm, derived_once
 
-# Differences of gradients, relative to the size of a point, and how well they have to agree.
+# Steps of two difference quotients, relative to the scale of x, and the tolerance between them.
 _DIFFERENCES = (1e-4, 1e-5)
 _SMOOTH = 1e-3
-# Derivatives of more entries are not sorted row by row.
+# Mixed derivatives with more entries are stored by column, without sorting.
 _MANY = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An outer atom of the root with its constant weight, one number per entry of its value."""
+    """An atom that the form's root contains, with its weight: one number per entry of its value."""
 
     atom: Atom
     weight: Array
@@ -44,10 +44,10 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Bilinear:
-    """``1/2 z'B z`` or ``u'B v`` of affine arguments, whose second derivative is constant.
+    """A bilinear form ``u'B v`` of affine u and v, whose second derivatives are constant.
 
-    ``d2(term)[p, q] = sum over (u, B, v) of D_p u' B D_q v + D_p v' B' D_q u`` with D the
-    derivative; a square contributes u = v and half of its Hessian.
+    Its second derivative by p and q is ``D_p u' B D_q v + D_p v' B' D_q u``, with the derivatives
+    D_p u of u by p and so on. For a quadratic form u is v, and B is half of its Hessian in u.
     """
 
     u: Combination
@@ -56,12 +56,12 @@ class Bilinear:
 
 
 def terms(form: NormalForm) -> list[Term]:
-    """Return the atoms of the root with their weights."""
+    """Return the atoms that the form's root contains, with their weights."""
     return [Term(form.atoms[j], np.ravel(as_array(M))) for j, M in form.root.terms]
 
 
 def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
-    """Return the term as a bilinear form of affine arguments with a data-free matrix, or None."""
+    """Return the term as a bilinear form of affine arguments with a public matrix, or None."""
     atom = term.atom
     if not atom.rule.is_bilinear(atom.data):  # before arguments are expanded
         return None
@@ -80,18 +80,18 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """The terms of a form in x, by what is known of their second derivatives.
+    """Terms of a form that depend on x, sorted by what is known of their second derivatives.
 
     Attributes
     ----------
     formed : csr_array, shape (n, n)
-        The constant second derivatives of all that are quadratic but for `wide`.
+        Constant Hessian of all quadratic terms but those in `wide`.
     least : ndarray, shape (n,)
-        The diagonal of a matrix that `formed` is not below, from one look at each term.
+        Diagonal of a diagonal matrix D with `formed` - D positive semidefinite, found term by term.
     wide : list of Term
         Squares of so many entries of x that their second derivatives are not formed.
     rest : list of Term
-        Those that are not quadratic.
+        Terms that are not quadratic.
     """
 
     formed: sp.csr_array
@@ -102,7 +102,7 @@ class Quadratic:
 
 @derived_once
 def quadratic(form: NormalForm) -> Quadratic:
-    """Return the terms in x, sorted."""
+    """Return the terms of a form that depend on x, sorted; see `Quadratic`."""
     shape = (form.n, form.n)
     H, least = sp.csr_array(shape), np.zeros(form.n)
     wide: list[Term] = []
@@ -130,7 +130,7 @@ def quadratic(form: NormalForm) -> Quadratic:
 
 @derived_once
 def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
-    """Return the formed Hessian in x of the quadratic part, and the other terms in x."""
+    """Return the Hessian in x of all quadratic terms, and the other terms that depend on x."""
     split = quadratic(form)
     H = split.formed
     for term in split.wide:
@@ -141,9 +141,10 @@ def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
 
 
 def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
-    """Second derivatives at a public point; of the quadratic part alone where they may jump there.
+    """Return second derivatives at a public point, or those of the quadratic terms alone.
 
-    Those that private data are part of are left out.
+    The quadratic terms alone are used if another term contains private data, or if second
+    derivatives may jump at the point.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
     Returns
     -------
     csr_array, shape (n, n)
-        Positive semidefinite but for the quadratic part.
+        Hessian of the quadratic terms plus a positive semidefinite matrix.
     """
     H, rest = hessian(form)
     if not rest or any(form.reach(term.atom)[1] for term in rest):
@@ -186,7 +187,7 @@ def _differences(gradient: Callable[[Array], Array], x: Array, steps: Array) -> 
 
 
 def curved(form: NormalForm) -> list[int]:
-    """Return the terms of the root whose second derivatives in x depend on private data, or may."""
+    """Return indices of the root's terms whose second derivatives may depend on private data."""
     return [
         k
         for k, term in enumerate(terms(form))
@@ -214,14 +215,14 @@ def is_quadratic_given_data(form: NormalForm) -> bool:
 
 
 def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
-    """Return the second derivatives that data add to those of the objective at zero data, (n, n).
+    """Return the objective's Hessian minus its Hessian for data of zeros, shape (n, n).
 
     Parameters
     ----------
     form : NormalForm
-        One that `is_quadratic_given_data`.
+        Form that satisfies `is_quadratic_given_data`.
     objective : Evaluator
-        The form with data. What is returned is as private as these.
+        The form with data inserted; the result is as private as the data.
     """
     shape = (form.n, form.n)
     total = sp.csr_array(shape)
@@ -237,10 +238,9 @@ def data_curvature(form: NormalForm, objective: Evaluator) -> sp.csr_array:
 
 
 def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
-    """Return the derivative of the term's gradient in x by private parameter k, (n, size).
+    """Return the derivative of a term's gradient in x by private parameter k, shape (n, size).
 
-    If it has many entries, it is stored column by column, which are the rows of the term's
-    argument.
+    A derivative with many entries is stored by column: its columns are the rows of u.
     """
     wide = _by_columns(parts, k) if parts.u is parts.v else None
     if wide is not None:

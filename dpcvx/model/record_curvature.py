@@ -1,8 +1,8 @@
-r"""Second derivatives of single records' losses at one point, with the data: none is in a form.
+r"""Second derivatives of single records' losses at one point, computed from the private data.
 
-If records meet variables in one product, the loss of record i is a function of its few scores
-:math:`s_i = J_i x + o_i`, and its second derivative in x is :math:`J_i' D_i J_i`. D is computed
-from derivatives on both sides of the scores. This module computes within the trust boundary.
+If records multiply variables in one product, the loss of record i is a function of its few scores
+:math:`s_i = J_i x + o_i`, and its second derivative in x is :math:`J_i' D_i J_i`. D is a central
+difference of first derivatives in the scores. This module computes within the trust boundary.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .normal_form import (
 )
 from .trailing import BehindTheDoor
 
-# Scores move by so much to either side. Losses such as logistic ones bend over a score of 1.
+# Step of the central difference. Second derivatives of common losses vary on a scale of 1.
 _APART = 2.0**-10
 
 
 class RecordCurvature(BehindTheDoor):
-    """The losses' second derivatives, record by record, as squares ``W_i' W_i``.
+    """Second derivatives of the losses, record by record, as squares ``W_i' W_i``.
 
     Parameters
     ----------
     roots : ndarray, shape (records, scores, n)
-        W_i.
+        The matrices W_i.
     """
 
     def __init__(self, roots: Array) -> None:
-        # Eigenvalues may be too large for numbers: sums over records are to hold of the others.
+        # Entries that overflowed become 0, so that sums over the other records stay finite.
         self._roots = roots = _numbers(roots)
-        with np.errstate(all="ignore"):  # of records whose squares are too large for numbers
+        with np.errstate(all="ignore"):  # squares may overflow
             self._sizes = np.einsum("rkn,rkn->r", roots, roots)
 
     @staticmethod
@@ -65,25 +65,25 @@ class RecordCurvature(BehindTheDoor):
         """
         with np.errstate(all="ignore"):
             J, D = _parts(form, data, clip, x)
-            values, vectors = np.linalg.eigh(D)  # convex losses have no negative ones, but rounding
+            values, vectors = np.linalg.eigh(D)  # for convex losses, negative only by rounding
             roots = np.sqrt(np.maximum(values, 0.0))[..., None] * vectors.swapaxes(1, 2)
             return RecordCurvature(roots @ J)
 
     @property
     def greatest(self) -> float:
-        """The largest trace; 0 without a record."""
+        """Largest trace of a record's second derivative; 0 without records."""
         return float(self._sizes.max(initial=0.0))
 
     def exceeding(self, limit: float) -> int:
-        """Return the number of records whose trace exceeds a limit."""
+        """Return the number of records whose second derivative has a trace above a limit."""
         return int(np.count_nonzero(self._sizes > limit))
 
     def cut(self, limit: float) -> tuple[float, float]:
-        """Return the sums over the records, each scaled down to a trace of at most the limit.
+        """Sum the second derivatives, each scaled down to a trace of at most the limit.
 
-        If two such sums differ in one record, each result differs by at most the limit: traces lie
-        between 0 and the limit, and eigenvalues of a sum move by no more than the norm of the
-        matrix that is added or taken away (Weyl), which is at most its trace.
+        If one record is added, removed or replaced, each result moves by at most the limit. Each
+        summand has a trace between 0 and the limit. It raises the trace of the sum by that, and the
+        largest eigenvalue by a number between 0 and its norm (Weyl), which is at most its trace.
 
         Parameters
         ----------
@@ -93,10 +93,10 @@ class RecordCurvature(BehindTheDoor):
         Returns
         -------
         trace, largest : float
-            The trace, and the largest eigenvalue.
+            Trace of the sum, and its largest eigenvalue.
         """
         with np.errstate(all="ignore"):
-            # Root by root: the quotient could be below the least of numbers that have all digits.
+            # Roots are divided, since the quotient itself could be subnormal.
             share = np.minimum(1.0, math.sqrt(limit) / np.sqrt(self._sizes))
             share = np.where(self._sizes > 0, share, 0.0)
             rows = (share[:, None, None] * self._roots).reshape(-1, self._roots.shape[2])
@@ -106,7 +106,7 @@ class RecordCurvature(BehindTheDoor):
 
 
 def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tuple[Array, Array]:
-    """J, shape (records, scores, n), and D, shape (records, scores, scores); finite."""
+    """Return J, shape (records, scores, n), and D, shape (records, scores, scores); all finite."""
     limit = limited_to_numbers
     steps = [AtomStep.of(j, atom, data, limit) for j, atom in enumerate(form.atoms)]
     clipped, (j, k) = Clipped.of(clip, steps, limit), clip.place
@@ -152,7 +152,7 @@ def _parts(form: NormalForm, data: Sequence[Data], clip: Clip, x: Array) -> tupl
 
 
 def _watched(steps: Sequence[AtomStep], j: int, k: int | None, clip: Clipped) -> list[AtomStep]:
-    """Return the steps with a clip at one place."""
+    """Return the steps with one clip, which sees the cotangent of atom j, or of its argument k."""
     watched = [*steps]
     watched[j] = AtomStep(j, steps[j].rule, steps[j].arguments, {k: clip})
     return watched

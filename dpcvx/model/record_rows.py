@@ -1,4 +1,4 @@
-"""Objectives of some of the records, where no entry of an intermediate value reads two of them."""
+"""Restriction of an objective to some of its records, if it reads the records row by row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .spec import PrivateSpec
 
 Index = NDArray[np.intp]
 
-# Records are told apart by so many values of one constant, and in so many kinds, at most.
+# Largest numbers of different values of one constant, and of kinds of records.
 _VALUES, _KINDS = 64, 256
-# How many rows tell whether a constant has more values.
+# Leading rows that are searched first for too many values of a constant.
 _HEAD = 1024
 
 
@@ -28,7 +28,7 @@ Mode = Literal["rows", "sum", "whole"]
 
 @dataclass(frozen=True, eq=False)
 class RecordRows:
-    """Terms of an objective whose arrays read, in row r, only row r of the records.
+    """Terms of an objective whose intermediate arrays read, in row r, only row r of the records.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class RecordRows:
     count : int
         Number of records.
     modes : mapping of int to {"rows", "sum", "whole"}
-        Kinds of the atoms that terms are evaluated from, by index: their values have a row per
-        record, are sums over rows, or read no records.
+        Modes of the atoms that the terms need, by index: the atom's value has a row per record
+        ("rows"), is a sum over rows ("sum"), or reads no records ("whole").
     """
 
     form: NormalForm
@@ -47,7 +47,7 @@ class RecordRows:
     modes: Mapping[int, Mode]
 
     def of(self, rows: Index) -> tuple[NormalForm, list[Term], dict[int, int]]:
-        """Return the terms with some of the records: form, terms, and new indices of atoms.
+        """Restrict the terms to some records: return a form, its terms, new by old atom indices.
 
         Parameters
         ----------
@@ -86,8 +86,8 @@ class RecordRows:
     def kinds(self) -> tuple[Index, Index] | None:
         """Return a record of each kind, and the kind of every record; None for too many kinds.
 
-        Records of one kind meet the same public numbers, so bounds over all admissible data are
-        the same for them.
+        Records of one kind have equal public coefficients, so a bound over all admissible data of
+        one record holds for all of them.
         """
         kind: Index | None = None
         for values in self._profiles():
@@ -113,7 +113,7 @@ class RecordRows:
     def line(self) -> sp.csr_array | None:
         """Return the only public matrix, a row per record, that multiplies variables; else None.
 
-        Also None where records meet other public numbers that differ.
+        The result is also None if other public coefficients differ between records.
         """
         sides = [
             (u, by_record)
@@ -129,13 +129,13 @@ class RecordRows:
         return csr(moving[0][0])
 
     def entries(self, rows: Index, size: int) -> Index:
-        """Return the positions of the rows' entries in an array that lies column by column.
+        """Return the positions of the rows' entries in a flat column-major array.
 
         Parameters
         ----------
         rows : ndarray of int
         size : int
-            Size of the array.
+            Number of entries of the array, a multiple of the number of records.
         """
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
 
@@ -156,7 +156,7 @@ class RecordRows:
         )
 
     def narrowed(self, M: Matrix, rows: Index) -> Matrix:
-        """Return the part for some rows of a matrix that maps rows of arrays to the same rows.
+        """Restrict to some rows a matrix that maps row r of an array to row r of another.
 
         Parameters
         ----------
@@ -175,9 +175,9 @@ class RecordRows:
         return sp.csr_array((picked_rows.data, columns, picked_rows.indptr), shape=shape)
 
     def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
-        """Yield public numbers that records meet, one per record; None without such a pattern.
+        """Yield arrays of public coefficients, one number per record; None if patterns differ.
 
-        With those that variables come by, if `lines`.
+        Coefficients of variables are included if `lines`.
         """
         for term in self.terms:
             if term.weight.size % self.count == 0:
@@ -214,7 +214,7 @@ class RecordRows:
 
 
 def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
-    """Return the row-by-row reading of so many records by the terms; None if one reads otherwise.
+    """Return terms as functions of single records; None if a term does not read row by row.
 
     Parameters
     ----------
@@ -222,6 +222,7 @@ def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRo
     terms : sequence of Term
         Terms of the form.
     count : int
+        Number of records.
     """
     index = {id(atom): j for j, atom in enumerate(form.atoms)}
     modes: dict[int, Mode] = {
@@ -245,7 +246,7 @@ def _has_rows(spec: PrivateSpec, count: int) -> bool:
 
 
 def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
-    """Return the arguments of an atom, and whether they are cut into rows.
+    """Return the arguments of an atom, each with whether it has a row per record.
 
     Parameters
     ----------
@@ -260,7 +261,7 @@ def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
 
 
 def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
-    """Return the atoms that an atom reads, and how; None if it does not read row by row."""
+    """Return the atoms that an atom reads, with their modes; None if it reads across rows."""
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None
     reads: list[tuple[int, Mode]] = []
@@ -290,13 +291,13 @@ def _is_sum(atom: Atom) -> bool:
 
 
 def _reads_rows(atom: Atom) -> bool:
-    """Return whether row r of the value reads row r of its arguments, or those that are not cut."""
+    """Return whether row r of the value reads only row r of the arguments with a row per record."""
     shapes = [u.shape for u, cut in cut_arguments(atom, "rows") if cut]
     return atom.rule.by_row(atom.data, shapes, atom.shape)
 
 
 def _keeps_rows(M: Matrix, count: int) -> bool:
-    """Return whether a matrix maps rows of arrays to the same rows."""
+    """Return whether a matrix maps row r of an array to row r of another, for every r."""
     if M.shape[0] % count or M.shape[1] % count:
         return False
     if isinstance(M, Identity):

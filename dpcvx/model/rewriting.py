@@ -1,12 +1,12 @@
-r"""Atoms in the spelling that bounds know best, by identities that hold for all values.
+r"""Rewriting of atoms such that bounds are tighter, by identities that hold for all values.
 
-Labels that scale records leave the product, as in :math:`(\mathrm{diag}(y) X) w = y \circ (X w)`;
-so do public columns next to records, as of an intercept, :math:`[X, 1] (w, b) = X w + b`, and
-factors that are one number. Reductions of one or two entries work entry by entry: :math:`\log(e^0 +
-e^z)` is the logistic function of z. The choice of what to rewrite depends on the positions of zeros
-and on public constants, and on nothing else.
+Labels that scale records are moved out of the product, :math:`(\mathrm{diag}(y) X) w = y \circ (X
+w)`. Public columns next to records, such as an intercept, :math:`[X, 1] (w, b) = X w + b`, and
+factors that are one number are moved out, too. Reductions of one or two entries become entrywise
+atoms: :math:`\log(e^0 + e^z)` is the logistic function of z. The choice of what to rewrite depends
+only on the positions of zeros and on public constants.
 
-Sums and linear images of combinations, as combinations again.
+`total` and `image` return sums and linear images of combinations.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ Make = Callable[[Rule, tuple[Any, ...], tuple[Combination, ...], tuple[int, ...]
 
 
 def rewritten(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """Return the value of an atom in another spelling, or None if it stays.
+    """Return the value of an atom in rewritten form, or None if no identity applies.
 
     Parameters
     ----------
     atom : Atom
     atoms : sequence of Atom
-        Those that its arguments are made of.
+        Atoms that its arguments refer to by index.
     make : callable
-        Returns the value of an atom, rewritten itself, of rule, data, arguments and shape.
+        Function that returns the value of an atom, perhaps rewritten, given its rule, data,
+        arguments and shape.
     """
     rule = atom.rule
     if rule.product is not None and not any(u.constant for u in atom.args):
@@ -88,7 +89,7 @@ def picked(u: Combination, rows: Index, shape: tuple[int, ...]) -> Combination:
 
 
 def _unscaled(atom: Atom, make: Make) -> Combination | None:
-    """Return a product whose factors are not multiplied by one number each."""
+    """Return a product with numbers that multiply whole factors moved out of it, or None."""
     factor, args = 1.0, list(atom.args)
     for k, u in enumerate(args):
         number = _factor(u)
@@ -106,7 +107,7 @@ def _unscaled(atom: Atom, make: Make) -> Combination | None:
 
 
 def _tidied(u: Combination) -> Combination:
-    """Return a combination with identities for identity matrices, and without zero matrices."""
+    """Return a combination with `Identity` for identity matrices, and without zero matrices."""
     G, terms = (
         tuple((k, tidy(M)) for k, M in pairs if csr(M).count_nonzero()) for pairs in (u.G, u.terms)
     )
@@ -118,7 +119,7 @@ def _factor(u: Combination) -> float:
     sources = [M for _, M in (*u.G, *u.terms)]
     if u.F is not None or has_entries(u.h) or len(sources) != 1:
         return 1.0
-    if isinstance(sources[0], Identity):  # of data of records, without their millions of entries
+    if isinstance(sources[0], Identity):  # not expanded: data of records have millions of entries
         return 1.0
     values = csr(sources[0]).data
     values = values[values != 0]
@@ -129,7 +130,7 @@ def _factor(u: Combination) -> float:
 
 
 def _entries(atom: Atom, make: Make) -> Combination | None:
-    """Return a product entry by entry with the data first."""
+    """Return an entrywise product with the data as the first factor; None if they are already."""
     first, other = atom.args
     if is_data(other) and not is_data(first):
         return make(atom.rule, atom.data, (other, first), atom.shape)
@@ -137,7 +138,7 @@ def _entries(atom: Atom, make: Make) -> Combination | None:
 
 
 def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | None:
-    """Return a product of matrices without what scales rows, and without public columns."""
+    """Return a matrix product with scaled rows and public columns moved out of it, or None."""
     left, right = atom.args
     inner = right.shape[0]
     rows = left.h.size // inner
@@ -155,7 +156,7 @@ def _product(atom: Atom, atoms: Sequence[Atom], make: Make) -> Combination | Non
 def _scaled_rows(
     u: Combination, atoms: Sequence[Atom], rows: int, columns: int
 ) -> tuple[Rule, Combination, Combination | None] | None:
-    """Rule, factors and matrix of ``cp.multiply(y[:, None], X)``, where a combination is one."""
+    """Return rule, y and X if a combination is ``cp.multiply(y[:, None], X)``, else None."""
     if u.F is not None or u.G or has_entries(u.h) or len(u.terms) != 1:
         return None
     ((j, M),) = u.terms
@@ -177,7 +178,7 @@ def _is_whole(M: Matrix) -> bool:
 
 
 def _column(u: Combination, rows: int, columns: int) -> Combination | None:
-    """Return one column of a combination with equal columns; a number, if it has one row."""
+    """Return one column of a combination with equal columns (a number for one row), or None."""
     shape = (rows,) if rows > 1 else ()
     if u.h.size == rows:
         return picked(u, np.arange(rows), shape)
@@ -196,7 +197,7 @@ def _column(u: Combination, rows: int, columns: int) -> Combination | None:
 def _diagonal(
     left: Combination, right: Combination, rows: int
 ) -> tuple[Rule, Combination, None] | None:
-    """Return the diagonal of a private matrix without other entries."""
+    """Return rule and diagonal d for a product with a private diagonal matrix, or None."""
     if not is_data(left) or rows < 2 or left.shape != (rows, rows):
         return None
     if any(isinstance(G, Identity) for _, G in left.G):
@@ -213,7 +214,7 @@ def _diagonal(
 
 
 def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
-    """Return the product of private columns and variables, and what is affine next to it."""
+    """Split a product into private columns times variables, and an affine remainder, or None."""
     left, right = atom.args
     if right.F is None or right.G or right.terms:
         return None
@@ -263,7 +264,7 @@ def _split(atom: Atom, rows: int, inner: int, make: Make) -> Combination | None:
 
 
 def _few(atom: Atom, make: Make) -> Combination | None:
-    """Return a reduction of one or two entries, entry by entry."""
+    """Return a reduction of one or two entries as an entrywise atom, or None."""
     (u,), size = atom.args, int(np.prod(atom.shape))
     count = u.h.size // size if size else 0
     axis = atom.data[-2]
@@ -310,7 +311,7 @@ def _added(a: Array, b: Array) -> Array:
 
 
 def total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
-    """Return the sum of combinations of one size, in a shape."""
+    """Return the sum of combinations of equal size, as a combination of a given shape."""
     G = _merged(u.G for u in args)
     terms = _merged(u.terms for u in args)
     moving = [u.F for u in args if u.F is not None]
@@ -321,7 +322,7 @@ def total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
 def image(
     shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
 ) -> Combination:
-    """``offset + sum_i M_i u_i`` as a combination."""
+    """Return ``offset + sum_i M_i u_i`` as a combination of a given shape."""
     images = [
         Combination(
             shape,
@@ -336,7 +337,7 @@ def image(
 
 
 def tidy(M: Matrix) -> Matrix:
-    """Return a matrix as the identity, if it is one, or as `compact` does."""
+    """Return a matrix as `Identity` if it is an identity, else in the form of `compact`."""
     unit = isinstance(M, np.ndarray) and M.shape == (1, 1) and M[0, 0] == 1
     return Identity(M.shape[0]) if unit or _is_identity(M) else compact(M)
 

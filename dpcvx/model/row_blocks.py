@@ -29,11 +29,11 @@ from .quadratic import terms
 from .record_rows import Index, Mode, RecordRows, cut_arguments, record_rows
 from .trailing import SparseMatrices, View
 
-# Entries of a block, on every machine: results must have the same bits anywhere.
+# Number of entries of a block, equal on all machines so that results are bitwise equal.
 _BLOCK = 1 << 19
-# Fewer entries stay in the cache as they are.
+# Number of entries below which the whole data stay in the cache.
 _MANY = 8 * _BLOCK
-# Columns of fewer rows, and gradients of more entries, cost more than the cache saves.
+# Blocks of fewer rows, and gradients of more entries, cost more time than the cache saves.
 _FEWEST_ROWS, _LONGEST = 4096, _BLOCK // 16
 
 
@@ -42,8 +42,8 @@ def bound_objective(
 ) -> Evaluator:
     """Return an objective with its data, whose gradients read many dense records block by block.
 
-    Blocks are the same on every machine, and added up in their order. Objectives that are no sums
-    over records, sparse data and few records are read as a whole.
+    Blocks are equal on all machines, and added up in their order. Objectives that are no sums over
+    records, sparse data and few records are read as a whole.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def bound_objective(
 
 
 def _many_rows(form: NormalForm) -> RecordRows | None:
-    """Return the objective's reading of its records if row by row and these are many; else None."""
+    """Return the objective as functions of single records, if there are many; else None."""
     shapes = [spec.shape for spec in form.private if spec.shape]
     if not shapes or form.n > _LONGEST or _entries(form.atoms) < _MANY:
         return None
@@ -97,12 +97,12 @@ def _maps(u: Combination) -> list[Matrix]:
 
 
 def _is_wide(u: Combination, count: int) -> bool:
-    """Return whether a dense matrix has several rows per record, which do not lie side by side."""
+    """Return whether a dense matrix has several rows per record, which are not contiguous."""
     return any(isinstance(M, np.ndarray) and M.shape[0] > count for M in _maps(u))
 
 
 def _by_row(rows: RecordRows) -> dict[int, Mode]:
-    """Return the atoms that are evaluated block by block."""
+    """Return the modes of the atoms that are evaluated block by block, by index."""
     return {j: mode for j, mode in sorted(rows.modes.items()) if mode != "whole"}
 
 
@@ -115,7 +115,7 @@ def _is_clipped_by_row(clip: Clip, rows: RecordRows) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some records, one after the other: their part of what has a row per record."""
+    """A range of consecutive records, and their part of arrays with a row per record."""
 
     rows: RecordRows
     own: slice
@@ -125,11 +125,11 @@ class _Block:
         return np.arange(self.own.start, self.own.stop)
 
     def numbers(self, v: Array) -> Array:
-        """Return the block's part of numbers that lie column by column."""
+        """Return the block's part of a flat column-major array with a row per record."""
         return folded(v.reshape((-1, self.rows.count))[:, self.own].ravel())
 
     def lines(self, M: Matrix | Diagonal) -> Matrix:
-        """Return the block's part of a matrix that has rows per record, and other columns."""
+        """Return the block's part of a matrix with rows for each record, and all columns of it."""
         if isinstance(M, np.ndarray):
             return M[self.own]
         sparse = csr(M)
@@ -141,7 +141,7 @@ class _Block:
         return sp.csr_array(arrays, shape=(ends.size - 1, sparse.shape[1]))
 
     def square(self, M: Matrix | Diagonal) -> Matrix | Diagonal:
-        """Return the block's part of a matrix that maps rows of arrays to the same rows."""
+        """Return the block's part of a matrix that maps row r of an array to row r of another."""
         if isinstance(M, Diagonal):
             return Diagonal(self.numbers(M.values))
         return self.rows.narrowed(M, self.index)
@@ -161,10 +161,10 @@ class _Block:
     def argument(
         self, u: Argument, shape: tuple[int, ...], limit: Limit, layout: Callable[[Array], Array]
     ) -> Argument:
-        """Return the block's part of an argument of an atom that has this shape as a whole."""
+        """Return the block's part of an argument whose shape for all records is `shape`."""
         view, offset = View(shape), self.of_array(View(shape)(as_array(u.offset)), len(shape))
         if not u.moving:
-            # Records are not copied where the rule takes them as they lie.
+            # Records are not copied if the rule takes them in their own layout.
             return Argument(
                 None, (), offset if isinstance(layout, View) else view.flat(offset), limit
             )
@@ -178,7 +178,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
     """Return the order of evaluation that reads rows block by block."""
     form, modes = rows.form, _by_row(rows)
     rest = [step for step in whole.steps if step.j not in modes]
-    # What all rows meet, such as w in X @ w, is computed once, as the value of a further atom.
+    # A factor that all rows share, such as w in X @ w, is computed once, as an additional atom.
     met: dict[tuple[int, int], int] = {}
     for j, mode in modes.items():
         for k, (u, cut) in enumerate(cut_arguments(form.atoms[j], mode)):
@@ -199,7 +199,7 @@ def _in_blocks(rows: RecordRows, clips: Sequence[Clip], whole: Order, limit: Lim
 
 
 def _weights(block: _Block, whole: Order) -> list[tuple[int, Array | None]]:
-    """Return the cotangents of the block's atoms, before others are known."""
+    """Return the initial cotangents of the block's atoms."""
     weights: list[tuple[int, Array | None]] = []
     for j, mode in _by_row(block.rows).items():
         g = whole.weights[j]
@@ -214,7 +214,7 @@ def _steps(
     clips: Sequence[Clip],
     limit: Limit,
 ) -> list[AtomStep]:
-    """Return the atoms that are evaluated block by block, with their rows of the block."""
+    """Return the steps of the atoms that are evaluated block by block, for the block's rows."""
     count, steps = block.own.stop - block.own.start, dict[int, AtomStep]()
     for j, mode in _by_row(block.rows).items():
         atom = block.rows.form.atoms[j]

@@ -1,7 +1,4 @@
-"""Private data, sealed: nothing shows them, and one place opens them.
-
-Only `dpcvx.run.gate` calls `unseal`.
-"""
+"""Sealed private data: nothing displays them, and only `dpcvx.run.gate` calls `unseal`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from .adjacency import ByPerson, Codes, Rows, codes_of, parts_of
 from .matrices import Data, alike
 from .spec import PrivateSpec
 
-# Columns that an error lists.
+# Largest number of columns that an error lists.
 _COLUMNS = 8
 _KEPT = "Sealed data are never copied or pickled."
 
@@ -36,7 +33,7 @@ class Sealed:
     ----------
     held : array_like or callable
     spec : PrivateSpec, optional
-        Check the data now, and keep them as they are used. They are not copied again.
+        Declaration to check the data against now; the checked copy is then the only one.
 
     Raises
     ------
@@ -51,7 +48,7 @@ class Sealed:
         self._checked: Data | None = None
         self._original: Callable[[], object] | None = None
         self._key, self._mark = b"", b""
-        self._people: Codes | None = None  # as they were last read
+        self._people: Codes | None = None  # persons of the rows at the last reading
         del held
         if spec is not None:
             self._original = _referred(self._held)
@@ -80,14 +77,13 @@ class Sealed:
         raise TypeError(_KEPT)
 
     def __getstate__(self) -> object:
-        raise TypeError(_KEPT)  # Python's own gives out what is in the slots
+        raise TypeError(_KEPT)  # Python's default returns the contents of the slots
 
 
 def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
-    """Return a recipe that makes sealed data, or their source, in another process of the owner.
+    """Return a function and arguments that rebuild sealed data in another process of the owner.
 
-    Called by executors only, which send agents to where they live. The recipe has pickle's form: a
-    function, and its arguments.
+    Only executors call it, which send agents to the processes that run them.
     """
     held, checked, people = source._held, source._checked, source._people
     if checked is None:
@@ -124,7 +120,7 @@ def seal(value: object) -> Sealed:
 
 
 def checked_now(source: Sealed, spec: PrivateSpec) -> Sealed:
-    """Return sealed data, checked; a source that fetches them is not called."""
+    """Return sealed data after checks; a function that fetches data is not called."""
     ready = source._checked is not None or source.fetches
     return source if ready else Sealed(source, spec)
 
@@ -149,17 +145,17 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
 
 
 def people_of(source: Sealed) -> Codes | None:
-    """Return the persons of the rows as last read: equal numbers stand for one person."""
+    """Return the persons of the rows at the last reading, equal numbers for one person, or None."""
     return source._people
 
 
 def with_people_of(data: Data, source: Sealed) -> object:
-    """Return other values for the same people."""
+    """Return values with the persons of a source's rows; the values alone if it has none."""
     return data if source._people is None else ByPerson(data, source._people)
 
 
 def stand_in(value: object, spec: PrivateSpec) -> Sealed:
-    """Return public proxy values, checked; without identifiers, each row is a person's.
+    """Check public proxy values and seal them; without identifiers, each row is one person.
 
     Parameters
     ----------
@@ -185,25 +181,25 @@ def stand_in(value: object, spec: PrivateSpec) -> Sealed:
 def mark(source: Sealed, key: bytes) -> bytes:
     """Return a digest of sealed values, equal for equal values; empty before their first reading.
 
-    It needs the key, which never leaves the process: without it nobody can try values until one has
-    this digest. The values of a function are those that it returns from this call on; `marked` has
-    their digest once they were read in this process.
+    The digest depends on a key that never leaves the process, so nobody else can test guesses of
+    the values. If a function fetches the values, `marked` returns the digest of the values that
+    this process reads after this call.
 
     Parameters
     ----------
     source : Sealed
     key : bytes
-        One for the process.
+        Secret key of the process.
     """
     if source._checked is None:
         source._key, source._mark = key, b""
-    elif not source._mark:  # once: the values cannot be written to
+    elif not source._mark:  # computed once, since the values are read-only
         source._mark = _digest(source._checked, key)
     return source._mark
 
 
 def marked(source: Sealed) -> bytes:
-    """Return the digest of the values as they were last read; see `mark`."""
+    """Return the digest of the values at their last reading; see `mark`."""
     return source._mark
 
 
@@ -217,9 +213,9 @@ def _digest(values: Data, key: bytes) -> bytes:
 
 
 def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
-    """Return whether what data were copied from holds other values now; False where it is gone.
+    """Return whether the object that data were copied from has changed; False if it is deleted.
 
-    This is told to whoever runs the plan, who can write to the array.
+    Only the user who runs the plan sees the result, and this user can read the object anyway.
     """
     original = None if source._original is None else source._original()
     if original is None or source._checked is None:
@@ -236,7 +232,7 @@ def has_changed(source: Sealed, spec: PrivateSpec) -> bool:
 
 
 def _referred(held: object) -> Callable[[], object] | None:
-    """Return a function that returns the object that data are copied from while others keep it."""
+    """Return a function that returns the original of copied data, or None once it is deleted."""
     if isinstance(held, Sealed):
         return _referred(held._held)
     if held is None or callable(held):
@@ -251,7 +247,7 @@ def _referred(held: object) -> Callable[[], object] | None:
         return found_both
     base = held.base if isinstance(held, np.ndarray) else None
     if isinstance(held, np.ndarray) and isinstance(base, np.ndarray):
-        # A slice is dropped at once, and what it is a slice of stays.
+        # A slice may be deleted at once, while the array that it is a slice of stays.
         whole = base if base.flags.c_contiguous else base.T
         if not whole.flags.c_contiguous:
             return None
@@ -268,14 +264,14 @@ def _referred(held: object) -> Callable[[], object] | None:
         return found
     try:
         return weakref.ref(held)
-    except TypeError:  # of a list, say
+    except TypeError:  # such as a list, which takes no weak references
         return lambda: held
 
 
 def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
-    """Return the values of a source, or themselves, flat and as they were declared, and whose rows.
+    """Return the checked flat values of a source, and the persons of its rows.
 
-    Identifiers are None where the declaration needs none.
+    The persons are None if the declaration needs none.
     """
     raw, what = seal(source), _what_fetches(spec.name)
     del source
@@ -289,7 +285,7 @@ def _read(source: object, spec: PrivateSpec) -> tuple[Data, Codes | None]:
 
 
 def raw_array(source: Sealed, name: str) -> Data | None:
-    """Return the unchecked values of a source; None if these are no real numbers.
+    """Return the unchecked values of a source; None if they are no real numbers.
 
     Raises
     ------
@@ -302,7 +298,7 @@ def raw_array(source: Sealed, name: str) -> Data | None:
 def _raw(
     source: Sealed, name: str, in_plane: bool = False
 ) -> tuple[Data | None, Codes | str | None]:
-    """Return the values of `raw_array`, and the persons of the rows or a fault in these."""
+    """Return unchecked values, and the persons of the rows, text on faulty identifiers, or None."""
     read = complex_array if in_plane else real_data
     array, people, types = fetched(lambda: _read_as_numbers(source(), read), _what_fetches(name))
     if array is None and types:
@@ -320,9 +316,9 @@ def _read_as_numbers(
 
 
 def types_of(values: object) -> str:
-    """Return a text on types and columns that are no numbers: names and types are public.
+    """Return text on values or columns of types that are no numbers; names and types are public.
 
-    Empty where types do not tell.
+    The text is empty if the types explain nothing.
     """
     try:
         if (what := _kind_of(values)) is not None:
@@ -333,7 +329,7 @@ def types_of(values: object) -> str:
             return "" if kind is None or _numeric(kind) else f"are of type {kind}"
         pairs = [*zip(columns, types, strict=True)]
         other = [pair for pair in pairs if not _numeric(pair[1])]
-        # Types with a missing value of their own convert where none is missing.
+        # Types that can hold a missing value convert if no value is missing.
         other = other or [pair for pair in pairs if not isinstance(pair[1], np.dtype)]
         listed = ", ".join(f"{show(name)} of type {kind}" for name, kind in other[:_COLUMNS])
         more = f" and {len(other) - _COLUMNS} more" if len(other) > _COLUMNS else ""
@@ -371,12 +367,12 @@ def _kind_of(values: object) -> str | None:
 
 
 def _numeric(kind: object) -> bool:
-    says = getattr(kind, "is_numeric", None)  # of polars
+    says = getattr(kind, "is_numeric", None)  # types of polars
     return bool(says()) if callable(says) else getattr(kind, "kind", "") in tuple("biuf")
 
 
 def not_numbers(types: str) -> str:
-    """Return the fix for data of such types, as a text after a subject."""
+    """Return the rest of an error's first sentence on data of these types, and the fix."""
     if ". " in types:
         return f"{types}."
     return (
@@ -391,7 +387,7 @@ def _what_fetches(name: str) -> str:
 
 
 def real_data(values: object) -> Data | None:
-    """Return `real_array`, or rows of a sparse matrix without repeated entries or stored zeros."""
+    """Return `real_array`, or a sparse matrix as CSR without repeated entries or stored zeros."""
     try:
         return _sparse_rows(values) if sp.issparse(values) else real_array(values)
     except Exception:  # whatever an object's conversion raises may quote the data
@@ -427,10 +423,10 @@ def complex_array(values: object) -> Any:
 
 
 def _sparse_rows(values: Any) -> sp.csr_array | None:
-    """Return the value of ``values.toarray()`` in sparse rows."""
+    """Return a real sparse matrix as CSR, equal to ``values.toarray()``; None for others."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         return None
-    # Indices beyond the shape would be followed, by conversions as well.
+    # scipy's conversions do not check indices: indices beyond the shape would access other memory.
     if values.format == "coo":
         for places, size in zip((values.row, values.col), values.shape, strict=True):
             if places.size and not 0 <= places.min() <= places.max() < size:
@@ -439,7 +435,7 @@ def _sparse_rows(values: Any) -> sp.csr_array | None:
         values.check_format(full_check=True)
     copy = sp.csr_array(values, copy=True)
     copy.check_format(full_check=True)
-    copy.sum_duplicates()  # in their own type, as scipy does
+    copy.sum_duplicates()  # in the matrix's own type, as ``toarray`` does
     copy = copy.astype(np.float64)
     copy.eliminate_zeros()
     return copy

@@ -1,6 +1,6 @@
 """Public description of private data, checks that data fit it, and user-supplied bounds.
 
-A user-supplied sensitivity stands in place of the derived one.
+`Asserted`, a bound that the user supplies, replaces the derived sensitivity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
     "data and proxy= may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
 )
-# Symmetry and eigenvalues of data may be off by this, relative to their size.
+# Relative tolerance of the checks for symmetry, semidefiniteness, and rows that sum to 1.
 _ROUNDED = 1e-9
 
 
@@ -37,9 +37,9 @@ class PrivateSpec:
     adjacency: Adjacency
     sign: Literal["nonneg", "nonpos"] | None
     psd: bool = False
-    bounds: tuple[float, float] | None = None  # that no entry exceeds
+    bounds: tuple[float, float] | None = None  # smallest and largest value of an entry
     kind: Literal["real", "boolean", "simplex"] = "real"  # entries 0 or 1; rows that sum to 1
-    columns: tuple[str, ...] = ()  # names that owners compare; none where nobody named them
+    columns: tuple[str, ...] = ()  # names that data owners compare with theirs; () if omitted
 
     @property
     def symmetric(self) -> bool:
@@ -58,17 +58,17 @@ class PrivateSpec:
 
     @property
     def size(self) -> int:
-        """Number of entries that are kept."""
+        """Number of stored entries; a symmetric matrix is stored as one triangle."""
         n = self.shape[0] if self.shape else 1
         if self.is_complex:
             return n * n if self.hermitian else 2 * math.prod(self.shape)
         return n * (n + 1) // 2 if self.symmetric else math.prod(self.shape)
 
     def unfolded(self) -> sp.csr_array | Identity:
-        """Return the matrix that makes the data, column by column, of the entries that are kept.
+        """Return the matrix that maps the stored entries to the full data, column by column.
 
-        A symmetric matrix is stored as its upper triangle, in units that make the adjacency's norm
-        of the whole difference that of the stored entries.
+        A symmetric matrix is stored as its upper triangle. Off-diagonal entries are scaled so that
+        the norm of the stored entries equals the norm of the full matrix that the adjacency uses.
         """
         if not isinstance(self.adjacency, MirroredWithin):
             return Identity(self.size)
@@ -82,7 +82,7 @@ class PrivateSpec:
 
     @property
     def half(self) -> bool:
-        """Return whether rows of one sign are replaced by rows of the same sign."""
+        """Return whether a change replaces a row with a declared sign by a row of that sign."""
         adjacency = self.adjacency
         replaced = isinstance(adjacency, Rows) and adjacency.relation == "replace_one"
         return replaced and self.sign is not None
@@ -90,8 +90,9 @@ class PrivateSpec:
     def row_reach(self, p: int) -> float:
         """Return the largest lp norm of a row's change.
 
-        The positive and the negative part of a difference of two rows of one sign have no entry in
-        common, and neither is longer than a row. It is largest if each has half of the entries.
+        For rows of one sign, the positive and the negative part of the difference have no entry in
+        common, and each has at most the norm of a row. The norm of the difference is largest if
+        each part has half of the entries.
         """
         adjacency, width = self.adjacency, self.size // self.shape[0]
         assert isinstance(adjacency, Rows)
@@ -101,7 +102,7 @@ class PrivateSpec:
         return adjacency.max_norm * float(np.linalg.norm(parts, p))
 
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[Any]:
-        """Return the entries that are kept, column by column, in the declared shape."""
+        """Return the array of the declared shape whose stored entries are `flat`."""
         adjacency = self.adjacency
         if not isinstance(adjacency, ComplexWithin):
             return self._unfolded(flat)
@@ -132,12 +133,12 @@ class PrivateSpec:
 
     @property
     def free(self) -> bool:
-        """Return whether every array of the shape is of the declared kind."""
+        """Return whether the declaration allows every array of its shape."""
         return self.sign is None and not self.psd and self.bounds is None and self.kind == "real"
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Numbers that every entry lies between, by sign and bounds."""
+        """Smallest and largest value of an entry that the declared sign and bounds allow."""
         lower, upper = self.bounds or (-math.inf, math.inf)
         return (
             max(lower, 0.0) if self.sign == "nonneg" else lower,
@@ -145,9 +146,10 @@ class PrivateSpec:
         )
 
     def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the closest entries of the declared kind: sign, bounds, 0 and 1, simplex.
+        """Return the stored entries of the closest data that the declaration allows.
 
-        Or of a positive semidefinite matrix.
+        A declaration may require a sign, bounds, entries 0 or 1, rows in the probability simplex,
+        or a positive semidefinite matrix.
         """
         if self.kind == "boolean":
             return np.where(flat > 0.5, 1.0, 0.0)
@@ -163,20 +165,20 @@ class PrivateSpec:
         return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
 
     def checked(self, array: Data | None, what: str = "The data") -> Data:
-        """Return an array as a flat (column-major) one after checking the declaration.
+        """Check an array against the declaration; return its stored entries, with clipped rows.
 
         Parameters
         ----------
         array : ndarray, csr_array or None
-            None where the data are no array of real numbers. A sparse one stays what it is.
+            None if the data are no array of real numbers. A sparse matrix is returned as such.
         what : str
-            Name of the values, for messages: the subject of a sentence, in the plural.
+            Plural name of the values for messages, such as "The data".
 
         Raises
         ------
         DataError
-            If the array is not of the declared shape, not finite, or has entries of the wrong sign.
-            No value is shown, and the cause is not chained.
+            If the array contradicts the declaration or is not finite. The message shows no value,
+            and the cause is not chained.
         """
         fault = self._fault(array)
         if fault is None and array is not None:
@@ -200,19 +202,19 @@ class PrivateSpec:
         raise DataError(f"{what} of private '{self.name}' {fault}")
 
     def limited(self, data: Data, people: Codes | str | None) -> Data:
-        """Return checked data, with only the first rows of each person if the adjacency says so.
+        """Return checked data with rows beyond the adjacency's limit per person set to zero.
 
         Parameters
         ----------
         data : ndarray or csr_array
             Data that `checked` returned.
         people : ndarray of int, shape (n,), str or None
-            Persons of the rows, or a text on what is wrong with them; see `dpcvx.model.adjacency`.
+            Person of each row as in `codes_of`, a text on faulty identifiers, or None without any.
 
         Raises
         ------
         DataError
-            If the adjacency needs identifiers and there are none, or the other way round.
+            If identifiers are missing, faulty, not one per row, or not needed by the adjacency.
         """
         adjacency = self.adjacency
         limit = adjacency.row_limit if isinstance(adjacency, Rows) else None
@@ -321,7 +323,7 @@ class PrivateSpec:
 
 
 def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the closest array whose rows, or which as a vector, are nonnegative and sum to 1."""
+    """Project each row of a matrix, or a whole vector, onto the probability simplex."""
     rows = np.atleast_2d(array)
     falling = -np.sort(-rows, axis=1)
     level = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
@@ -331,14 +333,14 @@ def _on_simplex(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
-    """Return the declarations of one agent's objects, equal if they differ in names alone.
+    """Return a key of one agent's declarations: equal keys for declarations equal up to names.
 
-    In place of labels they have equal numbers for the same records.
+    Record labels are replaced by their numbers in order of appearance.
 
     Parameters
     ----------
     specs : sequence of PrivateSpec
-        All of the agent's: those with one label change together, whatever it is called.
+        All of the agent's declarations: those with one label hold parts of the same records.
     """
     order: dict[str, int] = {}
     parts: list[Hashable] = []
@@ -372,7 +374,7 @@ class Asserted:
         check_fields(self, "dp.Asserted", PrivacyError, l2=POSITIVE, l1=optional(POSITIVE))
 
     def bound(self, p: int, scale: NDArray[np.float64]) -> float:
-        """Return a bound of the weighted change in lp."""
+        """Return a bound on the lp norm of a gradient's change times `scale`, entry by entry."""
         peak = float(scale.max())
         l1 = math.sqrt(scale.size) * self.l2 if self.l1 is None else self.l1
         return peak * (self.l2 if p == 2 else l1)

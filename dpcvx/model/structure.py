@@ -28,29 +28,29 @@ _PLAIN = frozenset([bool, str, bytes])
 
 
 class Opaque(Exception):
-    """Something holds an object of a kind that is not known here."""
+    """Error for a value that contains an object of a type without a digest."""
 
 
 def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
-    """Return a digest that things share if they are made of equal parts.
+    """Return a digest of a value, equal for values that are made of equal parts.
 
     Parameters
     ----------
     value : cvxpy tree, dataclass, array, number, text, or sequence or mapping of such
     places : mapping of int to str, optional
-        Texts in place of variables and private objects, by cvxpy id, so that neither cvxpy's
-        numbers nor names enter.
+        Texts that replace variables and private objects, by cvxpy id, so that the digest depends
+        neither on ids nor on names.
 
     Raises
     ------
     Opaque
-        If it holds an object of another kind.
+        If the value contains an object of another type.
     """
     return _Walk(places or {}).digest(value)
 
 
 def nodes_of(tree: Any) -> Iterator[Any]:
-    """Return every node of a cvxpy tree once, those of the set of ``cp.suppfunc`` too."""
+    """Yield every node of a cvxpy tree once, with the nodes of the set of a ``cp.suppfunc``."""
     nodes, seen = [tree], set[int]()
     while nodes:
         node = nodes.pop()
@@ -63,17 +63,17 @@ def nodes_of(tree: Any) -> Iterator[Any]:
 
 
 class _Walk:
-    """A walk through trees that looks once at nodes which several trees share."""
+    """Computation of digests that visits a node once, even if several trees share it."""
 
     def __init__(self, places: Mapping[int, str]) -> None:
         self._places = places
-        # With the node itself, so that no other takes its place in memory.
+        # Nodes are kept with their digests, so that no new object reuses an id.
         self._known: dict[int, tuple[Any, bytes]] = {}
         self._shapes: dict[tuple[int, ...], bytes] = {}
 
     def digest(self, value: Any) -> bytes:
         kind = type(value)
-        # Most are plain: to ask whether they are expressions takes longer than their digests.
+        # Most values are plain, and testing whether they are expressions is slower than a digest.
         if value is None:
             return _NONE
         if kind is list or kind is tuple:
@@ -113,7 +113,7 @@ class _Walk:
             pairs = ((self.digest(k), self.digest(v)) for k, v in value.items())
             return _hashed("mapping", *(part for pair in sorted(pairs) for part in pair))
         if is_dataclass(value) and not isinstance(value, type):
-            # Fields that came later count where they say something: digests of old ones stay.
+            # A field added later counts only if it is not its default, so old digests stay valid.
             held = (
                 (f, getattr(value, f.name))
                 for f in fields(value)
@@ -130,7 +130,7 @@ class _Walk:
             # Attributes of private objects are part of their declaration.
             attributes = {} if isinstance(node, Private) else node.attributes
             given = {k: v for k, v in attributes.items() if v is not None and v is not False}
-            if node.id not in self._places:  # an atom that holds it lists it nowhere
+            if node.id not in self._places:  # it is in an atom that does not list it
                 raise Opaque(type(node).__name__)
             return _hashed(
                 "leaf", self._places[node.id], self._shape(node.shape), self.digest(given)
@@ -139,12 +139,12 @@ class _Walk:
             return _hashed("value", self._shape(node.shape), self.digest(node.value))
         held = node.get_data() or []
         if isinstance(node, cp.Constraint):
-            *held, _ = held  # the last is its number
+            *held, _ = held  # the last item is the constraint's id
         shape = self._shape(getattr(node, "shape", ()))
         return _hashed(_kind(node), shape, *map(self.digest, (list(node.args), list(held))))
 
     def _shape(self, shape: tuple[int, ...]) -> bytes:
-        """Return the digest of a shape; most nodes have one of a few."""
+        """Return the digest of a shape, computed once per shape."""
         if shape not in self._shapes:
             self._shapes[shape] = self.digest(shape)
         return self._shapes[shape]
@@ -161,7 +161,7 @@ def _kind(value: Any) -> str:
 def _array(value: Any) -> bytes:
     """Return the digest of numbers as floats, and of indices as integers of one size.
 
-    Booleans are no numbers: as indices they say which entries are meant, and not where they are.
+    Boolean arrays have digests of their own, because an index of booleans is a mask.
     """
     if value.dtype.kind == "c" and not sp.issparse(value):
         return _hashed("complex", _array(value.real), _array(value.imag))
@@ -195,10 +195,10 @@ def _number(value: float) -> bytes:
 
 
 def _hashed(*parts: str | bytes | memoryview | NDArray[np.integer]) -> bytes:
-    """Return the digest of texts, numbers as they lie in memory, and indices."""
+    """Return the digest of a sequence of texts, bytes and arrays of indices."""
     digest = hashlib.sha256()
     for part in parts:
-        if isinstance(part, np.ndarray):  # few at a time: they are no copy of their size
+        if isinstance(part, np.ndarray):  # block by block, without a copy of the whole array
             digest.update(_length(8 * part.size))
             for first in range(0, part.size, BLOCK):
                 digest.update(np.ascontiguousarray(part[first : first + BLOCK], dtype="<i8").data)
@@ -214,7 +214,7 @@ def _length(size: int) -> bytes:
     return size.to_bytes(8, "little")
 
 
-# Of what is short, which most is; and what many things hold, such as shapes of scalars.
+# Encoded lengths of short parts, and digests of frequent values.
 _LENGTHS = tuple(map(_length, range(64)))
 _NONE, _EMPTY = _hashed("NoneType", "None"), _hashed("sequence")
 _NUMBERS = tuple(_hashed("number", repr(value)) for value in range(64))

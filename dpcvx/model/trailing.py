@@ -2,10 +2,10 @@
 
 The numbers of an objective are a flat array of shape (..., size), column by column. Leading axes
 are agents or points. Numbers that do not depend on an agent have no leading axis, and are computed
-once. Functions count axes from the end, so none of them asks how many leading axes there are.
+once. Functions count axes from the end, so they work for any number of leading axes.
 
 Every result is contiguous along its last axis, and a dense matrix multiplies vectors one by one.
-So each agent's numbers have the same bits in a batch as by themselves.
+So each agent's numbers are bitwise equal in a batch and in an evaluation of this agent alone.
 
 Classes that hold private data stay in the process and within the trust boundary.
 """
@@ -24,7 +24,7 @@ from .matrices import Array, Data, Diagonal, Identity, Matrix, as_array
 
 
 class BehindTheDoor:
-    """Abstract: holds private data, and is neither pickled nor copied."""
+    """Abstract base class of objects with private data, which are neither pickled nor copied."""
 
     __slots__ = ()
 
@@ -33,12 +33,12 @@ class BehindTheDoor:
 
 
 class View:
-    """The layout of flat arrays as arrays of a shape; no entries are copied.
+    """View of flat column-major arrays as arrays of a given shape, without copies of entries.
 
     Parameters
     ----------
     shape : tuple of int
-        Without leading axes.
+        Shape without leading axes.
     """
 
     __slots__ = ("_reversed", "shape")
@@ -102,7 +102,7 @@ def swapped(M: Any) -> Any:
 
 
 def product(left: Any, right: Any) -> Array:
-    """Return ``left @ right`` for matrices along the last two axes, one of them sparse or not.
+    """Return ``left @ right`` for matrices along the last two axes, at most one of them sparse.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def product_with_vectors(M: Any, v: Array) -> Array:
 
 
 def of_all(parts: Sequence[Data], shape: tuple[int, ...]) -> Array | SparseMatrices:
-    """Return the data of all agents for one private parameter, as one object.
+    """Join the data of all agents for one private parameter into one object.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def of_all(parts: Sequence[Data], shape: tuple[int, ...]) -> Array | SparseMatri
 
     Returns
     -------
-    ndarray of shape (agents, size), or SparseMatrices where data of an agent are sparse
+    ndarray of shape (agents, size), or SparseMatrices if an agent's data are sparse
     """
     if any(map(sp.issparse, parts)):
         return SparseMatrices.of(parts, shape)
@@ -162,8 +162,8 @@ def of_all(parts: Sequence[Data], shape: tuple[int, ...]) -> Array | SparseMatri
 class SparseMatrices(BehindTheDoor):
     """Matrices of several agents, at least one of them sparse, multiplied in one call.
 
-    All sparse ones are blocks of one block diagonal matrix, so each product has the bits of the
-    agent's own. It holds private data, and neither prints nor pickles.
+    The sparse matrices are blocks of one block diagonal matrix, so each product is bitwise equal to
+    the product for this agent alone. The object holds private data, and neither prints nor pickles.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class SparseMatrices(BehindTheDoor):
 
     @classmethod
     def of(cls, parts: Sequence[Data], shape: tuple[int, ...]) -> SparseMatrices:
-        """Return the matrices of agents from the data of each, at least one of them sparse."""
+        """Return the matrices of all agents, given each agent's data, at least one sparse."""
         rows, columns = shape
         sparse = np.array([sp.issparse(part) for part in parts])
         blocks = sp.block_diag([part for part in parts if sp.issparse(part)], format="csr")
@@ -210,7 +210,7 @@ class SparseMatrices(BehindTheDoor):
         return SparseMatrices(self._blocks.T, self._sparse, dense, (columns, rows))
 
     def rows_by(self, lengths: Any) -> Array:
-        """Apply a function of matrices' rows, such as `row_lengths`: shape (agents, rows)."""
+        """Return one number per row, shape (agents, rows), by a function such as `row_lengths`."""
         norms = np.empty(self.shape[:2])
         norms[self._sparse] = lengths(sp.csr_array(self._blocks)).reshape(-1, self._shape[0])
         norms[~self._sparse] = lengths(self._dense)

@@ -1,18 +1,18 @@
-r"""Atoms of an objective, a class each: everything that the package knows of them.
+r"""Rules of cvxpy's atoms, one class per atom: values, derivatives and bounds of both.
 
-A rule maps argument values to the atom's value, and a cotangent of the value to that of one of the
-arguments. It works on the trailing axes of arrays, and leading axes are agents or points. At a kink
+A rule maps argument values to the atom's value, and a cotangent of the value to the cotangent of an
+argument. It works on the trailing axes of arrays, and leading axes are agents or points. At a kink
 of an atom, the rule returns one stated subgradient:
 
 =============================  =====================================================
-atom                           subgradient where it is not differentiable
+atom                           subgradient at points without a derivative
 =============================  =====================================================
 ``abs``, ``norm1``, ``huber``  0 at 0
 ``norm2``, ``pnorm``           0 at the origin
 ``norm_inf``, ``max``          the first entry that attains the maximum
 ``maximum``, ``pos``           the first argument that attains the maximum
-``min``, ``minimum``           the first that attains the minimum
-``sum_largest``                the first entries in a stable order
+``min``, ``minimum``           the first entry or argument that attains the minimum
+``sum_largest``                the largest entries, ties in their order
 =============================  =====================================================
 """
 
@@ -38,7 +38,7 @@ RULES = {
     if isinstance(rule, Rule)
 }
 _BY_CLASS = {name: rule for rule in RULES.values() for name in rule.classes}
-# Functions that make atoms of other names.
+# Functions of cvxpy by the classes of the atoms that they make, if the names differ.
 _FUNCTIONS = {
     "GeoMean": "geo_mean",
     "MatrixFrac": "matrix_frac",
@@ -49,7 +49,7 @@ _FUNCTIONS = {
     "Trace": "trace",
     **{name: f"nlp.{name}" for name in ("asinh", "atanh", "cos", "sin", "sinh", "tan", "tanh")},
 }
-# Users write these, and cvxpy makes others of them.
+# Functions that users write and that cvxpy turns into other atoms.
 _MADE_OF_OTHERS = ("norm", "pos", "square", "sum_squares")
 
 
@@ -59,19 +59,19 @@ def class_rule(atom: cp.Expression) -> Rule | None:
 
 
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
-    """Return the rule of a cvxpy atom and its static data, or None if there is none."""
+    """Return the rule of a cvxpy atom and its static data (such as p of a norm), or None."""
     rule = class_rule(atom)
     data = None if rule is None else rule.read(atom)
     return None if rule is None or data is None else (rule, data)
 
 
 def rule_named(name: str) -> Rule:
-    """Return the rule by its name."""
+    """Return the rule with a given name."""
     return RULES[name]
 
 
 def written(atom: cp.Expression) -> str:
-    """Return the name of a cvxpy atom as users write it; its class may have another."""
+    """Return the name of a cvxpy atom as users write it, which may differ from its class."""
     name = type(atom).__name__.removesuffix("Approx")
     if name == "MulExpression":
         return "@"

@@ -21,10 +21,10 @@ class Entrywise(Rule):
 
     by_value = False
     rows = "entry"
-    bounded: ClassVar[bool] = True  # `values` and `slopes` are known
-    turn: ClassVar[float | None] = None  # where its value turns, if it is not monotone
-    bends: ClassVar[tuple[float, ...]] = ()  # where its derivative turns
-    domain: ClassVar[float] = -math.inf  # where it begins; no bound of the derivative towards it
+    bounded: ClassVar[bool] = True  # whether `values` and `slopes` return intervals
+    turn: ClassVar[float | None] = None  # argument of its extremum, if it is not monotone
+    bends: ClassVar[tuple[float, ...]] = ()  # arguments of the extrema of its derivative
+    domain: ClassVar[float] = -math.inf  # lower end of its domain; derivatives explode
     most_curved: ClassVar[float | None] = None  # largest magnitude of its second derivative
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Entrywise(Rule):
         return np.min(ends, axis=0), np.max(ends, axis=0)
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether its domain ends."""
+        """Return whether its domain has a lower end."""
         return self.domain > -math.inf
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
@@ -97,7 +97,7 @@ class Entrywise(Rule):
         return bool(self.bends)
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound of its second derivative."""
+        """Return a bound of its second derivative times the largest weight, or None."""
         return None if self.most_curved is None else self.most_curved * largest
 
 
@@ -118,7 +118,7 @@ class Power(Entrywise):
         return (int(p) if p.is_integer() else p,)
 
     def takes(self, number: float) -> bool:
-        """Take every power."""
+        """Return True: every power has this rule."""
         return True
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -130,7 +130,7 @@ class Power(Entrywise):
         return u ** data[0]
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return their derivatives."""
+        """Return the derivatives of powers."""
         p = data[0]
         return 2.0 * u if p == 2 else p * u ** (p - 1)
 
@@ -152,7 +152,7 @@ class Power(Entrywise):
         with np.errstate(all="ignore"):
             first, last = self._slopes(low, high, data)
         lost = np.isnan(first) | np.isnan(last)
-        if p != 1 and not _is_whole(p):  # of negative numbers, and reciprocals next to a pole
+        if p != 1 and not _is_whole(p):  # powers of negative numbers; a pole at 0
             lost |= low < 0 if p > 1 else low <= 0
         return [(np.where(lost, -np.inf, first), np.where(lost, np.inf, last))]
 
@@ -167,29 +167,29 @@ class Power(Entrywise):
         return (first, last) if p > 1 or p < 0 else (last, first)
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether it squares."""
+        """Return whether the power is 2."""
         return data[0] == 2
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether it squares."""
+        """Return whether the power is 2."""
         return data[0] == 2
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return that of sums of squares."""
+        """Return the rule of sums of squares, if the power is 2."""
         return ("quad_over_lin", (None, False), (1.0,)) if data[0] == 2 else None
 
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weights, for squares."""
+        """Return the weights as a diagonal matrix, if the power is 2."""
         return (diagonal(weight), 0) if data[0] == 2 else None
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return that of squares."""
+        """Return twice the largest weight, if the power is 2."""
         return 2 * largest if data[0] == 2 else None
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative of powers below 1, of positive arguments."""
+        """Return ``|phi'(c)|`` for powers below 1 at positive arguments, else None."""
         p = data[0]
         return abs(p) * c ** (p - 1.0) if p < 1 and (c > 0).all() else None
 
@@ -199,7 +199,7 @@ def _is_whole(p: float) -> bool:
 
 
 class Huber(Entrywise):
-    """``cp.huber``; the number is where it becomes linear. Its subgradient at 0 is 0."""
+    """``cp.huber``: quadratic up to a number, its static data, and linear beyond it."""
 
     name = "huber"
     classes = ("huber",)
@@ -211,12 +211,12 @@ class Huber(Entrywise):
         return None if atom.M.value is None else (float(atom.M.value),)
 
     def value(self, u: Array, data: Static) -> Array:
-        """Return squares, and linear numbers beyond the given one."""
+        """Return squares, continued linearly beyond the given magnitude."""
         size, M = np.abs(u), data[0]
         return np.where(size <= M, size * size, 2 * M * size - M * M)
 
     def derivative(self, u: Array, data: Static) -> Array:
-        """Return their derivatives."""
+        """Return derivatives, constant beyond the given magnitude."""
         return 2.0 * np.clip(u, -data[0], data[0])
 
 
@@ -259,7 +259,7 @@ class Exp(Entrywise):
         return np.exp(u)
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return the derivative."""
+        """Return the derivative ``exp(c)``."""
         return np.exp(c)
 
 
@@ -355,15 +355,15 @@ class Abs(Entrywise):
         return np.sign(u)
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return that of the l1 norm."""
+        """Return the rule of the l1 norm."""
         return "norm1", (None, False), ()
 
 
 class Tanh(Entrywise):
     r"""``cp.nlp.tanh``: a smooth step, such as of margin losses ``1 - cp.nlp.tanh(X @ w)``.
 
-    The derivative :math:`s = 1 - t^2` of :math:`t = \tanh u` is even, and falls from 1 at 0. The
-    second one is :math:`-2 t (1 - t^2)`, largest at :math:`t^2 = 1/3`.
+    The derivative :math:`1 - t^2` of :math:`t = \tanh u` is even, and falls from 1 at 0. The second
+    derivative is :math:`-2 t (1 - t^2)`, with its largest magnitude at :math:`t^2 = 1/3`.
     """
 
     name = "tanh"

@@ -1,7 +1,4 @@
-"""Atoms of two or more arguments: entry by entry, the matrix product, and quadratic forms.
-
-The matrix product and quadratic forms.
-"""
+"""Atoms of two or more arguments: entry by entry, the matrix product, and quadratic forms."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from .rule import Arrays, Broadcasting, Ends, Fitted, Rule, Shape, Shapes, Slope
 
 
 def interval_product(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
-    """Return intervals of products of [a, b] and [c, d]; of zero and infinity nothing is known."""
+    """Return intervals of products of [a, b] and [c, d], infinite if 0 meets infinity."""
     with np.errstate(all="ignore"):
         corners = np.stack([s * t for s in (a, b) for t in (c, d)])
     lost = np.isnan(corners).any(axis=0)
@@ -47,7 +44,7 @@ class Multiply(Broadcasting):
         return g * v[1 - k]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the other factor."""
+        """Return the other factor as a diagonal matrix."""
         return _diagonal(other, shapes)
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
@@ -58,7 +55,7 @@ class Multiply(Broadcasting):
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weights, for arguments of one shape."""
+        """Return the weights as a diagonal matrix, if both arguments have one shape."""
         return (diagonal(weight), 1) if shapes[0] == shapes[1] else None
 
 
@@ -83,11 +80,11 @@ class Division(Broadcasting):
         return g / v[1] if k == 0 else -g * out / v[1]
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether the denominator moves."""
+        """Return whether the denominator depends on x."""
         return moving[1]
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the reciprocals of the denominator."""
+        """Return the reciprocals of the denominator as a diagonal matrix."""
         return _diagonal(1.0 / as_array(other), shapes)
 
 
@@ -99,30 +96,30 @@ def _diagonal(values: Any, shapes: Shapes) -> sp.csr_array:
 class ChoosingAtom(Broadcasting):
     """An atom that chooses one of its arguments, entry by entry.
 
-    Its subgradient is that of the first argument that attains the value.
+    Its subgradient is 1 for the first argument that attains the value, and 0 for all others.
     """
 
     arguments = None
 
     @abstractmethod
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the values, of arrays of one shape."""
+        """Return the chosen value of each entry, given arrays of one shape."""
 
     def forward(self, v: Arrays, data: Any) -> Array:
         """Return the chosen values."""
         return self.chosen(np.stack(np.broadcast_arrays(*v)))
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent where argument k is the first that attains the value."""
+        """Return the cotangent: g where argument k is the first that attains the value, else 0."""
         hit = np.stack(np.broadcast_arrays(*v)) == out
         return (hit[k] & ~hit[:k].any(axis=0) if k else hit[0]) * g
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return the chosen values of both ends."""
+        """Return intervals of values: the chosen ends of the arguments' intervals."""
         return self.chosen(lo), self.chosen(hi), np.zeros(lo[0].shape, dtype=bool)
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return 0 to 1."""
+        """Return the interval from 0 to 1 for every derivative."""
         return [(np.zeros(low.size), np.ones(low.size)) for low in lo]
 
 
@@ -152,14 +149,14 @@ class Minimum(ChoosingAtom):
         return "cp.minimum" if last is None or last.any() else "cp.neg"
 
     def chosen(self, values: Sequence[Array] | Array) -> Array:
-        """Return the smallest."""
+        """Return the smallest value of each entry."""
         return np.min(values, axis=0)
 
 
 class Divergence(Broadcasting):
-    r"""An atom of x and y that is made of :math:`x \log(x / y)`, so that both are positive.
+    r"""An atom of positive x and y that contains :math:`x \log(x / y)`.
 
-    Its derivative by x grows in x and falls in y, and that by y falls in x and grows in y.
+    Its derivative by x grows in x and falls in y. Its derivative by y falls in x and grows in y.
     """
 
     smooth = True
@@ -175,14 +172,14 @@ class Divergence(Broadcasting):
 
     @abstractmethod
     def least(self, lo: Arrays, hi: Arrays) -> Array:
-        """Return its least values."""
+        """Return its smallest values for arguments in ``[lo, hi]``."""
 
     def has_edge(self, data: Static) -> bool:
         """Return True: the domain ends at 0."""
         return True
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values: it is convex, so the largest is one at a corner."""
+        """Return intervals of values: the atom is convex, so its maximum is at a corner."""
         with np.errstate(all="ignore"):
             corners = [self.forward([x, y], data) for x in (lo[0], hi[0]) for y in (lo[1], hi[1])]
             low, high = self.least(lo, hi), np.max(corners, axis=0)
@@ -238,7 +235,7 @@ class RelEntr(Divergence):
         return np.log(x / y) + 1, -x / y
 
     def least(self, lo: Arrays, hi: Arrays) -> Array:
-        """Return those at the largest y; along x, it turns at y / e."""
+        """Return the values at the largest y, where the minimum along x is at y / e."""
         x = np.clip(hi[1] / math.e, lo[0], hi[0])
         return np.asarray(rel_entr(x, hi[1]))
 
@@ -248,7 +245,7 @@ KL_DIV, REL_ENTR = KlDiv(), RelEntr()
 
 
 class Matmul(Rule):
-    """``A @ B``; `forward` and `vjp` take a `View` of the value, or None beside a vector."""
+    """``A @ B``; as data, `forward` and `vjp` take a `View` of the value."""
 
     name = "matmul"
     classes = ("MulExpression",)
@@ -273,7 +270,7 @@ class Matmul(Rule):
         return (*left[:-1], *right[1:])
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule of matrices, or of a matrix and a vector."""
+        """Return the rule for two matrices, or for a matrix and a vector."""
         left, right = shapes
         if len(left) == 2 and len(right) == 1:
             return Fitted(_matvec, _matvec_vjp, None, (View(left), flat))
@@ -298,7 +295,7 @@ class Matmul(Rule):
         return _columns(product(G, swapped(right)) if k == 0 else product(swapped(left), G))
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the other factor, once per column or row of this one."""
+        """Return the Kronecker product of the other factor and an identity matrix."""
         C = other if other.ndim == 2 else other[None, :] if k else other[:, None]
         copies = math.prod(shapes[k]) // C.shape[k]
         if copies == 1:
@@ -309,11 +306,14 @@ class Matmul(Rule):
         return sp.kron(eye, C) if k else sp.kron(C.T, eye)
 
     def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
-        """Return the left factor alone: every row of the product reads all of the right one."""
+        """Return which factors have a row per row of the product: the left one alone.
+
+        Every row of the product reads all of the right factor.
+        """
         return [True, False]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether the left factor is a matrix."""
+        """Return whether the left factor is a matrix, whose rows give the rows of the product."""
         return len(shapes[0]) == 2
 
     def bilinear(
@@ -345,7 +345,7 @@ class QuadForm(Rule):
     convex_by_numbers = True
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return a text on a matrix that does not fit the vector, which no compiler makes."""
+        """Return text on faulty static data, or on a matrix that does not fit the vector."""
         x, P = shapes
         square = len(P) == 2 and P[0] == P[1] == math.prod(x)
         return super().misfit(data, shapes) or (None if square else "a quadratic form")
@@ -355,7 +355,7 @@ class QuadForm(Rule):
         return ()
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
-        """Return the rule of a flat vector and a matrix."""
+        """Return the rule for a flat vector and a matrix."""
         return Fitted(self.forward, self.vjp, None, (flat, View(shapes[1])))
 
     def forward(self, v: Arrays, data: Any) -> Array:
@@ -408,7 +408,7 @@ def _matvec_vjp(v: Sequence[Any], out: Array, g: Array, _: Any, k: int) -> Array
 
 
 def _columns(M: Array) -> Array:
-    """Entries of matrices, column by column; those of a single row or column as they lie."""
+    """Return the entries of matrices, column by column; a single row or column is not copied."""
     if M.shape[-1] == 1:
         return M[..., 0]
     return M[..., 0, :] if M.shape[-2] == 1 else swapped(M).reshape(*M.shape[:-2], -1)

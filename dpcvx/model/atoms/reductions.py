@@ -16,18 +16,19 @@ from .rule import Arrays, Fitted, Rule, Shape, Shapes, Slopes, Static
 
 
 class Over(NamedTuple):
-    """Over which axes an atom reduces, as its rule takes it."""
+    """Static data of a reduction in the form that its rule takes."""
 
     axis: int | tuple[int, ...]  # axes to reduce, counted from the end
     every: int | tuple[int, ...]  # all axes of the argument, leading ones apart
-    number: Any  # of the atom, such as the p of a p-norm
-    single: bool  # numpy makes numbers of the value for one agent, in place of arrays
+    number: Any  # number of the atom, such as the p of a p-norm
+    single: bool  # whether the value is one number, not an array with reduced axes
 
 
 class Reduction(Rule):
     """An atom that reduces its first argument over some or all axes.
 
-    `forward` and `vjp` take an `Over` in place of the static data. Values keep reduced axes as 1.
+    `forward` and `vjp` take an `Over` in place of the static data. Values keep reduced axes with
+    length 1.
     """
 
     has_axis = True
@@ -43,7 +44,7 @@ class Reduction(Rule):
             reduced = tuple(1 if a in gone else n for a, n in enumerate(first))
         else:
             reduced = tuple(n for a, n in enumerate(first) if a not in gone)
-        # A second argument divides, and may have axes of its own.
+        # A second argument is a divisor, and may have axes of its own.
         return np.broadcast_shapes(reduced, *shapes[1:])
 
     def fitted(self, data: Static, shapes: Shapes, shape: Shape) -> Fitted:
@@ -64,7 +65,7 @@ class Reduction(Rule):
         size, vjp = math.prod(reduced.shape), self.vjp
 
         def backward(v: Arrays, out: Array, g: Array, over: Any, k: int) -> Array:
-            # A rule that does not look at the value is given none.
+            # A rule that does not read the value gets a placeholder.
             value = reduced(out) if out.shape[-1] == size else out
             return views[k].flat(vjp(v, value, reduced(g), over, k))
 
@@ -102,7 +103,7 @@ class QuadOverLin(Reduction):
     convex_by_numbers = True
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
-        """Return whether the second argument moves."""
+        """Return whether the second argument varies: only its cotangent reads the value."""
         return not constant[1]
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -110,7 +111,7 @@ class QuadOverLin(Reduction):
         return f"cp.{self.name}" if last is None or (last != 1).any() else "cp.sum_squares"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return a text on a second argument of several numbers, which no compiler makes."""
+        """Return text on faulty static data, or on a second argument of several numbers."""
         return super().misfit(data, shapes) or (
             None if math.prod(shapes[1]) == 1 else "a denominator"
         )
@@ -130,7 +131,7 @@ class QuadOverLin(Reduction):
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
-        """Return that of squares, if a positive constant divides the sum of all of them."""
+        """Return the rule of squares, if a positive constant divides the sum over all entries."""
         whole = data[0] is None and last is not None and last.item() > 0
         return ("power", (2,), 1 / last.item()) if whole and last is not None else None
 
@@ -147,13 +148,13 @@ class QuadOverLin(Reduction):
         return True
 
     def convex_with(self, last: Array | None) -> bool:
-        """Return whether a constant divides that is positive."""
+        """Return whether the divisor is a positive constant."""
         return last is not None and last.item() > 0
 
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return the weights of the squares, if they are divided by a constant."""
+        """Return the weights of the squares as a diagonal matrix, if the divisor is constant."""
         if last is None:
             return None
         axis, keepdims = data
@@ -162,7 +163,7 @@ class QuadOverLin(Reduction):
         return diagonal(np.ravel(np.broadcast_to(wide, shapes[0]), order="F")), 0
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return that of squares, if they are divided by a positive constant."""
+        """Return twice the largest weight over the divisor, if that is a positive constant."""
         return 2 * largest / last if last is not None and last > 0 else None
 
 
@@ -186,16 +187,16 @@ class LogSumExp(Reduction):
         return np.exp(v[0] - out) * g
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return the bound 1/2."""
+        """Return half the largest weight."""
         return 0.5 * largest
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return those of weights that add up to 1."""
+        """Return the bounds of softmax weights, which are nonnegative and add up to 1."""
         return 0.0, np.ones(entries.size)
 
 
 class Max(Reduction):
-    """``cp.max``. Its subgradient is that of the first entry that attains the value."""
+    """``cp.max``. Its subgradient is the unit vector of the first entry that attains the value."""
 
     name = "max"
     classes = ("max",)
@@ -207,16 +208,16 @@ class Max(Reduction):
         return np.max(v[0], axis=data.axis, keepdims=True)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent at the first."""
+        """Return the cotangent: g at the first entry that attains the value, else 0."""
         return _first(v[0] == out, data.axis) * g
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return those of one weight that is 1."""
+        """Return the bounds of a unit vector."""
         return 0.0, np.ones(entries.size)
 
 
 class Min(Max):
-    """``cp.min``. Its subgradient is that of the first entry that attains the value."""
+    """``cp.min``. Its subgradient is the unit vector of the first entry that attains the value."""
 
     name = "min"
     classes = ("min",)
@@ -249,16 +250,16 @@ class Norm1(Reduction):
         return data[0] is None
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
-        """Return that of magnitudes, if it is the sum of all of them."""
+        """Return the rule of magnitudes, if the atom sums over all entries."""
         return ("abs", (), 1.0) if data[0] is None else None
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return the signs."""
+        """Return intervals of the sign of each entry."""
         return [(np.where(lo[0] > 0, 1.0, -1.0), np.where(hi[0] < 0, -1.0, 1.0))]
 
 
 class NormInf(Reduction):
-    """``cp.norm_inf``. Its subgradient is that of the first entry that attains the value."""
+    """``cp.norm_inf``. Its subgradient reads only the first entry that attains the value."""
 
     name = "norm_inf"
     classes = ("norm_inf",)
@@ -269,7 +270,7 @@ class NormInf(Reduction):
         return np.max(np.abs(v[0]), axis=data.axis, keepdims=True)
 
     def vjp(self, v: Arrays, out: Array, g: Array, data: Any, k: int) -> Array:
-        """Return the cotangent at the first."""
+        """Return the cotangent: nonzero only at the first entry that attains the value."""
         return _first(np.abs(v[0]) == out, data.axis) * np.sign(v[0]) * g
 
 
@@ -283,11 +284,11 @@ class Pnorm(Reduction):
     of_one = "abs"
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
-        """Return p, and the axis."""
+        """Return p, axis and keepdims."""
         return (float(atom.p), atom.axis, bool(atom.keepdims))
 
     def takes(self, number: float) -> bool:
-        """Take p of norms."""
+        """Return whether p is that of a norm: at least 1."""
         return number >= 1
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -299,8 +300,8 @@ class Pnorm(Reduction):
         total = np.sum(np.abs(v[0]) ** data.number, axis=data.axis, keepdims=True)
         if not data.single:
             return total ** (1 / data.number)
-        # numpy takes powers of numbers from the C library, and powers of arrays elsewhere: they
-        # differ by an ulp, and a seeded run has one of them only.
+        # numpy takes powers of numbers from the C library, and powers of arrays from its own code.
+        # They differ by an ulp, and a seeded run has to be reproducible.
         powers = [number ** (1 / data.number) for number in total.flat]
         return np.array(powers).reshape(total.shape)
 
@@ -310,12 +311,12 @@ class Pnorm(Reduction):
         return np.sign(v[0]) * ratio ** (data.number - 1) * g
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return those of unit vectors, of a Euclidean norm."""
+        """Return the bounds of unit vectors for a Euclidean norm, else None."""
         return (-1.0, np.sqrt(entries)) if data[0] == 2 else None
 
 
 class SumLargest(Reduction):
-    """``cp.sum_largest``; the number counts entries. Ties go to the first in a stable order."""
+    """``cp.sum_largest``; the number is how many entries it sums. Among equal ones, the first."""
 
     name = "sum_largest"
     classes = ("sum_largest",)
@@ -336,7 +337,7 @@ class SumLargest(Reduction):
 
 
 def _largest(x: Array, k: float) -> Array:
-    """Weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
+    """Return weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
     order = np.argsort(-x, kind="stable", axis=-1)
     weights = np.broadcast_to(np.clip(k - np.arange(x.shape[-1]), 0.0, 1.0), x.shape)
     out = np.empty(x.shape)

@@ -1,4 +1,4 @@
-"""Rules of atoms: a class for each kind of atom, and the functions that they share."""
+"""Base classes of the rules of atoms."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..trailing import View, flat
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
 Arrays = Sequence[Array]
-Static = tuple[Any, ...]  # data of an atom
+Static = tuple[Any, ...]  # public constants of an atom, such as p and the axis of a norm
 Slopes = Sequence[tuple[Array, Array]]
 Forward = Callable[[Arrays, Any], Array]
 VJP = Callable[[Arrays, Array, Array, Any, int], Array]
 Layout = Callable[[Array], Array]
-# Lower and upper ends of intervals, and where they are lost.
+# Lower and upper ends of intervals, and whether nothing is known of the value.
 Ends = tuple[Array, Array, NDArray[np.bool_]]
-# Static numbers beyond this have no square.
+# Largest magnitude of a number in static data: squares of larger ones could overflow.
 _HUGE = 1e150
 
 
@@ -35,48 +35,47 @@ class Fitted:
 
     # ``forward(values, data)``: flat value of the atom, at arguments in their layouts.
     forward: Forward
-    # ``vjp(values, out, g, data, k)``: flat cotangent of argument k, for that of the value `out`.
+    # ``vjp(values, out, g, data, k)``: flat cotangent of argument k for the cotangent g of `out`.
     vjp: VJP
-    data: Any  # static data as both take them
-    layouts: tuple[Layout, ...]  # one per argument: of a flat array, what both take
+    data: Any  # static data in the form that `forward` and `vjp` take
+    layouts: tuple[Layout, ...]  # one per argument: maps a flat array to what both functions take
 
 
-# The rule that returns its argument.
+# The fitted rule of the identity function.
 ITSELF = Fitted(lambda v, _: v[0], lambda v, out, g, _, k: g, None, (flat,))
 
 
 class Rule(ABC):
-    """One kind of atom. Each has one instance, a constant named like it.
+    """Rule of one kind of atom. Each subclass has one instance, a constant with the atom's name.
 
-    Methods take static data as `data`, shapes of the arguments and of the value as `shapes` and
-    `shape`, and as `last` the flat last argument of several, or None where that is not constant.
+    Methods take the static data as `data`, the shapes of the arguments and of the value as `shapes`
+    and `shape`, and the flat last of several arguments as `last`, None if that is not constant.
     """
 
-    name: ClassVar[str]  # in messages, and on the wire
-    classes: ClassVar[tuple[str, ...]]  # of cvxpy
-    arguments: ClassVar[int | None] = 1  # how many; None for any number
+    name: ClassVar[str]  # name in messages, and in messages between machines
+    classes: ClassVar[tuple[str, ...]]  # names of cvxpy's classes
+    arguments: ClassVar[int | None] = 1  # number of arguments; None for any number
     has_number: ClassVar[bool] = False  # static data begin with one, such as the p of a p-norm
-    # Names of the rules of one entry (empty for the entry itself), of one and a constant, and of
-    # one as the difference to a constant, by which the value is larger.
+    # Names of the rules that equal a reduction of one entry u ("" for u itself), of two entries,
+    # and of u and a constant c: the value is then c plus the named atom of u - c.
     of_one: ClassVar[str | None] = None
     of_two: ClassVar[str | None] = None
     above_constant: ClassVar[str | None] = None
-    has_axis: ClassVar[bool] = False  # they end with an axis and whether reduced axes are kept
-    by_value: ClassVar[bool] = True  # `vjp` looks at the value
-    # How row r of the value may read row r of the arguments alone: entry by entry, or reducing the
-    # rest of the row.
+    has_axis: ClassVar[bool] = False  # static data end with axis and keepdims
+    by_value: ClassVar[bool] = True  # `vjp` reads the value
+    # How row r of the value may depend on row r of the arguments only: entry by entry, or by a
+    # reduction of the row ("line"). None if it never does.
     rows: ClassVar[Literal["entry", "line"] | None] = None
-    # Whether it multiplies its two arguments: entry by entry, or as matrices.
+    # Kind of product of its two arguments; None if it is no product.
     product: ClassVar[Literal["entry", "matrix"] | None] = None
-    linear_in: ClassVar[tuple[int, ...]] = ()  # arguments, where others are constant
-    quadratic_form: ClassVar[bool] = False  # ``u' P u`` of its arguments u and P
-    # Whether its derivative rises (True) or falls (False); None if neither, or if data decide.
+    linear_in: ClassVar[tuple[int, ...]] = ()  # arguments it is linear in if others are constant
+    quadratic_form: ClassVar[bool] = False  # whether it is ``u' P u`` of its arguments u and P
+    # True if it is convex, False if concave, None if neither or if static data decide.
     convex: ClassVar[bool | None] = None
-    convex_by_numbers: ClassVar[bool] = False  # `convex_with` decides
-    # Whether its second derivative at one point tells of those nearby: it has no kinks and does not
-    # level off.
+    convex_by_numbers: ClassVar[bool] = False  # convexity depends on numbers: see `convex_with`
+    # Whether its second derivative changes little near a point: it has no kinks and no flat parts.
     smooth: ClassVar[bool] = False
-    total: ClassVar[bool] = False  # values are numbers wherever arguments are, also at infinity
+    total: ClassVar[bool] = False  # no value is NaN if no argument is, also at infinity
 
     def read(self, atom: Any) -> tuple[Any, ...] | None:
         """Return the static data of a cvxpy atom, or None if there is no rule for it."""
@@ -95,7 +94,7 @@ class Rule(ABC):
         """Return the rule for arguments of these shapes."""
 
     def reads_value(self, constant: Sequence[bool]) -> bool:
-        """Return whether derivatives are made of the value, where some arguments are constant."""
+        """Return whether `vjp` reads the value, given which arguments are constant."""
         return self.by_value
 
     def written(self, data: Static, last: Array | None) -> str:
@@ -103,7 +102,7 @@ class Rule(ABC):
         return f"cp.{self.name}"
 
     def misfit(self, data: Static, shapes: Shapes) -> str | None:
-        """Return the name of static data or shapes that no compiler makes, if there are any."""
+        """Return text on static data or shapes that `read` never returns, or None if they fit."""
         if self.has_number:
             p: Any = data[0] if data else None
             if not (type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE):
@@ -117,7 +116,7 @@ class Rule(ABC):
         return None if whole and _is_axis(data[0], len(shapes[0])) else "an axis"
 
     def takes(self, number: float) -> bool:
-        """Return whether its static data may begin with this number."""
+        """Return whether the static data may begin with this number."""
         return number > 0
 
     def shape(self, shapes: Shapes, data: Static) -> Shape:
@@ -125,98 +124,106 @@ class Rule(ABC):
         return np.broadcast_shapes(*shapes)
 
     def linear_map(self, k: int, other: Any, shapes: Shapes, most: float = math.inf) -> Any:
-        """Return the matrix that maps argument k of `linear_in` to the value, the other one fixed.
+        """Return the matrix that maps argument k of `linear_in` to the value at a fixed `other`.
 
-        None if a dense one would be repeated in more than `most` entries.
+        The result is None if copies of a dense `other` would need more than `most` entries.
         """
         raise NotImplementedError
 
     def bilinear(
         self, weight: Array, data: Static, shapes: Shapes, last: Array | None, shape: Shape
     ) -> tuple[sp.csr_array, int] | None:
-        """Return B and k, if the weighted value is ``u' B v`` for the arguments 0 and k."""
+        """Return B and k if ``weight @ value`` is ``u' B v`` for the arguments 0 and k, or None."""
         return None
 
     def is_bilinear(self, data: Static) -> bool:
-        """Return whether it may be, with suitable arguments."""
+        """Return whether `bilinear` may return a form for suitable arguments."""
         return self.product is not None or self.quadratic_form
 
     def of_squares(self, data: Static) -> bool:
-        """Return whether it is made of squares of the first argument, each with a weight."""
+        """Return whether its values are weighted sums of squares of the first argument."""
         return False
 
     def beyond_dcp(self, moving: Sequence[bool]) -> bool:
-        """Return whether cvxpy finds it neither convex nor concave in x, for all constants."""
+        """Return whether it violates DCP for all constants, given which arguments depend on x."""
         return self.product is not None and all(moving)
 
     @property
     def bends_both_ways(self) -> bool:
-        """Return whether its second derivatives may have both signs; `curvature` bounds either."""
+        """Return whether second derivatives may have both signs; `curvature` bounds both."""
         return False
 
     def convex_with(self, last: Array | None) -> bool:
-        """Return whether cvxpy takes it for convex with the numbers of its last argument."""
+        """Return whether the atom is convex with these numbers as its last argument."""
         return True
 
     def slope_above(self, c: Array, data: Static) -> Array | None:
-        """Return ``|phi'(c)|`` if that bounds the curvature of penalties that level off, or None.
+        """Return ``|phi'(c)|`` if it bounds the curvature of penalties that flatten out, or None.
 
-        These are ``phi(c + |v|^2)``, or ``phi(c - |v|^2)`` if phi is convex; see
+        These penalties are ``phi(c + |v|^2)``, or ``phi(c - |v|^2)`` for a convex phi; see
         `dpcvx.model.curvature`.
         """
         return None
 
     def curvature(self, largest: float, data: Static, last: float | None) -> float | None:
-        """Return a bound of the second derivative, as a multiple of the identity, or None.
+        """Return a bound on the norm of the weighted atom's second derivative, or None.
 
-        `largest` is the magnitude of the weight, and `last` a number.
+        `largest` is the largest magnitude of the weights, and `last` a constant last argument.
         """
         return None
 
     def cut(self, numbers: Sequence[bool]) -> Sequence[bool]:
-        """Return which arguments are cut with the value into rows; some are constant numbers."""
+        """Return which arguments have a row per row of the value; constant numbers have none."""
         return [not number for number in numbers]
 
     def by_row(self, data: Static, shapes: Shapes, shape: Shape) -> bool:
-        """Return whether row r of the value depends on row r alone of arguments split into rows."""
+        """Return whether row r of the value depends only on row r of arguments split into rows."""
         return self.rows == "entry" and all(other == shape for other in shapes)
 
     def sums_rows(self, data: Static) -> bool:
-        """Return whether it is a sum over the rows of its first argument."""
+        """Return whether its value is a sum over the rows of its first argument."""
         return False
 
     def summed(self, data: Static, last: Array | None) -> tuple[str, Static, float] | None:
-        """Return a rule's name and data, and the multiple that it is of the sum of its values."""
+        """Return name and data of a rule, and c: the atom is c times the sum of the rule's values.
+
+        The result is None if the atom is no such sum.
+        """
         return None
 
     def sum_of(self, data: Static) -> tuple[str, Static, Sequence[float]] | None:
-        """Return the name of the rule of their sum, its data, and numbers as further arguments."""
+        """Return the rule of the sum of the atom's values, or None: the inverse of `summed`.
+
+        The rule is given by its name, its data, and numbers as further arguments.
+        """
         return None
 
     def values(self, lo: Arrays, hi: Arrays, data: Static) -> Ends | None:
-        """Return intervals of values that read one entry of each argument each; None of others.
+        """Return intervals of values, and where arguments may lie outside the domain.
 
-        Also where arguments may lie outside the domain.
+        Each value depends on one entry of each argument, in ``[lo, hi]``. Other rules return None.
         """
         return None
 
     def slopes(self, lo: Arrays, hi: Arrays, data: Static) -> Slopes | None:
-        """Return intervals of derivatives by each argument that depend on such entries alone.
+        """Return intervals of derivatives by each argument, for entries in ``[lo, hi]``.
 
-        A reduction returns them for the first argument only, and other rules return None.
+        Each derivative depends on one entry of each argument. A reduction returns intervals for the
+        first argument only, and other rules return None.
         """
         return None
 
     def weights(self, entries: NDArray[np.intp], data: Static) -> tuple[float, Array] | None:
-        """Return the least derivative by entries of a group whose largest derivative is 1.
+        """Return bounds on the derivatives of a reduction by the entries of a group.
 
-        Also bounds of the l1 norms of derivatives of groups with so many entries. None where
-        contributions of records are not followed through the atom, or `slopes` tell more.
+        The first number is the smallest derivative; the largest one is 1. The array bounds the l1
+        norm of the derivatives, for groups with so many entries. The result is None if there is no
+        bound, or `slopes` gives tighter ones.
         """
         return None
 
     def has_edge(self, data: Static) -> bool:
-        """Return whether derivatives grow without bound towards the end of its domain."""
+        """Return whether derivatives are unbounded near the boundary of its domain."""
         return False
 
     def __reduce__(self) -> str:
@@ -237,9 +244,10 @@ def _is_axis(axis: object, dimensions: int) -> bool:
 
 
 class Broadcasting(Rule):
-    """An atom that works entry by entry on arguments of shapes that broadcast.
+    """An atom that works entry by entry on arguments whose shapes broadcast.
 
-    Its `vjp` has the shape of the value; what an argument was repeated for is summed up here.
+    Its `vjp` returns cotangents of the value's shape. `fitted` sums them over the axes that repeat
+    an argument.
     """
 
     rows = "entry"

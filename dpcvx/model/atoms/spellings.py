@@ -1,15 +1,16 @@
-r"""Expressions of cvxpy by the names of classes: linear atoms, and one spelling per function.
+r"""One spelling per function in cvxpy expressions, and linear atoms as matrices.
 
 Users write a sum of squares as ``cp.sum_squares(r)``, ``cp.norm(r)**2`` or ``r @ r``. Bounds,
-defaults and cvxpy's own convexity rules look at atoms, so that they would differ between these.
+defaults and cvxpy's own convexity rules look at atoms, so they would differ between spellings.
 Each rule here is an identity of functions that holds for all values of variables and data,
 
 .. math:: \|r\|_2^2 = r'r = \sum_i r_i^2, \quad |u|^2 = u^2, \quad \max(u, -u) = |u|,
 
-and depends on the tree and on public constants alone. `dpcvx.model.like_terms` does the same for
-what a tree does not show, such as a Python loop over records.
+and depends on the tree and on public constants alone. `dpcvx.model.like_terms` gives one form to
+objectives whose trees differ otherwise, such as a Python loop over records.
 
-Linear atoms of cvxpy, by the names of its classes: as matrices, and as sums of terms.
+Other functions return linear atoms as matrices, or expressions as sums of terms. All of them
+recognize atoms by the names of cvxpy's classes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Rewriting = Callable[[Any], cp.Expression | None]
 
 
 def plain(expression: cp.Expression) -> cp.Expression:
-    """Return an expression of the same value with one spelling for every function.
+    """Rewrite an expression so that every function has one spelling; its value stays equal.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def plain(expression: cp.Expression) -> cp.Expression:
     cvxpy expression
         The expression itself if nothing is spelled otherwise.
     """
-    # With the node itself, so that no other takes its place in memory.
+    # Nodes are kept, so that no new object reuses an id.
     seen: dict[int, tuple[Any, Any]] = {}
 
     def visit(node: Any) -> Any:
@@ -72,9 +73,9 @@ def _is_power(node: Any, p: float) -> bool:
 
 
 def _square(node: Any) -> Any:
-    """``cp.norm(u)**2`` as ``cp.sum_squares(u)``, ``cp.abs(u)**2`` as ``cp.square(u)``.
+    """Rewrite ``cp.norm(u)**2`` as ``cp.sum_squares(u)``, ``cp.abs(u)**2`` as ``cp.square(u)``.
 
-    And ``cp.norm(u, 3)**3`` as ``cp.sum(cp.abs(u)**3)``.
+    Also rewrite ``cp.norm(u, 3)**3`` as ``cp.sum(cp.abs(u)**3)``.
     """
     (inner,) = node.args
     if not _is_power(node, 2):
@@ -99,9 +100,10 @@ def _squares(u: Any, axis: Any = None, keepdims: bool = False) -> cp.Expression:
 
 
 def _product(node: Any) -> cp.Expression | None:
-    """``r @ r`` as ``cp.sum_squares(r)``, of a vector, or of a row and a column.
+    """Rewrite ``r @ r`` as ``cp.sum_squares(r)``, for a vector, or for a row and a column.
 
-    And ``y @ (X @ w)`` of private y and X, entry by entry: every record then stands in its row.
+    Also rewrite ``y @ (X @ w)`` of private y and X as a sum of entrywise products: every record
+    then is one row.
     """
     left, right = node.args
     if node.size != 1 or left.size != right.size or left.size == 1:
@@ -132,13 +134,13 @@ def _entries(node: Any) -> Any:
 
 
 def _multiplied(node: Any) -> cp.Expression | None:
-    """``cp.multiply(u, u)`` as ``cp.square(u)``."""
+    """Rewrite ``cp.multiply(u, u)`` as ``cp.square(u)``."""
     left, right = node.args
     return cp.square(left) if left.shape == right.shape and _equal(left, right) else None
 
 
 def _sum(node: Any) -> cp.Expression | None:
-    """``cp.sum(cp.square(u))`` as ``cp.sum_squares(u)``; of magnitudes as ``cp.norm1(u)``."""
+    """Rewrite ``cp.sum(cp.square(u))`` as ``cp.sum_squares(u)``, and of ``cp.abs`` as a norm."""
     (inner,) = node.args
     if inner.size == 1 or (node.axis is not None and inner.ndim > 1) or node.ndim > 0:
         return None
@@ -148,7 +150,7 @@ def _sum(node: Any) -> cp.Expression | None:
 
 
 def _quad_form(node: Any) -> cp.Expression | None:
-    """Return the weighted sum of squares of a diagonal matrix without negative entries."""
+    """Rewrite a quadratic form with a nonnegative diagonal matrix as a weighted sum of squares."""
     x, P = node.args
     if not P.is_constant() or P.parameters() or not x.is_affine():
         return None
@@ -168,7 +170,7 @@ def _quad_form(node: Any) -> cp.Expression | None:
 
 
 def _divided(node: Any) -> cp.Expression | None:
-    """``cp.quad_over_lin(u, c)`` of a positive constant as ``cp.sum_squares(u) / c``."""
+    """Rewrite ``cp.quad_over_lin(u, c)`` with a constant c > 0 as ``cp.sum_squares(u) / c``."""
     u, c = node.args
     if not c.is_constant() or c.parameters() or c.size != 1:
         return None
@@ -180,14 +182,14 @@ def _divided(node: Any) -> cp.Expression | None:
 
 
 def _magnitudes(node: Any) -> cp.Expression | None:
-    """``cp.norm1`` of the same entries in another shape."""
+    """Rewrite ``cp.norm1`` of a reshaped expression without the reshape."""
     (u,) = node.args
     same = node.axis is not None or node.keepdims or _entries(u) is u
     return None if same else cp.norm1(_entries(u))
 
 
 def _maximum(node: Any) -> cp.Expression | None:
-    """``cp.maximum(u, -u)`` as ``cp.abs(u)``."""
+    """Rewrite ``cp.maximum(u, -u)`` as ``cp.abs(u)``."""
     if len(node.args) != 2:
         return None
     for u, other in (node.args, node.args[::-1]):
@@ -224,20 +226,20 @@ _RULES: dict[str, Rewriting] = {
     "maximum": _maximum,
 }
 
-# Atoms that only move entries about; where each output entry comes from is read off by running
-# the atom on entry numbers.
+# Atoms that only move entries. Applied to the numbers of the entries, such an atom shows where each
+# output entry comes from.
 _MOVES = {
     "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
     "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
 }  # fmt: skip
-# Those of one argument that may keep all of its entries in their order.
+# Such atoms of one argument that may keep all of its entries in their order.
 _TURNS = {"index", "special_index", "reshape", "transpose"}
 # Classes that work entry by entry, so that cvxpy broadcasts their terms.
 _BY_ENTRY = {"AddExpression", "DivExpression", "multiply", "Elementwise", "Inequality", "Equality"}
 
 
 def _is_kind(node: Any, *names: str) -> bool:
-    """Return whether an object is of one of cvxpy's classes, or of one that is made of it."""
+    """Return whether an object's class, or a base class of it, has one of these names."""
     return any(kind.__name__ in names for kind in type(node).__mro__)
 
 
@@ -253,19 +255,19 @@ def scales(expr: Any) -> bool:
 
 
 def negated(expr: Any) -> cp.Expression | None:
-    """Return u of ``-u``; None for other expressions."""
+    """Return u if the expression is ``-u``, else None."""
     return expr.args[0] if type(expr).__name__ == "NegExpression" else None
 
 
 def minus(size: int) -> Matrix:
-    """Return the matrix that changes the sign of so many entries."""
+    """Return the negative identity matrix of a size."""
     return -sp.eye_array(size, format="csr")
 
 
 def maps(expr: Any) -> list[Matrix] | None:
-    """Return one matrix per argument, which add up to the value; None if there are none.
+    """Return one matrix per argument such that the images add up to the value, or None.
 
-    Products are left out: see `linear_map` of their rules.
+    Products have no such matrices here; see `linear_map` of their rules.
     """
     kind = type(expr).__name__
     if kind == "NegExpression":
@@ -280,7 +282,7 @@ def maps(expr: Any) -> list[Matrix] | None:
 
 
 def reshaped(expr: Any) -> cp.Expression | None:
-    """Return u of an expression with the entries of u in their order, in another shape, or None."""
+    """Return u if the expression is u in another shape, with the entries in order, else None."""
     if type(expr).__name__ not in _TURNS or expr.size != expr.args[0].size:
         return None
     order = np.arange(expr.size)
@@ -290,7 +292,7 @@ def reshaped(expr: Any) -> cp.Expression | None:
 
 
 def _moves(expr: Any) -> list[Matrix]:
-    """Return the selections (number 0 stands for a zero)."""
+    """Return a selection matrix per argument; source number 0 marks an entry that is zero."""
     starts = np.cumsum([1, *(a.size for a in expr.args[:-1])])
     pairs = list(zip(starts, expr.args, strict=True))
     numbers = [np.arange(start, start + a.size).reshape(a.shape, order="F") for start, a in pairs]
@@ -327,7 +329,7 @@ def terms(expr: Any, fixed: Callable[[cp.Expression], bool]) -> list[cp.Expressi
     ----------
     expr : cvxpy expression
     fixed : callable
-        Whether a factor stays as it is.
+        Function that returns whether a factor is not split into terms.
     """
     args, inner = expr.args, negated(expr)
     if adds(expr) and all(a.shape == expr.shape for a in args):
@@ -349,17 +351,17 @@ def broadcasts(node: Any) -> bool:
 
 
 def before_broadcast(term: Any) -> Any:
-    """Return a term before cvxpy made it as large as those that it meets."""
+    """Return a term without the broadcast to another term's shape that cvxpy added."""
     while _is_kind(term, "broadcast_to"):
         term = term.args[0]
     return term
 
 
 def before_ones(term: Any) -> Any:
-    """Return the same of a matrix that meets another one: cvxpy multiplies both by ones."""
+    """Return a matrix without the product with ones that cvxpy added to broadcast it."""
     if _is_kind(term, "MulExpression") and term.ndim == 2:
         for other, ones in (term.args, reversed(term.args)):
-            # Those of cvxpy are dense; entries of sparse matrices have no single truth.
+            # cvxpy's matrices of ones are dense; comparisons of sparse ones have no truth value.
             dense = isinstance(ones, cp.Constant) and not sp.issparse(ones.value)
             if dense and 1 in ones.shape and np.all(ones.value == 1):
                 return other
@@ -367,5 +369,5 @@ def before_ones(term: Any) -> Any:
 
 
 def is_perspective(node: Any) -> bool:
-    """Return whether an atom holds an expression which cvxpy does not copy with it."""
+    """Return whether an atom is ``cp.perspective``, whose function cvxpy does not copy with it."""
     return _is_kind(node, "perspective")
