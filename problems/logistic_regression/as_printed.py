@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from . import settings
 from .dataset import Dataset
 from .figures import as_printed
 from .kept import digest, traced
-from .printed import Curve, Setting, Trace
+from .printed import Curve, Noise, Setting, Trace
 from .sources import read_dataset
 
 _COMMAND = "python -m problems.logistic_regression.as_printed"
@@ -62,7 +63,7 @@ def curves(epsilons: Sequence[float], updates: Sequence[int]) -> list[Curve]:
         Curve(noise, epsilon, e)
         for epsilon in epsilons
         for e in updates
-        for noise in ("ObjG", "OutG")
+        for noise in get_args(Noise)
     ]
     return [*noisy, Curve("ObjG", None, max(updates))]
 

@@ -38,8 +38,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Noise = Literal["ObjG", "OutG", "OutG, text"]
 
-# Records whose scores are computed at a time, so that they are read once for both products.
-_BLOCK = 500
+# Records whose scores are computed at a time, so that memory is read once for both products, and
+# rows of one product: OpenBLAS multiplies so small matrices without copies, in half the time.
+_BLOCK, _ROWS = 500, 100
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,13 @@ def penalty(setting: Setting, curve: Curve, t: int) -> float:
     return rule.next(t, None, math.nan, math.nan)
 
 
-def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state: State) -> State:
+def advanced(setting: Setting, agents: tuple[Share, ...], curve: Curve, state: State) -> State:
     """The next round. Noise depends on the seed and the round only, so that runs can be resumed.
 
     Parameters
     ----------
     setting : Setting
-    agents : tuple of Records
+    agents : tuple of Share
         `shares` of the setting.
     curve : Curve
     state : State
@@ -175,30 +176,51 @@ def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state:
     return State(t, last, sent, state.multipliers + rho * (w - sent), magnitude)
 
 
-def shares(setting: Setting) -> tuple[Records, ...]:
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Records of an agent.
+
+    Attributes
+    ----------
+    records : Records
+    squares : ndarray, shape (records,)
+        Squared norms of the features.
+    """
+
+    records: Records
+    squares: Floats
+
+
+def shares(setting: Setting) -> tuple[Share, ...]:
     """Return the agents' records, clipped as in the honest study."""
     train = setting.dataset.train
-    return tuple(setting.dataset.clipped(train.take(part)) for part in setting.parts)
+    each = (setting.dataset.clipped(train.take(part)) for part in setting.parts)
+    return tuple(Share(own, np.einsum("ij,ij->i", own.features, own.features)) for own in each)
 
 
-def measured(records: Records, W: Floats, total: int) -> tuple[Floats, float]:
+def measured(share: Share, W: Floats, total: int) -> tuple[Floats, float]:
     """The gradient of (30), and the maximum of (31) over the records. Not private.
 
     Parameters
     ----------
-    records : Records
+    share : Share
     W : ndarray, shape (features, classes)
     total : int
         I.
     """
-    gradient, largest = np.zeros_like(W), 0.0
+    gradient, largest, records = np.zeros_like(W), 0.0, share.records
+    scores = np.empty((_BLOCK, W.shape[1]))
     for first in range(0, records.count, _BLOCK):
         X = records.features[first : first + _BLOCK]
         labels = records.labels[first : first + _BLOCK]
-        apart = softmax(X @ W, axis=1)
+        rows = [slice(k, k + _ROWS) for k in range(0, labels.size, _ROWS)]
+        for some in rows:
+            np.matmul(X[some], W, out=scores[: labels.size][some])
+        apart = softmax(scores[: labels.size], axis=1)
         apart[np.arange(labels.size), labels] -= 1
-        gradient += X.T @ apart
-        squares = np.einsum("ij,ij->i", X, X) * np.einsum("ij,ij->i", apart, apart)
+        for some in rows:
+            gradient += X[some].T @ apart[some]
+        squares = share.squares[first : first + _BLOCK] * np.einsum("ij,ij->i", apart, apart)
         largest = max(largest, float(squares.max()))
     return gradient / total, math.sqrt(largest) / (total + 1)
 

@@ -56,9 +56,9 @@ def test_without_noise_the_iterations_are_the_packages(curve):
 def test_the_scale_of_the_noise_is_measured_on_the_records():
     own = small()
     rng = np.random.default_rng(0)
-    for records in shares(own):
-        W = rng.normal(size=(6, 3))
-        gradient, change = measured(records, W, own.total)
+    for share in shares(own):
+        W, records = rng.normal(size=(6, 3)), share.records
+        gradient, change = measured(share, W, own.total)
         hot = BLOBS.one_hot(records.labels)
         assert change == pytest.approx(over_the_data(records, hot, W, own.total + 1))
         # Which is less than one record can do.
@@ -77,7 +77,7 @@ def test_the_scale_of_the_noise_is_measured_on_the_records():
 def test_noise_has_the_size_that_is_printed(noise):
     """Magnitude (32) of first rounds, 400 seeds of 18 entries each: within 5 % of its mean."""
     own, curve = small(), Curve(noise, 0.5, 1)
-    changes = [measured(records, np.zeros((6, 3)), own.total)[1] for records in shares(own)]
+    changes = [measured(share, np.zeros((6, 3)), own.total)[1] for share in shares(own)]
     expected = math.sqrt(2 / math.pi) * curve.multiplier * sum(changes)
     if noise == "OutG":
         expected *= 2 / (0.5 + 0.2 / 0.5 + 18)
@@ -175,7 +175,7 @@ def test_files_of_another_run_are_refused(tmp_path):
 def test_totals_are_stored_with_the_curves():
     own = small()
     found = {curve: traced(own, curve, 3) for curve in curves([0.5], [2])}
-    noisy, _, exact = as_json(own, found, "as written")["curves"]
+    noisy, *_, exact = as_json(own, found, "as written")["curves"]
     assert noisy["totals"] == Curve("ObjG", 0.5, 2).totals(3)
     assert exact["totals"] is None and exact["epsilon"] is None
 
