@@ -15,6 +15,7 @@ from dpcvx.privacy.contraction import (
     Proved,
     above,
     least,
+    powers,
     prove,
 )
 from dpcvx.privacy.last_iterate import stopped
@@ -74,6 +75,80 @@ def changed(value, factor):
         for name in value.__dataclass_fields__:
             for other in changed(getattr(value, name), factor):
                 yield replace(value, **{name: other})
+
+
+# Two singular values and a null space, every constant another one.
+SEVERAL = Iteration(smooth=1.1, convex=0.3, public=0.2, gains=(0.5, 0.125), null=True)
+
+
+def form_of(vector, matrices):
+    return np.einsum("ki,kij,kj->k", vector, matrices, vector)
+
+
+def test_matrices_are_the_iteration_and_the_inequalities_that_are_derived():
+    """Equations (1) to (4) with numbers, component by component; the last is the null space."""
+    form, rng = Form(SEVERAL), np.random.default_rng(0)
+    h = np.array([0.5, 0.125, 0.0])
+    for _ in range(5):
+        xi, omega, e, r = rng.normal(size=(4, 3))
+        z = np.stack([xi, omega, e - 0.7 * xi, r], axis=1)
+        new_xi = (xi - e - h * (2 * r - omega)) / (1 + h)
+        new_omega = omega - r - new_xi
+        moved = np.einsum("kij,kj->ki", form.next, z)
+        assert moved[:, 0] == pytest.approx(new_xi)
+        assert moved[:2, 1] == pytest.approx(new_omega[:2]) and moved[2, 1] == 0
+        users = (e - 0.3 * xi) * (1.1 * xi - e) - [0, 0, omega[2] ** 2]
+        assert form_of(z, form.F) == pytest.approx(users)
+        public = h / 0.5 * r * (omega - 1.2 * r) - [0, 0, r[2] ** 2]
+        assert form_of(z, form.G) == pytest.approx(public)
+        x1 = xi + omega * [1, 1, 0]
+        pair = (omega * [1, 1, 0]) ** 2 + ((x1 - e) / (1 + h)) ** 2
+        z = np.stack([xi, omega, e - 0.7 * x1], axis=1)
+        assert form_of(z, form.pair) == pytest.approx(pair)
+        users = (e - 0.3 * x1) * (1.1 * x1 - e) - [0, 0, omega[2] ** 2]
+        assert form_of(z, form.C) == pytest.approx(users)
+        assert form_of(z[:, :2], form.end) == pytest.approx(xi**2)
+    W = rng.normal(size=(3, 2, 2))
+    W = W @ np.swapaxes(W, 1, 2)
+    for right, sums in (form.round(W, (1.5, 0.7)), form.last_pair(0.4)):
+        assert (np.abs(right) <= sums).all()
+
+
+def test_a_shift_takes_the_least_sum_of_squares_and_a_turn_has_the_largest_size():
+    form, rng = Form(SEVERAL), np.random.default_rng(0)
+    b = np.array([[1.0, -1.0], [1.0, -1.0], [1.0, 0.0]])
+    P = rng.normal(size=(3, 2, 2))
+    P = P @ np.swapaxes(P, 1, 2)
+    W = form.after_shift(P)
+    for D in rng.normal(size=(20, 3, 2)):
+        # A quadratic in v from three of its values.
+        zero, plus, minus = (form_of(D - v * b, P) + v * v for v in (0.0, 1.0, -1.0))
+        least_sum = zero - (plus - minus) ** 2 / 8 / (plus + minus - 2 * zero)
+        excess = form_of(D, W) - least_sum
+        # Rounded up, by more than the errors of this.
+        assert (excess > -1e-15).all() and (excess < 1e-12 * (1 + np.abs(zero))).all()
+    assert (np.linalg.eigvalsh(W - form.after_shift(P / 2)) > 0).all()
+    sizes = form_of(b, W) / np.array([1.5, 1.125, 1.0]) ** 2
+    assert 0 < form.of_turn(W) / sizes.max() - 1 < 2e-9
+
+
+def test_sums_of_powers_are_rounded_down_and_finite():
+    counts = np.arange(1, 40)
+    exact = np.cumsum(1.5 ** np.arange(39))
+    low = powers(1.5, counts)
+    assert (low < exact).all() and low == pytest.approx(exact, rel=2e-9)
+    assert 0.9e290 < powers(4.0, np.array([10**6]))[0] <= 1e290
+
+
+def test_a_certificate_has_up_to_four_chains_of_each_kind():
+    pair = least(*Form(ITERATION).last_pair(2.0))
+    left = Form(ITERATION).of_turn(pair)
+    state = HiddenRounds((), (left,), 2.0)
+    found = prove(Certificate((chain(),) * 4, (state,) * 4), ITERATION)
+    assert list(found.state) == [found.last[0], left]
+    for given in (Certificate((chain(),) * 5, ()), Certificate((), (state,) * 5)):
+        with pytest.raises(dp.PrivacyError, match="too many parts"):
+            prove(given, ITERATION)
 
 
 @pytest.mark.parametrize("factor", [1 - 1e-3, 1 + 1e-3, -1.0, float("nan"), float("inf")])

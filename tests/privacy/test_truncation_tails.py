@@ -154,3 +154,53 @@ def test_one_by_one_matrices_have_the_quantile_of_a_sum(p):
     weights = np.array([1.0, 2, -0.5])
     quantile = eigenvalue_quantile(p, weights[:, None, None], 0.05)
     assert quantile == pytest.approx(sum_quantile(p, weights, 0.05))
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_images_take_the_least_of_their_bounds(kind):
+    """Each bound is the least for one of these, next to a formula of its own."""
+    alpha = 0.01
+    uneven = np.diag([1.0, 1e-6])
+    rows = math.hypot(*(sum_quantile(kind, row, alpha / 4) for row in uneven))
+    assert image_quantile(kind, uneven, alpha) == pytest.approx(rows, rel=1e-8)
+    even = np.ones((20, 3))
+    by_length = math.sqrt(60) * length_quantile(kind, 3, alpha)
+    assert image_quantile(kind, even, alpha) <= by_length * (1 + 1e-8)
+    if kind == 2:
+        steep = np.diag([1.0] + [0.1] * 99)
+        mean = math.sqrt(1.99) + math.sqrt(-2 * math.log(alpha))
+        assert image_quantile(kind, steep, alpha) <= mean * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_eigenvalues_of_one_matrix_have_the_quantile_of_the_larger_end(kind):
+    definite, both = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0, 2.0], [2.0, 1.0]])
+    for matrix, share in ((definite, 0.01), (-definite, 0.01), (both, 0.005), (-both, 0.005)):
+        found = eigenvalue_quantile(kind, matrix[None], 0.01)
+        assert found == pytest.approx(sum_quantile(kind, np.array([3.0]), share))
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_eigenvalues_scale_with_their_matrices(kind):
+    matrices = np.random.default_rng(9).normal(size=(4, 3, 3))
+    matrices = matrices + np.swapaxes(matrices, 1, 2)
+    found = eigenvalue_quantile(kind, matrices, 0.01)
+    for factor in (1e-9, 1e9):
+        scaled = eigenvalue_quantile(kind, factor * matrices, 0.01)
+        assert scaled == pytest.approx(factor * found)
+
+
+def test_eigenvalues_have_the_bound_by_transforms():
+    """Signed permutations of many pairs: no other bound is as small."""
+    n, alpha = 12, 0.01
+    matrices = np.zeros((n * (n - 1) // 2, n, n))
+    for k, (i, j) in enumerate(zip(*np.triu_indices(n, 1), strict=True)):
+        matrices[k, i, j] = matrices[k, j, i] = 1.0
+    thetas = np.linspace(0.02, 0.98, 49)
+    # Squares of all add up to (n - 1) times the identity; with normal noise theta is six times it.
+    normal = [(math.log(n / alpha) + (n - 1) * t * t / 2) / t for t in 6 * thetas]
+    laplace = [(math.log(n / alpha) - (n - 1) * math.log1p(-t * t)) / t for t in thetas]
+    for kind, bounds in ((1, laplace), (2, normal)):
+        length = image_quantile(kind, np.diag(np.full(len(matrices), math.sqrt(2))), alpha)
+        assert min(bounds) < length
+        assert eigenvalue_quantile(kind, matrices, alpha) == pytest.approx(min(bounds), rel=1e-8)
