@@ -1,14 +1,14 @@
-r"""Gradient descent along the sum of all agents' gradients, which is all that anybody sees.
+r"""Gradient descent along the noisy sum of all agents' gradients.
 
 .. math::
     x_{t+1} = P_W \Bigl(x_t - \eta_t \sum_i g_i\Bigr), \qquad g_i = \nabla f_i(x_t) + \xi_i
 
 x holds the variables of all agents, W is the intersection of their public sets, and the server
 projects onto it once. Public terms r without a Lipschitz gradient, such as penalties, are part of
-this step: it minimizes :math:`\eta_t r(x) + \tfrac12 \|x - v\|^2` over W for the point v where the
-gradients lead. With secret sums the server learns :math:`\sum_i g_i` and no term of it, so
-that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.split_noise`). The
-same holds for the queries that learn a scale.
+this step: it minimizes :math:`\eta_t r(x) + \tfrac12 \|x - v\|^2` over W, where v is the point
+after the gradient step. With secure aggregation, the server learns :math:`\sum_i g_i` and no single
+summand. Then only the sum needs noise, and each agent adds a part of it
+(`dpcvx.privacy.split_noise`). This also holds for the queries that learn a scale of the records.
 """
 
 from __future__ import annotations
@@ -68,20 +68,22 @@ _SCALE = optional(
 
 @dataclass(frozen=True, eq=False)
 class GradientServer:
-    """State of the server side.
+    """State of the server side of `FederatedGradient`.
 
     Attributes
     ----------
     names : tuple of str
+        Names of the agents.
     projector : Projector
-        Onto W, with the public terms that steps minimize.
+        Projector onto W, which also minimizes the public terms r.
     places : tuple of ndarray of int
-        Per agent, where its components are in x; one array for those with the same.
+        Positions of each agent's components in x; one array object for agents with equal positions.
     x : ndarray, shape (n,)
+        Current point of all agents' variables.
     pool : Pool or None
-        Pool of this round's secret sum; None if the server side adds up.
+        Server side of this round's secure aggregation; None if the server side adds up.
     scale : Scale or None
-        Learned scale of the records; None if steps are declared.
+        Learned scale of the records; None if a step-size rule determines steps.
     moved : float
         Distance that x moved in the last round.
     outcome : Outcome
@@ -98,7 +100,10 @@ class GradientServer:
     outcome: Outcome = Outcome.SOLVED
 
     def each(self, message: Callable[[Index], Any]) -> list[Any]:
-        """Return a message per agent: agents with the same places get one object, sent once."""
+        """Return ``message(places)`` for each agent.
+
+        Agents with equal positions get one object, so that it is serialized once.
+        """
         apart = {id(columns): columns for columns in self.places}
         made = {key: message(columns) for key, columns in apart.items()}
         return [made[id(columns)] for columns in self.places]
@@ -106,7 +111,10 @@ class GradientServer:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Message with an agent's components of the new x; None if the projection failed."""
+    """Message with an agent's components of the new x, and the outcome of the projection.
+
+    `x` is None if there is no new point.
+    """
 
     x: Array | None
     outcome: Outcome
@@ -114,7 +122,7 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class GradientMember(Iterates):
-    """State of an agent: its point, and the share it keeps until the next exchange."""
+    """State of an agent: its point, and its share of its own summand until the next exchange."""
 
     kept: Share | None = None
 
@@ -136,7 +144,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         Step size, the factor of the sum; chosen from public facts if omitted, see
         `dpcvx.defaults.predicted`.
     sharing : SecretSharing, optional
-        Form the sums without showing their terms to anybody, and split the noise.
+        Form the sums by secure aggregation, with distributed noise.
     max_colluders : int
         Collusion threshold with ``sharing=``, at least 1: agents that may collude with the server.
         Each knows its own noise. An agent that adds no noise counts among them.
@@ -159,7 +167,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
     returned: Output | None = None
     scale: LearnScale | None = field(default=None, metadata={"later": True})
 
-    # Of what the mean of the gradients would be multiplied by, all arrives.
+    # Shared variables move by the whole step.
     pull: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -174,21 +182,21 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shares take an exchange of their own."""
+        """Number of exchanges per round: 3 if agents exchange shares, else 2."""
         return 2 if self.sharing is None else 3
 
     @property
     def batched(self) -> bool:
-        """Return whether agents keep only the common point, as they do if the server side adds up.
+        """Return whether there is no `sharing` and no `scale`, so that agents keep only the point.
 
-        Derived methods may keep more, and send other queries.
+        Return False for subclasses, which may differ.
         """
         alone = self.sharing is None and self.scale is None
         return alone and type(self) is FederatedGradient
 
     @property
     def requirements(self) -> Requirements:
-        """One release per agent and round."""
+        """Return requirements: one release per agent and round, and steps at the server."""
         asked: tuple[type[Query], ...] = (Gradient if self.sharing is None else Summand,)
         if self.scale is not None:
             gradient = LearnedGradient if self.sharing is None else LearnedSummand
@@ -204,7 +212,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         )
 
     def propose(self, facts: PublicFacts) -> FederatedGradient:
-        """Fill in the step sizes, and the range and the grid of the sums."""
+        """Return the method with step sizes, learned scale and secret sharing filled in."""
         if self.scale is not None:
             scale = self.scale.resolved(facts.conditions, facts.program)
             sharing = proposed_sharing(self.sharing, facts, learned=True)
@@ -220,11 +228,11 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(self, step=step, returned=output, sharing=sharing)
 
     def adds(self, k: int) -> bool:
-        """Return whether replies are gradients that are not shared in secret."""
+        """Return whether the server side adds up the replies: gradients without `sharing`."""
         return k == 0 and self.sharing is None
 
     def start_server(self, program: Program) -> GradientServer:
-        """Return the state with x at the agents' public starts, projected onto W."""
+        """Return the state with x at the agents' public initial points, projected onto W."""
         whole, terms = joint_set(program), joint_rest(program)
         rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
         projector = Projector(whole.data, "all agents", rest, kernel)
@@ -237,14 +245,14 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return GradientServer(names, projector, whole.places, start, pool, scale)
 
     def start_agent(self, local: Local) -> GradientMember:
-        """Return the state with x at the public start."""
+        """Return the agent's state with x at its public initial point."""
         x = local.program.start
         return GradientMember(x, np.zeros_like(x))
 
     def send(self, server: GradientServer, t: int, k: int) -> tuple[GradientServer, list[Any]]:
-        """Send a query at x; then the shares for each agent; then the new x."""
+        """Send queries at x, then shares (with `sharing`), and last the new x."""
         scale, x, size = server.scale, server.x, server.x.size
-        if scale is not None and k == self.exchanges - 1 and t <= ROUNDS:  # nothing has moved
+        if scale is not None and k == self.exchanges - 1 and t <= ROUNDS:  # x has not moved
             return server, [None] * len(server.names)
         if scale is not None and k == 0:
             places = enumerate(server.places)
@@ -272,7 +280,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         message: Question | ScaleQuestion | Delivery | Moved,
         oracle: Oracle,
     ) -> tuple[GradientMember, Any]:
-        """Send the summand, whole or in shares; then the sum of shares; then keep the point."""
+        """Return the summand, whole or in shares, then the sum of shares; last, store the point."""
         name = local.program.name
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
@@ -295,7 +303,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
     def receive(
         self, server: GradientServer, t: int, k: int, replies: Sequence[Any]
     ) -> GradientServer:
-        """Add up, or pass the shares on; then step."""
+        """Collect shares (with `sharing`), compute the sum, and make a step with it."""
         if k == self.exchanges - 1:
             return server
         pool = server.pool
@@ -321,16 +329,16 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
         return replace(server, x=x, moved=moved, outcome=projection.outcome)
 
     def residuals(self, server: GradientServer) -> Residuals:
-        """Return the move of the common point: agents do not disagree."""
+        """Return the distance that x moved as dual residual; agents have no disagreement."""
         return Residuals(0.0, server.moved, 0.0, 0.0)
 
     def answer(self, state: GradientMember) -> Answer | None:
-        """Return the agent's result; averages begin with the first step."""
+        """Return the agent's last point, and its average over the rounds that make steps."""
         weight = None if self.scale is None else float(state.turns)
         return Answer(state.x, state.average, weight)
 
     def notes(self, server: GradientServer) -> tuple[str, ...]:
-        """Return notes on the learned scale of the records."""
+        """Return a note on the learned scale of the records, if it is learned."""
         return () if server.scale is None else (server.scale.said(),)
 
     def __str__(self) -> str:
@@ -343,7 +351,7 @@ class FederatedGradient(Algorithm[GradientServer, GradientMember]):
 
 
 def _answered(message: ScaleQuestion, oracle: Oracle) -> Array:
-    """Return an agent's summand for a query of the learned scale."""
+    """Return an agent's summand for a query that learns, or uses, the scale of the records."""
     point, limit, unit = message.at, message.limit, message.unit
     if message.what != "gradient":
         if message.what == "curvature":

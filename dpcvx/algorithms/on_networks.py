@@ -1,9 +1,8 @@
-"""Methods without a server: agents hear their neighbors in a network, and nobody else.
+"""Methods without a server: agents receive messages from their neighbors in a network only.
 
-The server side only forwards messages. They are made here, from the last values of an agent's
-neighbors and nothing else, and no method can change that.
-
-Methods over networks whose agents keep their points, and let them leave with noise only.
+The server side only forwards messages. A message contains only the last values of an agent's
+neighbors; `NetworkMethod` builds it, and subclasses cannot override that. `SecretPointMethod` is
+the base of methods whose agents keep exact points and release noisy ones.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ P = TypeVar("P", bound=Iterates)
 
 @dataclass(frozen=True, eq=False)
 class Inbox:
-    """Message to an agent in a round: its neighbors' values.
+    """Message to an agent: the last values of its neighbors.
 
     Attributes
     ----------
     own : int
-        Position of the agent that it is for.
+        Position of the receiving agent.
     senders : tuple of int
-        Positions of its neighbors.
+        Positions of the agent's neighbors.
     values : ndarray, shape (neighbors, m)
-        Their last values of the shared variables.
+        Neighbors' last values of the shared variables.
     weights : ndarray, shape (neighbors + 1,)
-        The agent's row of the mixing matrix: its neighbors', and its own.
+        The agent's weights in the mixing matrix: for its neighbors, and last for itself.
     """
 
     own: int
@@ -64,83 +63,89 @@ class Inbox:
 
     @property
     def own_weight(self) -> float:
-        """The agent's weight of its own value."""
+        """The agent's weight for its own value."""
         return float(self.weights[-1])
 
     def weighted(self) -> Array:
-        """Return the neighbors' values, added up with their weights, shape (m,)."""
+        """Return the weighted sum of the neighbors' values, shape (m,)."""
         return _total(self.weights[:-1, np.newaxis] * self.values)
 
     def summed(self, value: Array | float = 0.0) -> Array:
-        """Return the differences of the neighbors' values from another, added up, shape (m,)."""
+        """Return the sum of ``x_j - value`` over the neighbors j, shape (m,)."""
         return _total(self.values - value)
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return the least and largest of own and neighbors' entries, each of shape (m,)."""
+        """Return the least and the largest entries of `value` and the neighbors' values, (m,)."""
         least = self.values.min(axis=0, initial=math.inf)
         most = self.values.max(axis=0, initial=-math.inf)
         return np.minimum(least, value), np.maximum(most, value)
 
     def mean_of_all(self, value: Array) -> Array:
-        """Return the mean over everyone, who are all its neighbors, in the order of agents."""
+        """Return the mean of `value` and the neighbors' values, in a complete network.
+
+        The sum is taken in the order of the agents.
+        """
         position = int(np.searchsorted(self.senders, self.own))
         return np.insert(self.values, position, value, axis=0).mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Inboxes:
-    """Messages to all agents in a round: the `Inbox` of agents that are updated as a batch.
+    """Messages to all agents as one object: the `Inbox` of agents that are updated as a batch.
 
-    Sums are taken in the order of neighbors, as a single agent does.
+    Sums are taken in the order of the neighbors, so that rows equal the results of single agents.
 
     Attributes
     ----------
     network : Network
         Network of two agents or more.
     sent : ndarray, shape (N, m)
-        Everyone's last values of the shared variables.
+        All agents' last values of the shared variables.
     """
 
     network: Network
     sent: Array
 
     def one(self, i: int) -> Inbox:
-        """Return the message to an agent."""
+        """Return the message to the agent at position i."""
         around = self.network.neighbors[i]
         return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
     @property
     def degree(self) -> Array:
-        """Number of neighbors of each, shape (agents, 1)."""
+        """Number of neighbors of each agent, shape (N, 1)."""
         return np.array(self.network.degrees, dtype=float)[:, np.newaxis]
 
     @property
     def own_weight(self) -> Array:
-        """Every agent's weight of its own value, shape (agents, 1)."""
+        """Each agent's weight for its own value, shape (N, 1)."""
         return self.network.own_weights
 
     def weighted(self) -> Array:
-        """Return the result of every agent as one agent computes it, shape (agents, m)."""
+        """Return each agent's weighted sum of its neighbors' values, shape (N, m)."""
         return self._folded(np.add, lambda rank, heard: rank.weights * heard)
 
     def summed(self, value: Array | float = 0.0) -> Array:
-        """Return every agent's sum, shape (agents, m), for own of shape (m,) or (agents, m)."""
+        """Return each agent's sum of ``x_j - value`` over its neighbors j, shape (N, m).
+
+        `value` has the shape (m,) or (N, m).
+        """
         mine = np.broadcast_to(value, self.sent.shape)
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
     def extremes(self, value: Array) -> tuple[Array, Array]:
-        """Return every agent's extremes as one agent computes them, each of shape (agents, m)."""
+        """Return the least and the largest entries in each closed neighborhood, (N, m) each."""
         least, most = (
             self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
         )
         return np.minimum(least, value), np.maximum(most, value)
 
     def mean_of_all(self, value: Array) -> Array:
-        """Return the mean as one agent computes it, the same for all, shape (m,)."""
+        """Return the mean over all agents, in a complete network, shape (m,)."""
         return np.array(np.broadcast_to(value, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
-        """Return the sum of all neighbors' contributions, added one after the other."""
+        """Return `term` of all neighbors, joined one after another, for each agent."""
         first, *others = self.network.ranks
         out = term(first, self.sent[first.neighbors])
         for rank in others:
@@ -154,15 +159,15 @@ class Inboxes:
 
 @dataclass(frozen=True, eq=False)
 class NetworkState:
-    """The last value that every agent sent, and how far they are apart.
+    """State of the server side: the last messages, and the residuals.
 
     Attributes
     ----------
     network : Network
     sent, first : ndarray, shape (N, m)
-        Values of the last message round, and of the first one of the last round.
+        Values that agents sent in the last exchange, and in exchange 0 of the last round.
     points : ndarray, shape (N, m)
-        Points that agents agree on in the end.
+        Agents' noisy points, whose distances from their mean are the consensus residual.
     primal, dual, mismatch : float
     """
 
@@ -176,21 +181,21 @@ class NetworkState:
 
 
 class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
-    """Abstract: a method whose messages go along the edges of a network.
+    """Abstract base class of methods that send messages only along the edges of a network.
 
-    A frozen dataclass with the fields `graph` and `returned`. `act` sees an `Inbox`, or `Inboxes`
-    where agents are in step.
+    Subclasses are frozen dataclasses with the fields `graph` and `returned`. `act` gets an `Inbox`,
+    or `Inboxes` for a batch of agents.
     """
 
     graph: Graph
 
     def network_of(self, program: Program, weights: str | Array = "metropolis") -> Network:
-        """Return the network over the agents of a problem.
+        """Return the network of a problem's agents, from `graph`.
 
         Raises
         ------
         ModelError
-            If the graph does not fit, or agents do not share all the same variables.
+            If the graph does not fit the agents, or an agent does not have all shared variables.
         """
         require_whole(program)
         names = [local.name for local in program.agents]
@@ -204,17 +209,17 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         return build(self.graph, names, weights)
 
     def start_server(self, program: Program) -> NetworkState:
-        """Return the state with the public starting points as all agents' last values."""
+        """Return the state with the public initial points as all agents' last values."""
         network = self.graph
         assert isinstance(network, Network)  # resolved
         sent = np.array([shared(local.start, local) for local in program.agents])
-        # The first points that leave may be the starting points themselves.
+        # With two exchanges, the first points that are released are the initial points themselves.
         points = sent if self.exchanges == 1 else np.full_like(sent, np.nan)
         return NetworkState(network, sent, sent, points)
 
     @final
     def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
-        """Send to every agent the last values of its neighbors."""
+        """Send each agent the last values of its neighbors."""
         heard = Inboxes(server.network, server.sent)
         return server, Batch(heard, len(server.sent), heard.one)
 
@@ -222,13 +227,13 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     def receive(
         self, server: NetworkState, t: int, k: int, replies: Sequence[Array]
     ) -> NetworkState:
-        """Keep what every agent sent."""
+        """Store the agents' values; after exchange 0, compute the residuals."""
         sent = np.array(
             np.broadcast_to(replies.whole, server.sent.shape)
             if isinstance(replies, Batch)
             else replies
         )
-        if k > 0:  # in addition to the points of the round
+        if k > 0:  # only values of exchange 0 are points
             return replace(server, sent=sent)
         X, before = self.points(server, sent, t), server.points
         gaps = X - X.mean(axis=0)
@@ -243,38 +248,38 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         )
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
-        """Return the agents' points, from what they sent first in round t, shape (agents, m)."""
+        """Return the agents' points, from their values in exchange 0 of round t, shape (N, m)."""
         return sent
 
     def residuals(self, server: NetworkState) -> Residuals:
-        """Return the distance from the mean over agents, and the change since the round before."""
+        """Return the points' distance from their mean, and their change since the last round."""
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
 
 
 class NeighborMethod(NetworkMethod[AgentState]):
-    """Abstract: one that lets its new point leave."""
+    """Abstract base class of network methods whose agents release their new point."""
 
     def start_agent(self, local: Local) -> AgentState:
-        """Return the state with x at the public start and zero multipliers."""
+        """Return the agent's state with x at the public initial point and zero multipliers."""
         x = local.program.start
         return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def projected_step(
         self, local: Local, state: AgentState, query: Step | Minimizer, oracle: Oracle
     ) -> tuple[AgentState, Array]:
-        """Return the agent after `agent_state.projected_step`, and its message to neighbors."""
+        """Return the state after `agent_state.projected_step`, and the reply to neighbors."""
         after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
 
 
 def numbers(method: object, *names: str) -> str:
-    """Return a text on the method's numeric parameters."""
+    """Return a text on these parameters of a method, without those that are None."""
     given = ((name, getattr(method, name)) for name in names)
     return "".join(f", {name} = {value:.3g}" for name, value in given if value is not None)
 
 
 def require_whole(program: Program) -> None:
-    """Refuse agents that hold a part of the shared variables only."""
+    """Refuse agents that do not have all shared variables."""
     for local in program.agents:
         if local.slots.size != program.size:
             raise ModelError(
@@ -285,9 +290,9 @@ def require_whole(program: Program) -> None:
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:
-    """Return x with other values of the shared variables, which come in the order of the slots.
+    """Return x with its shared variables replaced by `others`, in the order of the slots.
 
-    In a batch of agents that share everything, only the others, or only x, may have rows.
+    For a batch of agents without local variables, `x` or `others` may have a row per agent.
     """
     n = x.shape[-1]
     out = np.empty((*others.shape[:-1], n)) if local.program.shared.size == n else x.copy()
@@ -296,9 +301,9 @@ def spread(local: Local, x: Array, others: Array) -> Array:
 
 
 def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
-    """Return ``sum_j W_ij v_j`` of the neighbors' values and the agent's own v.
+    """Return ``sum_j W_ij v_j`` over the neighbors' values and the agent's own v.
 
-    Entries that are not shared stay as they are.
+    Local variables are not changed.
     """
     heard, columns = message.weighted()[..., local.slots], local.shared
     out = np.array(np.broadcast_to(v, (*heard.shape[:-1], v.shape[-1])))
@@ -314,47 +319,49 @@ def shared(x: Array, local: LocalProgram) -> Array:
 
 
 def _total(terms: Array) -> Array:
-    """Return the sum of rows, one after the other; zeros of none."""
+    """Return the sum of the rows, added one after another; zeros if there are no rows."""
     if not len(terms):
         return np.zeros(terms.shape[1])
     return np.add.accumulate(terms, axis=0)[-1]
 
 
 class SecretPointMethod(NetworkMethod[P], Generic[P]):
-    """Abstract: a point leaves, then a vector made of gradients at secret points.
+    """Abstract base class of network methods with unreleased iterates.
 
-    A frozen dataclass with the fields below. The first point is the public start.
+    In each round, an agent releases its noisy point, then a vector made of gradients at unreleased
+    points. The first point is the public initial point. Subclasses are frozen dataclasses with the
+    fields below.
     """
 
-    step: float | None  # how far a point moves per unit of the vector; None until a plan chooses it
-    ratio: float  # scale of the points' noise over that of the vectors'
-    smoothness: float | None  # the user's claim, for agents for which none is derived
+    step: float | None  # move of a point per unit of the vector; None until a plan chooses it
+    ratio: float  # scale of the noise on points divided by the scale of the noise on vectors
+    smoothness: float | None  # asserted by the user, for agents without a derived constant
 
     exchanges = 2
     queries: ClassVar[tuple[type[Query], ...]] = (Stored, StoredGradient)
 
     @property
     def requirements(self) -> Requirements:
-        """Smooth objectives; two releases per agent and round."""
+        """Return requirements: smooth objectives, and two releases per agent and round."""
         return Requirements(
             convex=False,
             exact=False,
             releases=2,
             queries=self.queries,
             smoothness=self.smoothness,
-            # One change moves a new point by the step size times as far as the vector before.
+            # One change moves a point by the step size times its effect on the previous vector.
             weights=(self.ratio / (self.step or 1.0), 1.0),
             free=1,
         )
 
 
 def require_open(program: Program, owner: str) -> None:
-    """Refuse variables that one agent holds alone, and constraints.
+    """Refuse local variables and constraints.
 
     Raises
     ------
     ModelError
-        Naming the agent.
+        If an agent has one of them; the error names the agent.
     """
     for local in program.agents:
         if local.n > local.shared.size:
@@ -372,5 +379,5 @@ def require_open(program: Program, owner: str) -> None:
 
 if TYPE_CHECKING:
     Graph: TypeAlias = "nx.Graph[Any] | Network | str"
-else:  # networkx takes no types of nodes when a program runs
+else:  # at run time, nx.Graph takes no type argument
     Graph = "nx.Graph | Network | str"

@@ -7,9 +7,10 @@ For ``minimize sum_i f_i(x_i)`` subject to ``sum_i A_i x_i = c``, x_i in W_i:
     x_i &\leftarrow P_i\bigl( x_i + \tfrac1D [A_i'(\lambda - \rho_i r) - \nabla f_i(x_i)]
         + \Delta_i \bigr)
 
-which is (13) with :math:`\Gamma_i = D I - A_i' \rho_i A_i` put in. The diagonal matrix
-:math:`\rho_i` is drawn anew by every agent in every round, and kept to itself. Exact steps (12) put
-x at the minimizer of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v without the gradient.
+which is (13) for :math:`\Gamma_i = D I - A_i' \rho_i A_i`. Every agent draws the diagonal matrix
+:math:`\rho_i` anew in every round and keeps it secret. Exact steps (12) set x to the minimizer of
+``f_i(x) + D/2 ||x - v||^2`` over W_i, where v is the argument of the projection above without
+gradient and noise.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ _RANDOMNESS = number(
 @frameless
 @dataclass(frozen=True)
 class ResourceADMM(SummedMethod):
-    """ADMM for agents that are tied by ``coupling=`` and share no variables.
+    """ADMM for agents with ``coupling=`` and without shared variables.
 
     Parameters
     ----------
     penalty : float, optional
-        The paper's rho, the mean penalty of the coupling's violation; if omitted, it takes half of
-        1/step, or all of it in exact steps without noise whose length is omitted.
+        The paper's rho, the mean penalty on the violation of the coupling. If omitted, it makes up
+        half of D, or all of D for exact steps without noise if `step` is omitted too.
     dual_step : float, optional
         The paper's zeta, the step of the multipliers; the penalty if omitted.
     step : float, optional
@@ -62,11 +63,11 @@ class ResourceADMM(SummedMethod):
         is omitted as well, and larger under noise, see `dpcvx.defaults.predicted`. Exact steps
         without noise take the geometric mean of a typical curvature and the strong convexity.
     randomness : float
-        Width of the interval around the penalty, relative to it, from which penalties are drawn;
-        0 for fixed ones.
+        Width of the interval around `penalty`, relative to `penalty`, from which agents draw
+        penalties; 0 for fixed penalties.
     exact : bool
-        Minimize in local steps, to 1e-12, instead of linearizing; objectives need a smoothness
-        constant.
+        Whether local steps minimize, to 1e-12, instead of linearizing the objective. Objectives
+        then need a smoothness constant.
     sharing : SecretSharing, optional
         Form the sums by secure aggregation, which hides the summands.
     returned : {"average", "last", "tail", "weighted", None}
@@ -98,7 +99,7 @@ class ResourceADMM(SummedMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives and a coupling; one release per agent and round."""
+        """Return requirements: convex objectives, a coupling, one release per agent and round."""
         query = Minimizer if self.exact else Step
         return Requirements(
             convex=True,
@@ -110,7 +111,7 @@ class ResourceADMM(SummedMethod):
         )
 
     def propose(self, facts: PublicFacts) -> ResourceADMM:
-        """Fill in the step size and zeta, and check the form of the problem."""
+        """Return the method with step size and penalties filled in; refuse shared variables."""
         program = facts.program
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]
@@ -119,9 +120,9 @@ class ResourceADMM(SummedMethod):
                 "dp.ResourceADMM takes agents with variables of their own: give each its own, and "
                 "tie them by coupling=[x == y]."
             )
-        self.sums(program)  # refused before any data are read, if it is
+        self.sums(program)  # raises here, before any data are read, if the sums are impossible
         step, penalty, output = self.step, self.penalty, self.returned
-        # What a unit of the penalty adds to the curvature, at most.
+        # `weight` is the largest curvature that a unit of the penalty adds.
         norm = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
         weight = (1 + self.randomness / 2) * len(program.agents) * norm**2
         if step is None:
@@ -143,17 +144,18 @@ class ResourceADMM(SummedMethod):
         )
 
     def violated(self, program: Program) -> list[str]:
-        """Return violated conditions for a linear rate, as texts: (48), or (43) for exact steps.
+        """Return texts on the violated parts of condition (48), or (43) for exact steps.
 
-        Sufficient without noise; runs converge under much weaker ones. The paper's proof of (48)
-        takes M for a smoothness constant L in one place and for its square in another. The proof
-        needs D > N sigma^2 / alpha + L: a linearized step loses L/2 ||x+ - x||^2 of
-        D/2 ||x+ - x||^2. With the square, parameters for L < 1 pass that lead to infinity.
+        The condition is sufficient for a linear rate without noise; runs converge under much weaker
+        conditions. In the paper's proof of (48), M is a smoothness constant L in one place and its
+        square in another. The proof needs D > N sigma^2 / alpha + L, because a linearized step
+        loses L/2 ||x+ - x||^2 of D/2 ||x+ - x||^2. With the square, some parameters for L < 1
+        satisfy the condition and diverge.
 
         Parameters
         ----------
         program : Program
-            Program of a plan of the resolved algorithm.
+            Program of a plan whose algorithm has a number for every parameter.
         """
         assert self.step is not None and self.dual_step is not None and self.penalty is not None
         bounds, N = curvatures(program), len(program.agents)
@@ -161,7 +163,7 @@ class ResourceADMM(SummedMethod):
             return [bounds]
         most, off = self.penalty * (1 + self.randomness / 2), self.penalty * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
-        # A linearized step needs half of the convexity, and of D the smoothness, for itself.
+        # A linearized step uses up half of the strong convexity, and the part L of D.
         share = 2 if self.exact else 1
         alpha = min(
             share * m / ((N * most**2 + off**2) * s)
@@ -187,13 +189,13 @@ class ResourceADMM(SummedMethod):
         return problems
 
     def coupling(self, program: Program) -> str:
-        """Return a text with the number of equalities."""
+        """Return a text with the number of coupling equalities."""
         assert program.coupling is not None
         size = program.coupling.right.size
         return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
 
     def rate(self, program: Program) -> str:
-        """Return a text on condition (48) or (43)."""
+        """Return a text on whether condition (48) or (43) for a linear rate holds."""
         condition = f"{'(43)' if self.exact else '(48)'} of Xiao, Ye and Devadas"
         broken = self.violated(program)
         if broken:
@@ -206,11 +208,11 @@ class ResourceADMM(SummedMethod):
         return program.coupling.right
 
     def sent(self, local: LocalProgram, x: Array) -> Array:
-        """Return ``A_i x_i``."""
+        """Return the agent's summand ``A_i x_i``."""
         return np.asarray(_columns(local) @ x)
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
-        """Update the multipliers by the last round's sum, then x."""
+        """Update the multipliers from the last round's sum, and then x."""
         assert self.step is not None and self.dual_step is not None and self.penalty is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
@@ -231,13 +233,16 @@ class ResourceADMM(SummedMethod):
 
 
 def _balanced(program: Program, scale: float) -> float:
-    """Return D for exact steps: between a typical and the least curvature of the objectives."""
+    """Return D for exact steps: the geometric mean of `scale` and the mean strong convexity.
+
+    `scale` is a typical curvature; it is returned if no objective is strongly convex.
+    """
     moduli = [strong_convexity(local.form) for local in program.agents]
     return math.sqrt(scale * math.fsum(moduli) / len(moduli)) or scale
 
 
 def matrices(program: Program) -> list[Array]:
-    """Return A_i of every agent."""
+    """Return the coupling matrix A_i of every agent."""
     return [_columns(local).toarray() for local in program.agents]
 
 
