@@ -1,9 +1,10 @@
 """Search for certificates of amplification by iteration; `dpcvx.privacy.contraction` checks them.
 
-No proof rests on anything here. A sweep finds multipliers of rounds backward from the end. The
-first one makes the loss of a turn at that round small. Later ones make the form small in the
-states that a run with the shifts of the sweep before would reach. Norms are solutions of one small
-semidefinite program for each rate.
+No proof rests on this search. The symbols are those of `dpcvx.privacy.contraction`, and a turn is
+one user's step. A sweep finds the multipliers of all rounds, backward from the end. The first sweep
+minimizes the loss of a turn at each round. Each later sweep minimizes the form P at the differences
+that a run with the shifts of the previous sweep would reach. Contracting norms are solutions of one
+small semidefinite program for each rate.
 """
 
 from __future__ import annotations
@@ -33,35 +34,37 @@ from ..privacy.contraction import (
 from ..privacy.last_iterate import LastIterate
 
 Array = NDArray[np.float64]
-Forms = list[tuple[Array, Array]]  # W and P by round, from the end backward
+Forms = list[tuple[Array, Array]]  # (W, P) of each round, from the end backward
 
-# If x alone is released, a few rounds more hide it nearly as (x, lambda).
+# Largest number of rounds and number of sweeps if x alone is released; more rounds hide hardly more
+# than if (x, lambda) is released. Last, the number of sweeps if (x, lambda) is released.
 _ROUNDS_OF_LAST, _SWEEPS_OF_LAST, _SWEEPS = 48, 3, 2
-# Bounds below this share of a turn are small enough.
+# A sweep ends at losses below this, in units of a turn.
 _NEGLIGIBLE = 1e-20
-# Rounds that all have a search of their own; later ones share one with a tenth of those before.
+# In the first rounds, multipliers are searched in every round; then in about every (t / 10)-th.
 _EACH = 16
-# In place of the largest of components, a norm of them, which has a gradient.
+# Exponent of the norm that replaces the maximum over components.
 _POWER = 16
-# Rates of contraction, fast to none; the last is for users who are convex only.
+# Rates rho of contraction; the last is for users whose objectives are not strongly convex.
 _RATES = (0.45, 0.65, 0.8, 0.9, 0.96, 0.99, 1 + 1e-6)
-# Margin of the semidefinite programs: their solver's accuracy, and the margin of the check.
+# Margin in the constraints of semidefinite programs, above the solver's error and the check's.
 _MARGIN = 1e-6
-# Determinants of two by two matrices, relative to their diagonals, that are kept away from.
+# Least determinant of a two by two matrix, relative to the product of its diagonal.
 _SINGULAR = 1e-6
-# Digits that are kept: processors differ in those behind.
+# Number of digits that multipliers are rounded to: further digits depend on the processor.
 _DIGITS = 6
 
 
 def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
-    """Return a certificate of what rounds after a turn hide; None if the search finds none.
+    """Return a certificate of the loss that rounds after a turn hide; None if none is found.
 
-    The effort is fixed and does not depend on the clock: at most 16 distinct singular values and
-    200 rounds.
+    The effort does not depend on the clock. The search covers at most 16 distinct singular values
+    and 200 rounds.
 
     Parameters
     ----------
     iteration : Iteration
+        Constants of the iteration.
     rounds : int
         Number of rounds of the run.
     """
@@ -73,7 +76,7 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
     if pair is None or start is None:
         return None
     try:
-        with np.errstate(all="ignore"):  # what is no number proves nothing
+        with np.errstate(all="ignore"):  # the check refuses nan and infinity
             rounds = min(count, _ROUNDS_OF_LAST)
             last = _chains(form, iteration, form.end, rounds, _SWEEPS_OF_LAST)
             state = _chains(form, iteration, start, count - 1, _SWEEPS, pair)
@@ -85,7 +88,7 @@ def certificate(iteration: Iteration, rounds: int) -> Certificate | None:
 
 
 def certificate_for(last: LastIterate) -> Certificate | None:
-    """Return a certificate for the constants of a plan; None if none is found.
+    """Return a certificate for a plan's constants; None if none is found.
 
     Parameters
     ----------
@@ -98,7 +101,7 @@ def certificate_for(last: LastIterate) -> Certificate | None:
 def _chains(
     form: Form, iteration: Iteration, end: Array, count: int, sweeps: int, pair: float = 0.0
 ) -> tuple[HiddenRounds, ...]:
-    """Return what sweeps over all rounds found, each with directions from the one before."""
+    """Return the multipliers and losses that sweeps found; each sweep uses the previous one."""
     chains, goals, weights = [], None, None
     for _ in range(sweeps):
         chain, forms = _sweep(form, end, count, goals)
@@ -115,7 +118,10 @@ def _chains(
 def _sweep(
     form: Form, W: Array, count: int, goals: Sequence[Array] | None
 ) -> tuple[tuple[tuple[tuple[float, float], ...], tuple[float, ...]], Forms]:
-    """Return the multipliers and losses of rounds, and their forms, as far as they exist."""
+    """Return the multipliers and losses of rounds, and their forms, until the search fails.
+
+    `W` is the form at the end, and `goals` has the second moments of differences by round.
+    """
     multipliers, losses, forms = [], [form.of_turn(W)], []
     z, size = np.zeros(2), float(np.abs(W).max())
     for t in range(count):
@@ -137,7 +143,7 @@ def _sweep(
 
 
 def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, Array | None]:
-    """Return multipliers near those, rounded, and the form that they prove; None if none is."""
+    """Return rounded multipliers near these, and the form P that they prove; else None for P."""
     users = public = 0.0
     for factor in (1.0, 1.03, 1.3, 3.0):
         users, public = (float(f"{factor * v:.{_DIGITS}g}") for v in multipliers)
@@ -149,8 +155,8 @@ def _believed(form: Form, W: Array, multipliers: Array) -> tuple[float, float, A
 
 
 def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -> Array:
-    """Return logarithms of multipliers that make P small: for a turn there, or for a goal."""
-    # Components are few, and numpy takes ten times as long for as many small arrays.
+    """Return logarithms of multipliers that minimize P, for a turn at this round or for a goal."""
+    # Plain numbers: with few components, numpy would take ten times as long.
     fixed = (np.swapaxes(form.next, 1, 2) @ W @ form.next).tolist()
     aims = form.b[:, :, None] * form.b[:, None, :] if goal is None else goal
     parts = [*zip(fixed, form.F.tolist(), form.G.tolist(), aims.tolist(), strict=True)]
@@ -159,7 +165,7 @@ def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -
     def cost(z: Array) -> float:
         try:
             return finite_cost(z)
-        except (ArithmeticError, ValueError):  # numbers out of range, where forms nearly vanish
+        except (ArithmeticError, ValueError):  # overflow if forms nearly vanish
             return math.inf
 
     def finite_cost(z: Array) -> float:
@@ -197,7 +203,7 @@ def _searched(form: Form, W: Array, z: Array, size: float, goal: Array | None) -
 
 
 def _simplex(cost: Callable[[Array], float], z: Array, first: Array) -> Array:
-    """Return where a function that may be infinite is small."""
+    """Return an approximate minimizer of a function that may be infinite, by Nelder-Mead."""
     height = cost(z)
     if math.isinf(height):
         return z
@@ -211,7 +217,7 @@ def _sizes(form: Form, W: Array) -> Array:
 
 
 def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> list[Array]:
-    """Return second moments of the state, by round, in a run of quadratic users."""
+    """Return second moments of the difference of two runs, by round, for quadratic objectives."""
     size = len(form.b)
     ends = [
         np.array([[1.0, 0.0], [0.0, 1.0], [slope, 0.0], [0.0, share]])
@@ -237,7 +243,7 @@ def _goals(form: Form, iteration: Iteration, forms: Forms, weights: Array) -> li
 
 
 def _best_pair(form: Form) -> float | None:
-    """Return the multiplier of the last two rounds with the least loss of a turn before them."""
+    """Return the multiplier of the last two rounds that minimizes the loss of a turn before."""
 
     def cost(z: Array) -> float:
         right, sums = form.last_pair(float(np.exp(z[0])))
@@ -252,7 +258,7 @@ def _best_pair(form: Form) -> float | None:
 
 
 def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]:
-    """Yield norms with the least cost of a turn, by rate of contraction."""
+    """Yield the norm with the least size kappa of a turn for each rate of contraction."""
     search = _Norms(form)
     for rho in _RATES:
         norm = search.norm(rho)
@@ -266,7 +272,7 @@ def _contractions(form: Form, iteration: Iteration) -> Iterator[ContractingNorm]
 
 
 class _Norms:
-    """The semidefinite program of a norm, compiled once for all rates of contraction."""
+    """Semidefinite program for a contracting norm, compiled once for all rates."""
 
     def __init__(self, form: Form) -> None:
         self._form, size = form, len(form.b)
@@ -286,11 +292,11 @@ class _Norms:
         self._problem = cp.Problem(cp.Minimize(kappa), limits)
 
     def norm(self, rho: float) -> ContractingNorm | None:
-        """Return what a solver finds, unchecked; None if it finds nothing."""
+        """Return the norm for a rate rho, without a check; None if the solver finds none."""
         self._rho.value = rho
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is inaccurate is checked by whoever uses it
+                warnings.simplefilter("ignore")  # inaccurate solutions are checked later
                 self._problem.solve(solver="CLARABEL")
         except cp.SolverError:
             return None

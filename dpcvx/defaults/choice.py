@@ -1,4 +1,4 @@
-"""Choices of a plan that its user leaves open, made from public facts, with reasons."""
+"""Choices of settings that users omit, made from public facts, with reasons."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from .response import Response
 from .stakes import by_agent, margin_ratio, margin_shares, stand_ins_of
 from .study import Selection, Study, predicted_gap, published, study
 
-# Rounds of a method that has no number of its own.
+# Number of rounds of a method that does not choose it.
 ROUNDS = 100
-# Of gradient steps after all data have left.
+# Number of rounds of gradient steps on released data.
 _PUBLIC_ROUNDS = 1000
-# Of such a part of the gap left, one way is as lost as the other.
+# Largest predicted share of the initial suboptimality that noisy steps may leave, to be chosen.
 _LOST = 0.5
-# How released values are estimated next to public proxy data.
+# Text on the shrinkage of released values towards public proxy data.
 TOWARD_PROXY = (
     "the released values of {} are moved towards their proxy (proxy=), at the level that fits "
     "them, as far as noise explains the distance (James and Stein)"
@@ -62,46 +62,49 @@ AS_WRITTEN = Choice(
     "algorithm",
     "1 round: the server solves the model as written, on the released data",
 )
-# The mean of more agents' minimizers is farther from the optimum than noisy steps end.
+# Largest number of agents for objective perturbation: the mean of more agents' minimizers has a
+# larger error than noisy steps.
 _MOST = 4
-# So is a minimizer with a random linear term above this part of the largest gradient.
+# Largest random linear term for objective perturbation, relative to the largest gradient.
 _LOUDEST = 0.1
 _PERTURBED = (
     "objective perturbation: at delta=0, noise in one minimization does less than noise in many "
     "steps"
 )
-# Who needs convex objectives, for messages.
-# Noises whose ratio is below this are about the same.
+# Two kinds of noise count as equal if the ratio of their errors is below this.
 _ALIKE = 1.05
 _PURE = "Laplace noise: Gaussian noise has no guarantee at delta=0"
-# Noise that composes worse has to be better by more than this, which it is not at this epsilon.
+# Staircase noise composes worse over runs. It is chosen only if its error is smaller by more than
+# the factor _MUCH, which cannot be at an epsilon up to _SMALL.
 _MUCH, _SMALL = 1.2, 1.0
+# Subject of messages on the need for convex objectives.
 _UNNAMED = "a plan without a named method"
-# Relative, of eigenvalues.
+# Relative rounding error of eigenvalues.
 _ROUNDING = 1e-12
 
 
 def choose(
     problem: Declaration, request: Selection, earlier: Study | None = None
 ) -> tuple[Selection, Study | None]:
-    """Choose everything that a request leaves open: method, release, rounds and kind of noise.
+    """Return the request with all omitted settings chosen: method, release, rounds, noise.
 
-    A method that is named runs as its paper has it, with Gaussian noise in each step: next to it
-    only the noise of ``release="once"`` is chosen. Reads no private data.
+    A method that the user names runs as in its paper, with Gaussian noise in each step. Beside it,
+    only the kind of noise for ``release="once"`` and the learned scale of records are chosen. No
+    private data are read.
 
     Parameters
     ----------
     problem : Declaration
     request : Selection
     earlier : Study, optional
-        The problem, compiled before.
+        Study of the problem, if it has been compiled before.
 
     Returns
     -------
     request : Selection
-        With nothing open.
+        Request with a value for every setting.
     study : Study or None
-        The problem, if it was needed.
+        Study of the problem; None if no choice needed it.
 
     Raises
     ------
@@ -176,7 +179,7 @@ def _filled(request: Selection) -> Selection:
 def _method(
     problem: Declaration, request: Selection, noisy: bool, earlier: Study | None
 ) -> tuple[Selection, Study | None]:
-    """Return the request with the method, and with the time of the release."""
+    """Return the request with a method and a kind of release, and the study of the problem."""
     try:
         earlier = earlier or study(problem)
     except PrivacyError:
@@ -196,7 +199,7 @@ def _method(
     if convex and noisy and substitutes(problem, request, by_moments=False):
         return _as_written(problem, request, True)
     if convex and once and not problem.coupling:
-        # The same data leave, whoever solves the problem; the server solves it exactly.
+        # The data are released once in any case, and the server can solve the model exactly.
         if substitutes(problem, request, drowned=True):
             with suppress(ModelError, PrivacyError):
                 return _as_written(problem, request, True)
@@ -208,12 +211,12 @@ def _method(
 
 
 def _plain(request: Selection) -> bool:
-    """Return whether one round is not against what the user asked for."""
+    """Return whether the user's settings allow a single round."""
     return request.rounds in (None, 1) and request.scale is None and request.observer == "everyone"
 
 
 def _one_gradient(request: Selection) -> Selection:
-    """Return the request with one gradient, where it tells all that private data add."""
+    """Return the request for one released gradient, if it determines the terms of the data."""
     return replace(request, algorithm=OneShot(), release="each_step").chosen(
         "algorithm",
         "1 round: private data add a linear term to the objective, and one noisy gradient tells "
@@ -229,9 +232,9 @@ def _with_perturbation(problem: Declaration, study: Study, request: Selection) -
     problem : Declaration
     study : Study
     request : Selection
-        Request with all choices of the user.
+        Request with the user's settings only.
     """
-    # A level of its own would be that of noise in every release.
+    # A mechanism with a noise level sets the noise of every release, which this method cannot use.
     pure = request.chooses_noise or one_of(request.mechanism, "laplace")
     free = request.algorithm is None and request.release is None and pure
     plain = request.rounds is None and request.observer == "everyone" and request.scale is None
@@ -255,14 +258,14 @@ def _with_perturbation(problem: Declaration, study: Study, request: Selection) -
 def _is_loud(
     problem: Declaration, study: Study, request: Selection, private: Sequence[AgentPlan]
 ) -> bool:
-    """Return whether random linear terms are a large part of all gradients of the records.
+    """Return whether random linear terms are large relative to the gradients of the records.
 
     Parameters
     ----------
     problem, study, request
         See `_with_perturbation`.
     private : sequence of AgentPlan
-        Agents with private data, without noise.
+        Agents with private data, before noise is added to them.
     """
     agents, noises = tuple(private), asked_of(problem, "laplace", request.epsilon)
     budgets = [(noise := noises[agent.name]) and noise.epsilon for agent in agents]
@@ -284,7 +287,7 @@ def _is_loud(
 
 
 def _proved_convex(program: Program) -> list[str]:
-    """Return agents whose second derivatives have no negative eigenvalue, for all data."""
+    """Return the names of agents whose Hessians are positive semidefinite for all data."""
     curvatures = [(local, curvature(local.form)) for local in program.agents if local.rest is None]
     return [
         local.name
@@ -296,8 +299,11 @@ def _proved_convex(program: Program) -> list[str]:
 def _without_noise(
     problem: Declaration, given: Selection, request: Selection, study: Study | None
 ) -> Selection:
-    """Return the request with a remark if the plan with noise would take another method."""
-    if study is None:  # with noise there is no plan
+    """Return the request for a plan without noise.
+
+    A remark is added if the plan with noise would take another method.
+    """
+    if study is None:  # a plan with noise would be refused
         return request
     noisy, _ = _method(problem, given, True, study)
     if type(noisy.algorithm) is type(request.algorithm):
@@ -311,7 +317,7 @@ def _without_noise(
 
 
 def _check_weights(study: Study) -> None:
-    """Refuse private weights of functions without a step size, and name the one-time release."""
+    """Refuse private weights of functions if no step size is known; suggest a one-time release."""
     for local in study.program.agents:
         sensitivity = study.sensitivities[local.name]
         if sensitivity is None or sensitivity.weights is None:
@@ -329,16 +335,17 @@ def _check_weights(study: Study) -> None:
 
 
 def _summable(program: Program) -> bool:
-    """Return whether sums of gradients and one server step are enough: nothing is coupled."""
+    """Return whether there is no coupling, so that the server can sum gradients and make steps."""
     return program.coupling is None
 
 
 def _drowned(
     problem: Declaration, study: Study, given: Selection, request: Selection
 ) -> tuple[Selection, Study] | None:
-    """Return steps along clipped gradients if one-time second moments have too much noise.
+    """Return a request for steps along clipped gradients, if they are predicted to be better.
 
-    None where they have not, where nothing is known of it, or where the user chose.
+    The alternative is one release of the records' second moments, with too much noise. None if the
+    moments are better, if the user chose a release, or if no prediction is possible.
     """
     free = given.release is None and request.release == "once" and not problem.coupling
     clipped = with_clips(study, math.inf) if free else None
@@ -366,7 +373,7 @@ def _drowned(
 
 
 def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
-    """Return the request with the rounds and the noise that are predicted to end best."""
+    """Return the request with the rounds and the noise of the smallest predicted error."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
         request = request.chosen(
@@ -379,7 +386,10 @@ def _as_tried(request: Selection, steps: NoisyRounds) -> Selection:
 
 
 def _exact(request: Selection, study: Study, noisy: bool) -> Selection:
-    """Return the request for data, or for parts of gradients, that can be released once."""
+    """Return the request for exact methods: one round, or ADMM if the user set the rounds.
+
+    With noise, data or their terms of the objective are released once.
+    """
     if request.release is None and noisy:
         why = (
             "gradients depend linearly on the private data"
@@ -399,26 +409,26 @@ def _exact(request: Selection, study: Study, noisy: bool) -> Selection:
 def substitutes(
     problem: Declaration, request: Request, by_moments: bool = True, drowned: bool = False
 ) -> bool:
-    """Return whether released data may replace the data in a model solved as it is written.
+    """Return whether a plan may release the data once and solve the model as written.
 
-    One change of the data is bounded by itself, so that nothing has to be known of the model. For
-    records, that bound is as large as a record, and noise of that size drowns them, but for their
-    second moments. The result is False if the user requests anything else.
+    The adjacency alone bounds the sensitivity of released data, whatever the model. For records,
+    one change is as large as a record, so noise of that size hides all records, except in their
+    second moments. The result is False if the user's settings exclude such a plan.
 
     Parameters
     ----------
     problem : Declaration
     request : Request
     by_moments : bool
-        Whether records may be replaced, if the model reads no more than their second moments.
+        Whether records are allowed if the model depends only on their second moments.
     drowned : bool
-        Whether records may be replaced whatever the noise does to them.
+        Whether records are allowed however large the noise is.
     """
     algorithm, noisy = request.algorithm, request.mechanism is not None
     method = algorithm is None
     if isinstance(algorithm, OneShot):
         method = algorithm.sharing is None and algorithm.as_written is None
-    # The request may hold anything here: it was refused before.
+    # The settings may have any type here: this also explains requests that were refused.
     once = request.rounds is None or (is_int(request.rounds, 1) and int(request.rounds) == 1)
     once = once and (request.release is None or one_of(request.release, "once"))
     plain = all(agent.clip_norm is None and agent.sensitivity is None for agent in problem.agents)
@@ -434,7 +444,10 @@ def substitutes(
 
 
 def _small(name: str, agent: Agent, by_moments: bool) -> bool:
-    """Return whether noise of the size of one change leaves what is read of an agent's data."""
+    """Return whether noise of the size of one change is small next to an agent's data.
+
+    With `by_moments`, it may be small only next to the records' second moments.
+    """
     if all(isinstance(private.adjacency, Within) for private in agent.private):
         return True
     specs = [agent.specs(name)[private] for private in agent.private]
@@ -442,7 +455,7 @@ def _small(name: str, agent: Agent, by_moments: bool) -> bool:
 
 
 def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[Selection, Study]:
-    """Return the request and the study for a server that solves the model as it is written."""
+    """Return the request and the study for a server that solves the model as written."""
     if request.algorithm is None:
         method = OneShot(as_written=True)
         request = replace(request, algorithm=method).chosen(AS_WRITTEN.what, AS_WRITTEN.why)
@@ -453,7 +466,7 @@ def _as_written(problem: Declaration, request: Selection, noisy: bool) -> tuple[
 
 
 def _limited(request: Selection, noisy: bool) -> Selection:
-    """Return the request for constraints that contain private data."""
+    """Return the request for problems with private data in constraints: release="once"."""
     if request.release is None and noisy:
         request = replace(request, release="once").chosen(
             "release", 'release="once": constraints contain private data'
@@ -466,7 +479,7 @@ def _limited(request: Selection, noisy: bool) -> Selection:
 
 
 def _released(request: Selection) -> Selection:
-    """Return the request for data that are released once and serve gradient steps only."""
+    """Return the request for gradient steps on data that are released once."""
     if request.release is None:
         request = replace(request, release="once").chosen(
             "release",
@@ -481,7 +494,7 @@ def _released(request: Selection) -> Selection:
 
 
 def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selection:
-    """Return the request for steps that query the data again, by noisy sums if `summed`."""
+    """Return the request for a method that releases in each step; `summed`: sums of gradients."""
     if summed:
         return replace(request, algorithm=FederatedGradient()).chosen(
             "algorithm",
@@ -501,14 +514,14 @@ def _stepwise(problem: Declaration, request: Selection, summed: bool) -> Selecti
 
 
 def quieter(problem: Declaration, study: Study, request: Selection) -> Selection:
-    """Choose the kind of noise: the one with the smaller expected error.
+    """Return the request with the kind of noise that has the smallest expected error.
 
     Parameters
     ----------
     problem : Declaration
     study : Study
     request : Selection
-        Request with all else settled.
+        Request with all other settings chosen.
 
     Raises
     ------
@@ -531,30 +544,31 @@ def quieter(problem: Declaration, study: Study, request: Selection) -> Selection
 
 @dataclass(frozen=True, eq=False)
 class _Margins:
-    """Noise in the data of constraints, and the margins that cover it."""
+    """A kind of noise in data that constraints contain, and the margins that cover it."""
 
     kind: Mechanisms
-    limited: bool
-    agents: Agents
-    program: Program
+    limited: bool  # whether the noise is truncated
+    agents: Agents  # agents with this noise
+    program: Program  # program with these margins
 
     def times(self, other: _Margins, study: Study) -> float:
-        """Return the ratio of these margins to others."""
+        """Return the cost of these margins divided by the cost of other margins."""
         return margin_ratio(self.program, other.program, study.at_stand_ins.stakes)
 
 
 def least_margins(problem: Declaration, study: Study, request: Selection) -> Selection:
-    """Choose the noise in data that constraints contain: its kind, if open, and its limit.
+    """Return the request with the noise whose margins cost least: its kind and its truncation.
 
-    Noise with a limit has the smaller margins if violations have to be so rare that these reach
-    beyond the limit. It then breaks no constraint at all.
+    The noise is in data that constraints contain. Truncated noise has smaller margins if the
+    violation probability is so small that margins without truncation exceed the limit of the noise.
+    Margins then cover all noise, so no constraint is violated.
 
     Parameters
     ----------
     problem : Declaration
     study : Study
     request : Selection
-        With all else settled, and `violation_probability`.
+        Request with all other settings, and a `violation_probability`.
 
     Raises
     ------
@@ -571,7 +585,7 @@ def least_margins(problem: Declaration, study: Study, request: Selection) -> Sel
             options += [_margins(problem, study, request, kind, limited) for kind in kinds]
         except PrivacyError:
             if not options:
-                raise  # else no limit can be computed
+                raise  # otherwise only truncated noise is impossible
     best = options[0]
     for option in options[1:]:
         best = option if best.times(option, study) > 1 else best
@@ -592,7 +606,7 @@ def least_margins(problem: Declaration, study: Study, request: Selection) -> Sel
 
 
 def _may_limit(problem: Declaration, request: Selection) -> bool:
-    """Return whether noise may get a limit, which takes a part of delta."""
+    """Return whether noise may be truncated, which costs a part of delta."""
     asked = asked_of(problem, request.mechanisms[0], request.epsilon).values()
     noises = [noise.mechanism for noise in asked if noise is not None]
     free = all(noise.per_step() is None for noise in noises)
@@ -614,7 +628,7 @@ def _margins(
 def _quieter(
     request: Selection, agents: Agents, best: str, other: str, less: float, of: str
 ) -> Selection:
-    """Return the request with the better one of two noises."""
+    """Return the request with the better of two kinds of noise, and the reason."""
     more = f"{less:.2g} times" if less >= _ALIKE else "about"
     return replace(request, mechanism=best, quiet=agents).chosen(
         "mechanism",
@@ -624,7 +638,7 @@ def _quieter(
 
 
 def _with_noise(problem: Declaration, study: Study, request: Selection, kind: Mechanisms) -> Agents:
-    """Return the agents with noise of this kind, and with what each of them releases once."""
+    """Return the agents with noise of this kind, and with their statistics to release once."""
     assert request.algorithm is not None and request.rounds is not None
     once, needs, delta = request.release == "once", request.algorithm.requirements, request.delta
     steps = 1 if once else request.algorithm.releases(request.rounds, study.program)
@@ -640,19 +654,19 @@ def _with_noise(problem: Declaration, study: Study, request: Selection, kind: Me
 def _stepped(
     problem: Declaration, study: Study, request: Selection, other: str, quiet: Agents | None
 ) -> Selection | None:
-    """Return the request with staircase noise where it is much better than all other noise.
+    """Return the request with staircase noise if its error is much smaller; else None.
 
-    That is where one change moves one of the numbers that are released once, and epsilon is large.
-    Runs that follow on the same data compose worse, so that little is not enough.
+    This needs a one-time release in that one change moves a single number, and a large epsilon.
+    Staircase noise composes worse with later runs on the data, so a small advantage is not enough.
 
     Parameters
     ----------
     problem, study, request
         Arguments of `quieter`.
     other : str
-        The best of all other noise.
+        Kind of the best other noise.
     quiet : tuple of AgentPlan or None
-        The agents with it, as far as they are known.
+        Agents with that noise; computed if None.
     """
     if request.release != "once" or any(agent.limits for agent in study.program.agents):
         return None
@@ -661,7 +675,7 @@ def _stepped(
     ]
     most = 1 / max((epsilon for epsilon in asked if epsilon), default=_SMALL)
     if Laplace().variance(most) < _MUCH * Staircase().variance(most):
-        return None  # no statistic has less of it
+        return None  # staircase noise has no advantage for any statistic
     agents = _with_noise(problem, study, request, "staircase")
     if not all(agent.publication is None or moves_one(agent.publication) for agent in agents):
         return None
@@ -674,20 +688,23 @@ def _stepped(
 
 @dataclass(frozen=True)
 class Error:
-    """Expected effect of an agent's noise."""
+    """Expected error that an agent's noise causes."""
 
-    gap: float  # to the optimum, in units of the objective; nan or infinite if it is not known
-    variance: float  # of the noise, summed over its components
+    gap: float  # suboptimality, in units of the objective; nan or infinite if unknown
+    variance: float  # variance of the noise, summed over the released components
 
 
 def _errors(study: Study, agents: Agents, once: bool) -> list[Error | None]:
-    """Return the expected effect of each agent's noise."""
+    """Return the expected error that each agent's noise causes."""
     around = study.responses if once else [None] * len(agents)
     return [_error(*pair) for pair in zip(agents, around, strict=True)]
 
 
 def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tuple[float, str]:
-    """Return the ratio of the first noise's effect to the second's, and its name; 1 if none."""
+    """Return the ratio of the errors of two kinds of noise, and the name of the error compared.
+
+    The ratio is 1 if there is no noise.
+    """
     both = zip(first, second, strict=True)
     pairs = [(a, b) for a, b in both if a is not None and b is not None]
     if not pairs:
@@ -695,19 +712,19 @@ def _ratio(first: Sequence[Error | None], second: Sequence[Error | None]) -> tup
     before, after = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
     if math.isfinite(before + after):
         return (before / after if min(before, after) > 0 else 1.0), "predicted suboptimality"
-    # Variances of different agents may have different units: no sums of them.
+    # Variances of different agents may have different units, so they are not added.
     ratios = [math.log(a.variance / b.variance) for a, b in pairs]
     return math.exp(statistics.fmean(ratios)), "variance"
 
 
 def _error(agent: AgentPlan, response: Response | None) -> Error | None:
-    """Return the expected effect of an agent's noise; None if nothing is noisy.
+    """Return the expected error that an agent's noise causes; None without noise.
 
     Parameters
     ----------
     agent : AgentPlan
     response : Response or None
-        Release around the agent, if its data are released once.
+        Response of the problem to noise in the agent's data, if they are released once.
     """
     sensitivity, noise = agent.sensitivity, agent.noise
     if sensitivity is None or noise is None:

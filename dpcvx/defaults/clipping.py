@@ -1,4 +1,4 @@
-"""Default clips: contributions of records are scaled down if noise outweighs the bias."""
+"""Default clipping of records' contributions to gradients, if less noise outweighs the bias."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from ..sensitivity.intervals import Unbounded
 from ..solvers.projector import Extent
 from .study import Study
 
-# Of the largest contribution near the start. Few records come near it: those at their bound that
-# fit as badly as any can. Half of it would bias fits of noisy labels.
+# Default clip as a share of the largest possible contribution near the initial point. Only records
+# at their bounds with the worst fit reach that contribution. A share of 1/2 would bias fits to
+# noisy labels.
 SHARE = 2 / 3
-# Of the largest contribution at the start, where slopes grow with labels, without end: those of
-# squares, and of Poisson losses. Bounds are of records that fit as badly as bounds allow, tens of
-# times as badly as most. Clipped like this, squares act like absolute values, with the same minimum
-# where errors are as often above as below.
+# The share at the initial point if derivatives of the loss grow with labels without bound, as for
+# squares and Poisson losses. Most contributions are tens of times smaller than the largest one
+# within the bounds. With such a clip, squares act like absolute values, and the minimum stays if
+# errors are as often positive as negative.
 LABELS = 0.05
-# Of the largest contribution at the start, where slopes grow with scores, without end, and labels
-# turn records around: squared hinges. Near the start is farther than most records ever get.
+# The share at the initial point if derivatives grow with scores without bound, and labels change
+# the sign of records, as for squared hinges. Most contributions stay far below the largest one.
 SCORES = 0.8
-# Clips that lower the noise less are not worth their bias.
+# A clip must lower the noise to less than this share, to be worth its bias.
 _WORTH = 0.9
-# Clips weaken the pull of the records and no penalty: so many times the largest slope of penalties
-# is what the records together have to be able to pull in one direction.
+# Clips weaken the gradients of records and not the penalties. All clipped records together must be
+# able to have a gradient of this many times the largest slope of the penalties.
 _OUTPULLS = 3.0
 
 _NEAR = (
@@ -56,23 +57,26 @@ _BESIDE = (
 
 
 class ClippedProblem(NamedTuple):
-    """A problem with contributions of records clipped, and how, in words."""
+    """A problem with clips for records' contributions, and the reason for them.
+
+    `known` is the study of the problem with clips, and `why` the reason as text.
+    """
 
     known: Study
     why: str
 
 
 class _Clip(NamedTuple):
-    """Clip of an agent, and the reason for it, as text."""
+    """Clipping norm of an agent, and the reason for it, as text."""
 
     length: float
     why: str
 
 
 def with_clips(study: Study, distance: float) -> ClippedProblem | None:
-    """Return the problem with contributions of records clipped; None where no clip is worth it.
+    """Return the problem with clips for records' contributions; None if no clip is worth its bias.
 
-    Agents that have clips, or asserted sensitivities, keep them.
+    Agents whose users set a clip or asserted a sensitivity stay unchanged.
 
     Parameters
     ----------
@@ -103,10 +107,11 @@ def with_clips(study: Study, distance: float) -> ClippedProblem | None:
 
 
 def grows_with_labels(local: LocalProgram, sensitivity: Sensitivity) -> bool:
-    """Return whether contributions of records grow with their labels, and only the set bounds them.
+    """Return whether contributions grow with labels, and without a set would be unbounded.
 
-    Those of ``cp.exp(X @ w) - cp.multiply(y, X @ w)`` do. Those of ``cp.exp(-cp.multiply(y, X @
-    w))``, where a label turns a record around, and of ``cp.multiply(y, cp.exp(-X @ w))`` do not.
+    Contributions of ``cp.exp(X @ w) - cp.multiply(y, X @ w)`` do. Contributions of
+    ``cp.exp(-cp.multiply(y, X @ w))``, where a label only changes a record's sign, do not; neither
+    do contributions of ``cp.multiply(y, cp.exp(-X @ w))``.
 
     Parameters
     ----------
@@ -121,7 +126,7 @@ def grows_with_labels(local: LocalProgram, sensitivity: Sensitivity) -> bool:
 
 
 def grows(local: LocalProgram, sensitivity: Sensitivity) -> bool:
-    """Return whether nothing but the set bounds what records contribute.
+    """Return whether records' contributions would be unbounded without the agent's set.
 
     Parameters
     ----------
@@ -137,23 +142,23 @@ def grows(local: LocalProgram, sensitivity: Sensitivity) -> bool:
 
 
 def _product(form: NormalForm, atom: Atom) -> bool:
-    """Return whether it is a product of data and a score, which is one itself."""
+    """Return whether an atom is a product of data and a score, without other functions inside."""
     inner = [form.atoms[j] for argument in atom.args for j, _ in argument.terms]
     return atom.rule.product is not None and all(_product(form, each) for each in inner)
 
 
 def beside_penalties(study: Study, lengths: Sequence[float | None], distance: float) -> float:
-    r"""Return the factor for clips so that records outpull what is not clipped; may be 0.
+    r"""Return the factor on clips that lets records outweigh public terms; it may be 0.
 
-    n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
-    they point anywhere in d dimensions. An optimum stays at a kink of a public term, such as 0 of
-    ``cp.norm(w)``, whose slopes are larger, however far the data would pull it.
+    n records, clipped to C, have a total gradient of at most about :math:`n C \sqrt{2 / (\pi d)}`
+    along a direction, if they point anywhere in d dimensions. If a public term has a kink with
+    larger slopes, such as ``cp.norm(w)`` at 0, the optimum stays there, whatever the data are.
 
     Parameters
     ----------
     study : Study
     lengths : sequence of (float or None)
-        Lengths of clips, by agent.
+        Clipping norms, by agent; None without a clip.
     distance : float
         Approximate distance from the start to the optimum.
     """
@@ -161,7 +166,7 @@ def beside_penalties(study: Study, lengths: Sequence[float | None], distance: fl
     bounded = [
         sensitivity for sensitivity in study.sensitivities.values() if sensitivity is not None
     ]
-    # Slopes are looked for within the set: a step as long as 1 may leave it, in other units.
+    # Slopes are measured over a distance within the set.
     sizes = [
         sensitivity.extent.norm2(np.arange(sensitivity.extent.lower.size))
         for sensitivity in bounded
@@ -218,7 +223,7 @@ def _clipped(
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
-    """Return the part of a set around the start."""
+    """Return the part of a set within `distance` of the initial point."""
     start = local.start
     reach = distance + float(np.linalg.norm(start))
     ball = (np.arange(start.size), reach)

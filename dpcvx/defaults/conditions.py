@@ -1,6 +1,6 @@
-"""The public facts that methods propose numbers by: noise, and how far data move gradients.
+"""Public facts about one run: its noise, and the effect of the data on gradients.
 
-The public facts of one run, for `Algorithm.propose`; `dpcvx.defaults` alone calls that.
+`Algorithm.propose` chooses numbers from them; only `dpcvx.defaults` calls it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .perturbation import regularization
 from .predicted import chosen_penalty, chosen_step, constant_step, longest, require_scale
 
 Array = NDArray[np.float64]
-# How many times as large as one change in it an entry of private data is taken to be.
+# Typical size of an entry of private data, in units of its largest change.
 _CHANGES = 30.0
-# How many times as steep as at the start losses of records are on the way to the answer.
+# Typical slope of records' losses on the way to the optimum, relative to the initial slope.
 _STEEPER = 2.0
 
 
@@ -40,7 +40,7 @@ def conditions(
     noisy_steps: bool,
     distance: float | None = None,
 ) -> Conditions:
-    """Return the conditions that methods choose numbers by; without noise if steps have none.
+    """Return the number of rounds and the noise of a run; see `Conditions`.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ def conditions(
     agents : tuple of AgentPlan
     rounds : int
     noisy_steps : bool
+        Whether steps have noise; else the conditions have none.
     distance : float, optional
-        Approximate distance from the start to the optimum, if known.
+        Approximate distance from the initial point to the optimum, if known.
     """
     noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
     quiet = Conditions(
@@ -62,7 +63,7 @@ def conditions(
     )
     if not noises:
         return quiet
-    # Noise follows the point, and what counts is that near the answer.
+    # The noise may depend on the point; its size near the optimum matters.
     if distance is None:
         derived = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
         flattens = any(sensitivity.flattens for sensitivity in derived)
@@ -71,7 +72,10 @@ def conditions(
 
 
 def _change(sensitivity: Sensitivity | None, p: int, start: Array, distance: float) -> float:
-    """Return the sensitivity of a gradient so near the start; 0 if it is not known."""
+    """Return the l_p sensitivity of gradients within a distance of the initial point.
+
+    It is 0 if no finite sensitivity is known.
+    """
     if sensitivity is None:
         return 0.0
     if sensitivity.flattens:
@@ -82,7 +86,7 @@ def _change(sensitivity: Sensitivity | None, p: int, start: Array, distance: flo
 
 
 def _whole(agents: Agents) -> tuple[float, ...]:
-    """Return the slopes of agents, as if none were clipped whose losses are squares."""
+    """Return `Conditions.whole`: agents' slopes if squared losses were not clipped."""
     if not any(_square(agent) for agent in agents):
         return ()
 
@@ -94,21 +98,21 @@ def _whole(agents: Agents) -> tuple[float, ...]:
 
 
 def _square(agent: AgentPlan) -> Sensitivity | None:
-    """Return the sensitivity of an agent with clipped squares as losses; None for others."""
+    """Return the sensitivity of an agent with clipped squared losses; None for other agents."""
     sensitivity = agent.sensitivity
     clipped = sensitivity is not None and bool(sensitivity.clips)
     return sensitivity if clipped and is_quadratic_given_data(agent.program.form) else None
 
 
 def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
-    """Return about how far all data of an agent move a gradient; see `Conditions`."""
+    """Return the approximate effect of all data of an agent on a gradient; see `Conditions`."""
     start = agent.program.start
     if (
         sensitivity is None
         and agent.program.form.private
         and smoothness(agent.program.form) is None
     ):
-        # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
+        # Without noise, no sensitivity was derived, but step sizes for nonsmooth losses need it.
         try:
             sensitivity = agent.program.sensitivity()
         except PrivacyError:
@@ -126,13 +130,16 @@ def _slope(agent: AgentPlan, sensitivity: Sensitivity | None) -> float:
         and sensitivity.flattens
         and not is_quadratic_given_data(agent.program.form)
     ):
-        # On the way it is steeper; squares fall towards their answers.
+        # Slopes may grow on the way to the optimum, except for squares.
         change = min(_STEEPER * change, sensitivity.bound(2).value)
     return change * math.sqrt(sum(squares.values()))
 
 
 def _spread(agent: AgentPlan, distance: float) -> float:
-    """Return the standard deviation of noise in a gradient's entry near the start, in round 1."""
+    """Return the standard deviation of noise in an entry of a gradient, in round 1.
+
+    The gradient is at a point within `distance` of the initial point.
+    """
     if agent.noise is None:
         return 0.0
     norm, start = agent.noise.mechanism.norm, agent.program.start
@@ -141,16 +148,16 @@ def _spread(agent: AgentPlan, distance: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RunFacts:
-    """A `dpcvx.algorithms.facts.PublicFacts`."""
+    """Public facts about a run; implements `dpcvx.algorithms.facts.PublicFacts`."""
 
     program: Program
     conditions: Conditions
-    turns: tuple[int, ...] = ()  # positions of agents of whom one steps at once; empty for all
+    turns: tuple[int, ...] = ()  # positions of agents that make steps in turn; () if all at once
     agents: Agents = ()
 
     @cached_property
     def scene(self) -> Landscape:
-        """The landscape of all agents, or of the sum of those that take turns."""
+        """Landscape of all agents, or of the sum of the agents that make steps in turn."""
         if not self.turns:
             return landscape(self.program, self.conditions)
         held = replace(self.program, agents=tuple(self.program.agents[k] for k in self.turns))
@@ -163,52 +170,52 @@ class RunFacts:
 
     @property
     def limit(self) -> float:
-        """See `Landscape.limit`."""
+        """Largest step size that keeps smooth terms from diverging; see `Landscape.limit`."""
         return self.scene.limit
 
     @property
     def scale(self) -> float:
-        """See `Landscape.scale`."""
+        """Typical curvature of the objectives; see `Landscape.scale`."""
         return self.scene.scale
 
     @property
     def noisy(self) -> bool:
-        """See `Landscape.noisy`."""
+        """Return whether gradients have noise; see `Landscape.noisy`."""
         return self.scene.noisy
 
     @property
     def penalty(self) -> float:
-        """See `chosen_penalty`."""
+        """Penalty of exact steps; see `chosen_penalty`."""
         return chosen_penalty(self.scene)
 
     def step(
         self, *, pull: float = 1.0, updates: int = 1, exact: bool = True, falls: bool = False
     ) -> tuple[StepRule, Output | None]:
-        """Return the rule of `chosen_step`, and the iterate to return."""
+        """Return the step-size rule of `chosen_step`, and the iterate to return."""
         chosen = chosen_step(
             self.program, self.conditions, pull=pull, updates=updates, exact=exact, falls=falls
         )
         return chosen.rule, chosen.output
 
     def constant_step(self, largest: float, output: Output | None) -> tuple[float, Output | None]:
-        """See `dpcvx.defaults.predicted.constant_step`."""
+        """Return a constant step size up to `largest`, and the iterate to return."""
         return constant_step(self.scene, self.conditions.rounds, largest, output)
 
     def longest(self) -> float | None:
-        """See `dpcvx.defaults.predicted.longest`."""
+        """Return the largest step size to try; see `dpcvx.defaults.predicted.longest`."""
         return longest(self.scene, self.conditions.rounds)
 
     def require_scale(self) -> None:
-        """See `dpcvx.defaults.predicted.require_scale`."""
+        """Refuse noisy steps if no public fact determines their length."""
         require_scale(self.program, self.scene)
 
     def regularization(self) -> float:
-        """See `dpcvx.defaults.perturbation.regularization`."""
+        """Return the weight of the quadratic that objective perturbation adds."""
         epsilon = self.conditions.release_epsilon
-        if math.isinf(epsilon):  # without noise, nothing has to hide what a record bends
+        if math.isinf(epsilon):  # without noise, no quadratic is needed
             return 0.0
         return regularization(self.agents, epsilon, self.scene.distance)
 
     def in_turn(self, agents: Sequence[int]) -> RunFacts:
-        """Return the facts about the sum of these agents' objectives."""
+        """Return the facts for steps that these agents make in turn, for their summed objective."""
         return replace(self, turns=tuple(agents))

@@ -1,27 +1,24 @@
-r"""Noise shaped to a problem and its constraints: the best linear statistic of the data to release.
+r"""Noise shaped to a problem: the best linear statistic K d of the data d to release.
 
-Data in constraints have to leave as a whole. If K d leaves with noise, the data that left are off
-by :math:`N Y` with :math:`N = K^+ \sigma`, and a row that the data move by b needs a margin of a
+**Private data in constraints.** All of these data must be recoverable from the release. If K d is
+released with noise, the error of the recovered data is :math:`N Y` with :math:`N = K^+ \sigma` and
+Y of variance one. A constraint row with the linear coefficient b in the data needs a margin of a
 few :math:`|N' b|`. With prices :math:`\lambda_j` of margins and the influence W of the data on the
-optimum, noise is expected to cost
+optimum, the expected cost of the noise is
 
 .. math:: F(N) = \tfrac12 \operatorname{tr}(W N N') + c \sum_j \lambda_j |B_j N|_F + h |N|_F .
 
-For Gaussian noise, lengths are bounded by squares that touch them at the last N, so that the best
-shape for second-order costs is found again and again; each time F falls. For Laplace noise this
-iteration fails: a row of its own next to the entries is more accurate for a sum of many entries.
-The weight of each such row is searched for, with a few numbers.
+For Gaussian noise, the search bounds each norm by a quadratic that touches it at the last N, and
+computes the best shape for this quadratic cost; every iteration lowers F. For Laplace noise this
+iteration fails: releasing a row beside the entries is more accurate for a sum of many entries. A
+search chooses the weight of each such row.
 
-Nothing private is looked at, and nothing rests on the search: the sensitivity of K is derived for
-the K that was found.
-
-Noise shaped to a problem: the linear statistic of the data to release, from public facts.
-
-The release of K d with noise scaled to the sensitivity of K is private for every K that follows
-from public numbers, as its sensitivity is derived for that K. It leaves noise of covariance
-:math:`\sigma^2 X^{-1}` in the data, :math:`X = K'K`, which is expected to cost
-:math:`\tfrac12 \sigma^2 \operatorname{tr}(W X^{-1})` where W is the influence of the data on the
-optimum. The best K for Gaussian noise is a root of the solution of the convex problem
+**Private data in the objective only.** The release of K d with noise scaled to the sensitivity of K
+is private for every K that follows from public numbers, because the sensitivity is derived for that
+K. No guarantee rests on the search. The noise in the recovered data has the covariance
+:math:`\sigma^2 X^{-1}` with :math:`X = K'K`, and the expected cost
+:math:`\tfrac12 \sigma^2 \operatorname{tr}(W X^{-1})`. The best K for Gaussian noise is a root of
+the solution of the convex problem
 
 .. math::
     \operatorname{minimize} \operatorname{tr}(W X^{-1}) \quad \text{subject to} \quad
@@ -29,11 +26,11 @@ optimum. The best K for Gaussian noise is a root of the solution of the convex p
 
 (the matrix mechanism of Li et al., 0912.4742). Its dual has one weight per change:
 :math:`X = W^{1/2} (W^{1/2} M W^{1/2})^{-1/2} W^{1/2}` with :math:`M = \sum_j \lambda_j a_j a_j'`,
-where :math:`\lambda_j` is positive only if :math:`a_j' X a_j = 1`. Multiplying each weight by
-:math:`a_j' X a_j`, again and again, leads there; the dual value tells how far it is.
+where :math:`\lambda_j` is positive only if :math:`a_j' X a_j = 1`. Repeatedly multiplying each
+weight by :math:`a_j' X a_j` converges to it, and the dual value bounds the remaining error.
 
-For Laplace noise the lengths of columns of K are taken in l1, where K counts and not its square
-alone: from the Gaussian shape a search goes downhill, to a shape that is good and need not be best.
+For Laplace noise, the sensitivity is the largest l1 norm of a column of K, which does not depend on
+X alone. A local search starts from the Gaussian shape; its result need not be optimal.
 """
 
 from __future__ import annotations
@@ -51,47 +48,47 @@ from .descent import descend
 
 Array = NDArray[np.float64]
 
-# Margins are about so many standard deviations of what noise does to a row.
+# Typical margin, in standard deviations of the noise in a row.
 _DEVIATIONS = 4.0
-# What constraints that hold with room at the proxy data are taken to cost together, next to the
-# others; and so for directions of the data that no constraint feels: true data are not the
-# proxy data.
+# Share of the cost that is assumed for inactive constraints, and for directions of the data without
+# influence, because the true data differ from the proxy data. Such directions get more noise, but
+# not so much that the problem responds differently than predicted.
 _HEDGE = 0.1
-# Rows of smaller parts of the cost get no row of their own, nor do more than so many.
+# Least share of the cost for which a row is released beside the entries, and most such rows.
 _NOTED, _ROWS = 0.05, 8
-# Data with more entries leave as they are.
+# Largest number of entries of data whose noise is shaped.
 _ENTRIES = 600
-# Noise is shaped where that is predicted to leave at most this part of the cost.
+# Largest predicted share of the cost that shaped noise may leave, to be chosen.
 _WORTH = 0.95
 _TURNS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Stake:
-    """Part of a constraint with private data, at the optimum for public proxy data."""
+    """Rows of a constraint with private data, linearized at the optimum for public proxy data."""
 
-    rows: Array  # shape (q, D); what the agent's data move its rows by
-    price: float  # what a unit of margin costs, in units of the objective
-    bends: bool = False  # whether `rows` depend on what is decided
+    rows: Array  # shape (q, D); linear coefficients of the rows in the agent's data
+    price: float  # cost of a unit of margin, in units of the objective
+    bends: bool = False  # whether `rows` depend on the variables
 
     def length(self, noise: Array) -> float:
-        """Return the standard deviation of noise N Y in the rows, for Y of variance one."""
+        """Return the standard deviation of the rows for noise N Y in the data, Y of variance 1."""
         return float(np.linalg.norm(self.rows @ noise))
 
 
 def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
-    """Return the relative costs of margins, with a hedge for those that cost nothing at the proxy.
+    """Return the stakes' shares in the cost of margins, with a hedge for inactive constraints.
 
     Parameters
     ----------
     stakes : sequence of Stake
     lengths : ndarray
-        Lengths of each stake, for the noise.
+        Standard deviation of each stake's rows; see `Stake.length`.
 
     Returns
     -------
     ndarray
-        They add up to one; zeros where no margin has a price.
+        Shares with sum one; zeros if no margin has a price.
     """
     prices = np.array([stake.price for stake in stakes]) * lengths
     total = float(prices.sum())
@@ -103,16 +100,16 @@ def costs(stakes: Sequence[Stake], lengths: Array) -> Array:
 def data_shape(
     units: Array, stakes: Sequence[Stake], influence: Array, variance: float, p: int
 ) -> Array | None:
-    """Return a statistic that determines all data, for changes of single entries; or None.
+    """Return the matrix of a statistic that determines all data, if shaped noise is worth it.
 
     Parameters
     ----------
     units : ndarray, shape (D,)
-        Change of each entry in one change of the data.
+        Largest change of each entry; one change of the data changes a single entry.
     stakes : sequence of Stake
         Stakes in constraints with these data.
     influence : ndarray, shape (D, D)
-        W of the data: noise of covariance S in them costs tr(W S) / 2 in the objective.
+        Influence W of the data: noise of covariance S in them costs tr(W S) / 2 in the objective.
     variance : float
         Variance of the noise in one component of a statistic of sensitivity one.
     p : {1, 2}
@@ -121,7 +118,7 @@ def data_shape(
     Returns
     -------
     ndarray, shape (r, D), or None
-        K, of rank D.
+        Matrix K of the statistic, of rank D; None if shaped noise is not much better.
     """
     size, deviation = units.size, float(np.sqrt(variance))
     if size > _ENTRIES:
@@ -131,11 +128,11 @@ def data_shape(
     shares, moved = costs(stakes, lengths), lengths > 0
     if not shares.any():
         return None
-    # As they are, but for the hedge.
+    # Prices of the stakes, adjusted by the hedge.
     unit = (1 + _HEDGE) * float(np.dot([stake.price for stake in stakes], lengths))
     prices = np.zeros(len(stakes))
     prices[moved] = _DEVIATIONS * unit * shares[moved] / lengths[moved]
-    # Where other decisions would feel other directions, all count alike.
+    # If `rows` depend on the variables, all directions of the data count equally.
     bends = np.array([stake.bends for stake in stakes])
     level = _DEVIATIONS * unit * (_HEDGE + shares[bends].sum()) / (deviation * np.sqrt(size))
     prices[bends] = 0.0
@@ -170,7 +167,7 @@ def data_shape(
 
 
 def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], float]) -> Array:
-    """Return the data next to rows of their own, as loud as costs least."""
+    """Return the entries of the data plus extra rows, with the weights that minimize the cost."""
     entries = np.diag(1 / units)
     every = np.concatenate([np.zeros((0, units.size)), *rows])
     heights = np.abs(every * units).max(axis=1)
@@ -185,44 +182,42 @@ def _with_rows(units: Array, rows: Sequence[Array], cost: Callable[[Array], floa
     return stacked(minimize(lambda v: cost(stacked(v)), start, method="Nelder-Mead").x)
 
 
-# The noise costs at most so much more than with the best shape, by the dual value.
+# Largest relative excess over the cost of the best shape, by the dual value.
 _EXCESS = 0.01
 _ROUNDS = 300
-# Multiplications beyond which none is looked for.
+# Largest number of multiplications of a search.
 _WORK = 2e9
-# Directions of smaller singular values, in rows of one length, are not moved by the data.
+# Relative singular value below which the data do not move a direction.
 _RANK = 1e-9
-# Directions without influence are taken to have this part of the mean: they get more noise, not so
-# much that the optimum leaves the region in which it responds as predicted.
-
-# Eigenvalues, relative to the largest, below which roots are not taken.
+# Least eigenvalue in roots, relative to the largest eigenvalue.
 _ROUNDED = 1e-14
-# How the l1 norm, and the largest of them, are smoothed for the search: the corners of absolute
-# values, relative to their mean, and the power of the mean that stands for a maximum.
+# Smoothing of the largest l1 norm in consecutive searches: the width of the rounded corner of
+# absolute values, relative to their mean, and the power of the mean that replaces the maximum.
 _SMOOTH = (
     (0.1, 10), (0.05, 20), (0.02, 40), (0.01, 80), (0.005, 160), (0.002, 300), (0.001, 600),
 )  # fmt: skip
 _CHANGE, _STEPS = 1e-5, 100
-# The later searches, which take two thirds of the time, lower the cost to at least this part of
-# what the first left: 0.80 in 180 random problems of six kinds.
+# After this number of searches, tasks end whose cost is not within this factor of `below`: later
+# searches take two thirds of the time, and lowered the cost to 0.80 at best in 180 random problems.
 _FIRST, _LATER = 1, 0.8
 
 
 @dataclass(frozen=True, eq=False)
 class ShapeTask:
-    r"""A statistic of least expected cost to look for, for changes of single entries.
+    r"""Search for a statistic of least expected cost, if one change changes a single entry.
 
     Attributes
     ----------
     changes : ndarray, shape (n, N)
         Effect of one change of each entry of the data on the linear coefficient.
     influence : ndarray, shape (n, n)
-        W of the slope, positive semidefinite: noise of covariance S in it costs
-        :math:`\tfrac12 \operatorname{tr}(W S)`.
+        Influence W of the linear coefficient, positive semidefinite: noise of covariance S in it
+        costs :math:`\tfrac12 \operatorname{tr}(W S)`.
     p : {1, 2}
         Norm of the mechanism.
     below : float
-        The least :math:`\operatorname{tr}(W S)` for noise of variance one that is of use.
+        Upper limit on :math:`\operatorname{tr}(W S)` for noise of variance one; a shape with a
+        larger value is of no use.
     """
 
     changes: Array
@@ -233,19 +228,19 @@ class ShapeTask:
 
 @dataclass(frozen=True, eq=False)
 class _Gaussian:
-    """The best shape in l2, in coordinates along the range of the changes."""
+    """Best shape for Gaussian noise, in coordinates along the range of the changes."""
 
-    R: Array  # shape (r, r)
-    W: Array  # influence
-    hedged: Array  # influence with a hedge
-    V: Array  # changes, shape (r, N)
+    R: Array  # shape (r, r); the shape, K = R V
+    W: Array  # shape (r, r); the influence
+    hedged: Array  # shape (r, r); the relative influence with a hedge
+    V: Array  # shape (r, N); the changes
     below: float
 
 
 def best_shapes(tasks: Sequence[ShapeTask]) -> list[Array | None]:
-    """Return the statistic of least expected cost for each task; good ones for p = 1.
+    """Return the statistic of least expected cost for each task; for p = 1, of low cost.
 
-    Those for p = 1 are searched for together, each as it would be alone.
+    All tasks with p = 1 are searched as a batch, with the result of single searches.
 
     Parameters
     ----------
@@ -254,8 +249,9 @@ def best_shapes(tasks: Sequence[ShapeTask]) -> list[Array | None]:
     Returns
     -------
     list of (ndarray, shape (r, N), or None)
-        K, for data in units of their changes. r is the rank of the changes: K d tells the slope.
-        None if nothing has influence, none is of use, or the search would take long.
+        Matrix K, for data in units of their changes. r is the rank of the changes, so K d
+        determines the linear coefficient. None if there is no influence, if no shape is useful, or
+        if the search would take too long.
     """
     starts = [_in_l2(task) for task in tasks]
     shapes = [None if start is None else start.R @ start.V for start in starts]
@@ -271,12 +267,12 @@ def best_shapes(tasks: Sequence[ShapeTask]) -> list[Array | None]:
 
 
 def best_shape(changes: Array, influence: Array, p: int, below: float = np.inf) -> Array | None:
-    """Return the statistic for one `ShapeTask`; see `best_shapes`."""
+    """Return the statistic of least expected cost for one task; see `best_shapes`."""
     return best_shapes([ShapeTask(changes, influence, p, below)])[0]
 
 
 def _in_l2(task: ShapeTask) -> _Gaussian | None:
-    """Return the best shape for p = 2; None as of `best_shapes`."""
+    """Return the best shape for p = 2; None for the reasons that `best_shapes` lists."""
     changes, below = task.changes, task.below
     n, size = changes.shape
     least = min(n, size)
@@ -286,35 +282,35 @@ def _in_l2(task: ShapeTask) -> _Gaussian | None:
     unit = np.where(lengths > 0, lengths, 1.0)
     U, s, V = np.linalg.svd(changes / unit[:, None], full_matrices=False)
     nonzero = s > _RANK * s.max(initial=0.0)
-    # Coordinates along V: units of variables do not matter, and those of data are their changes.
+    # Coordinates along V do not depend on units of variables; data are in units of their changes.
     U, V = (U[:, nonzero] * s[nonzero]) * unit[:, None], V[nonzero]
-    with np.errstate(all="ignore"):  # squares may leave floating point; then there is no shape
+    with np.errstate(all="ignore"):  # if squares overflow, there is no shape
         W = U.T @ task.influence @ U
         felt = float(np.trace(W))
     if not 0 < felt < np.inf:
         return None
     hedged = W / felt + _HEDGE / len(W) * np.eye(len(W))
     X = _optimal(hedged, V)
-    # Of no norm that is taken are columns shorter than in l2.
+    # In l1, columns are at least as long as in l2, so this bound holds for p = 1 as well.
     if float(np.sum(np.linalg.inv(X) * W)) > (1 + _EXCESS) * below:
         return None
-    # Along its own axes, whatever those of V are.
+    # R along the eigenvectors of X does not depend on the axes of V.
     values, vectors = np.linalg.eigh(X)
     R = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    if len(V) == size:  # as close to the data themselves as the shape allows
+    if len(V) == size:  # rotate so that K is close to a diagonal matrix
         R = V.T @ vectors @ R
     return _Gaussian(R, W, hedged, V, below)
 
 
 def _spreads(R: Array, W: Array, changes: Array) -> Array:
-    """Return ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a, by shape."""
+    """Return ``tr(W (R'R)^-1)`` times the squared largest l1 norm of R a, for each shape R."""
     inverse = _inverses(R)
     costs = np.sum((inverse @ inverse.mT) * W, axis=(-2, -1))
     return costs * np.abs(R @ changes).sum(axis=-2).max(axis=-1) ** 2
 
 
 def _inverses(R: Array) -> Array:
-    """Return inverses of matrices, shape (b, r, r); of singular ones, what is not finite."""
+    """Return the inverses of matrices, shape (b, r, r), not finite for singular matrices."""
     try:
         return np.asarray(np.linalg.inv(R), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -327,7 +323,7 @@ def _inverses(R: Array) -> Array:
 
 
 def _optimal(W: Array, changes: Array) -> Array:
-    """Return X in the coordinates of its arguments."""
+    """Return the solution X of the convex problem in the module, up to the excess `_EXCESS`."""
     root = _root(W)
     weights = np.ones(changes.shape[1])
     for _ in range(_ROUNDS):
@@ -343,7 +339,7 @@ def _optimal(W: Array, changes: Array) -> Array:
 
 
 def _shorter(begun: Sequence[_Gaussian]) -> list[Array | None]:
-    """Improve each R to lower `_spreads`; None if one search shows no promise, or all no use."""
+    """Return each R after a search that lowers `_spreads`; None if the result is of no use."""
     R, V = np.array([start.R for start in begun]), np.array([start.V for start in begun])
     W, hedged = np.array([start.W for start in begun]), np.array([start.hedged for start in begun])
     below, going = np.array([start.below for start in begun]), np.arange(len(begun))
@@ -359,7 +355,7 @@ def _shorter(begun: Sequence[_Gaussian]) -> list[Array | None]:
 
 
 def _descended(R: Array, W: Array, changes: Array, corner: float, power: int) -> Array:
-    """Return shapes of lower cost, where absolute values and maxima are smoothed."""
+    """Return shapes of lower cost, for smoothed absolute values and maxima."""
     moved = np.abs(R @ changes)
     largest = moved.sum(axis=-2).max(axis=-1)
     squares = (corner * moved.mean(axis=(-2, -1)) / largest)[:, None, None] ** 2
@@ -378,7 +374,7 @@ def _descended(R: Array, W: Array, changes: Array, corner: float, power: int) ->
         total = np.einsum("bij,bij->b", inverse, half)
         slope = (2 * Y / smooth * (parts / lengths / every)[:, None, :]) @ across[rows]
         slope -= (2 / total)[:, None, None] * (inverse.mT @ half @ inverse.mT)
-        # The mean of a power stands for a maximum.
+        # The mean of a power replaces the maximum.
         most = 2 * np.log(top) + 2 / power * np.log(every / parts.shape[-1])
         return np.log(total) + most[:, 0], slope.reshape(len(R), -1)
 
@@ -387,6 +383,6 @@ def _descended(R: Array, W: Array, changes: Array, corner: float, power: int) ->
 
 
 def _root(X: Array) -> Array:
-    """Return the symmetric root of a positive semidefinite matrix."""
+    """Return the symmetric square root of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh((X + X.T) / 2)
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

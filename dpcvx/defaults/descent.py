@@ -1,6 +1,7 @@
-"""Descent on many smooth functions at once, a row each: L-BFGS in step (Liu and Nocedal, 1989).
+"""Minimization of many smooth functions as a batch by L-BFGS (Liu and Nocedal, 1989).
 
-Functions of one row do not look at other rows, so that every row has the bits that it has alone.
+Every function has a row of its own. No computation mixes rows, so that the result of a row equals,
+bit by bit, its result alone.
 """
 
 from __future__ import annotations
@@ -13,35 +14,37 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Pairs of steps and changes of slopes that are remembered.
+# Number of stored pairs of a step and the change of the gradient.
 _PAIRS = 5
-# Weak conditions of Wolfe: the part of the predicted decrease, and of the derivative that may stay.
+# Weak Wolfe conditions: share of the predicted decrease, and largest remaining share of the
+# directional derivative. Then the largest number of trial points in a line search.
 _DECREASE, _DERIVATIVE = 1e-3, 0.9
 _TRIALS = 20
-# A row is at rest if no slope is larger.
+# A row has converged if no entry of its gradient is larger.
 _SLOPE = 1e-5
 
 
 def descend(
     cost: Callable[[Array, Index], tuple[Array, Array]], start: Array, change: float, most: int
 ) -> Array:
-    """Return a point of low cost for every row.
+    """Return an approximate local minimizer for every row.
 
     Parameters
     ----------
     cost : callable
-        Values, shape (b,), and gradients, shape (b, d), at points of shape (b, d) of the rows whose
-        positions it gets, shape (b,). Values that are not finite are taken as infinite.
+        Function of points, shape (b, d), and the positions of their rows, shape (b,). It returns
+        values, shape (b,), and gradients, shape (b, d). Values that are not finite count as
+        infinite.
     start : ndarray, shape (B, d)
     change : float
-        A row is at rest if a step lowers its value by less than this part of it, or of one.
+        A row has converged if a step lowers its value v by less than ``change * max(abs(v), 1)``.
     most : int
-        Most steps of a row.
+        Largest number of steps of a row.
 
     Returns
     -------
     ndarray, shape (B, d)
-        None costs more than its start.
+        Points; no value is above the value at its initial point.
     """
     points, rows = start.copy(), np.arange(len(start))
     x = points.copy()
@@ -79,7 +82,7 @@ def _dot(first: Array, second: Array) -> Array:
 
 
 def _scaled(slope: Array, pairs: list[tuple[Array, Array, Array]], scale: Array) -> Array:
-    """Return the product of the inverse Hessian that the pairs tell of and the slope, by row."""
+    """Return the L-BFGS approximation of the inverse Hessian times the gradient, by row."""
     direction, weights = slope, []
     for step, turn, inverse in reversed(pairs):
         weight = inverse * _dot(step, direction)
@@ -101,9 +104,10 @@ def _along(
     fall: Array,
     moving: NDArray[np.bool_],
 ) -> tuple[Array, Array, Array]:
-    """Return points along the directions, with values and slopes; rows without stay.
+    """Return points along the directions, with values and gradients, from line searches.
 
-    By halving and doubling, until the weak conditions of Wolfe hold (Lewis and Overton, 2013).
+    A step is doubled or bisected until the weak Wolfe conditions hold (Lewis and Overton, 2013).
+    Rows with `moving` False, or without a better point, stay unchanged.
     """
     after, lower, other = x.copy(), value.copy(), slope.copy()
     length = np.ones(len(x))

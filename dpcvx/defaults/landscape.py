@@ -1,7 +1,6 @@
-r"""The lie of a problem, as far as it is public: curvature, slope, and how far the answer may be.
+r"""Public estimates for a problem: curvature, size of gradients, and distance to the optimum.
 
-Steps are chosen by it. All of it scales with the problem: with the unit of the objectives and with
-the unit of the variables.
+Step sizes follow from them. All estimates scale with the units of objectives and variables.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from ..solvers.projector import Extent, Projector
 
 Array = NDArray[np.float64]
 
-# How much farther an answer lies than a steepest descent to 0 has to go.
+# Typical distance to the optimum, relative to the initial value over the largest slope.
 _DESCENTS = 6.0
-# Sets are searched for their extent up to this sum of squared numbers of components, which is a few
-# seconds: each component takes two solves, and hundreds of zones would take minutes.
+# Largest sum, over sets, of squared numbers of components for computing extents, which takes a few
+# seconds: each component needs two solves.
 _SEARCHED = 360_000
 
 
 @dataclass(frozen=True)
 class VariableGroup:
-    """Variables that as many agents hold, seen by the mean of these agents."""
+    """Estimates for the shared variables, or for the local variables of all agents."""
 
-    size: int  # entries
-    holders: float  # agents per entry
-    noise: float  # standard deviation of one entry of the mean of their gradients
-    distance: float  # from the start to the answer, about; infinite if nothing is known
+    size: int  # number of entries
+    holders: float  # mean number of agents per entry
+    noise: float  # standard deviation of an entry of the mean of the holders' gradients
+    distance: float  # approximate distance to the optimum; infinite if unknown
 
 
 @dataclass(frozen=True)
@@ -51,21 +50,21 @@ class Landscape:
     Attributes
     ----------
     blocks : tuple of VariableGroup
-        The shared variables, and those of one agent each; what is empty is left out.
+        Estimates for the shared variables and for the local variables, without empty groups.
     smoothness : float or None
-        Largest smoothness constant of an agent; None where one is not known.
+        Largest smoothness constant of an agent; None if an agent's constant is unknown.
     curvature : float
-        A typical second derivative of an agent.
+        Typical second derivative of an agent's objective.
     convexity : float
-        A modulus of strong convexity of their mean.
+        Modulus of strong convexity of the mean of the objectives.
     slope : float
         Approximate largest size of an agent's gradient; 0 if unknown.
     bend : float
-        Largest curvature of an agent's quadratic terms, which has to limit steps if the other
-        terms have no smoothness constant; 0 if they have one.
+        Largest curvature of an agent's quadratic terms, if other terms have no smoothness constant;
+        0 otherwise. It then limits the step size.
     source : {"set", "labels", "losses"}
-        Source of the distance: bounds of the set, losses of labels that fill their declared bounds,
-        or slopes next to values and curvatures of the losses.
+        Source of the distance: bounds of the set, losses for labels at their declared bounds, or
+        slopes together with values and curvatures of the losses.
     """
 
     blocks: tuple[VariableGroup, ...]
@@ -78,13 +77,13 @@ class Landscape:
 
     @property
     def limit(self) -> float:
-        """Largest step size that keeps terms with curvature, besides jumps, from diverging."""
+        """Largest step size that keeps the smooth terms of nonsmooth objectives from diverging."""
         most = max(self.bend, self.convexity)
         return 1 / most if most > 0 else math.inf
 
     @property
     def noisy(self) -> bool:
-        """Return whether gradients have noise."""
+        """Return whether released gradients have noise."""
         return any(block.noise > 0 for block in self.blocks)
 
     @property
@@ -94,13 +93,13 @@ class Landscape:
 
     @property
     def scale(self) -> float:
-        """Curvature that is never 0 where anything is known: the slope falls over the distance."""
+        """Typical curvature; if it is 0, the slope divided by the distance, if both are known."""
         if self.curvature > 0 or not 0 < self.distance < math.inf:
             return self.curvature
         return self.slope / self.distance
 
     def scaled(self, noise: float, distance: float = 1.0) -> Landscape:
-        """Return the landscape with all noise, and all distances, times a factor.
+        """Return the landscape with noise and distances multiplied by factors.
 
         Parameters
         ----------
@@ -113,7 +112,10 @@ class Landscape:
 
 
 def summed(scene: Landscape, agents: int) -> Landscape:
-    """Return the landscape of the sum of so many agents' objectives, for one agent in turn."""
+    """Return the landscape of the sum of agents' objectives, for steps with one agent's gradient.
+
+    The gradient of one agent, multiplied by the number of agents, replaces the sum.
+    """
     blocks = tuple(
         replace(b, holders=1.0, noise=b.noise * math.sqrt(b.holders) * agents) for b in scene.blocks
     )
@@ -129,7 +131,7 @@ def summed(scene: Landscape, agents: int) -> Landscape:
 
 
 def landscape(program: Program, conditions: Conditions) -> Landscape:
-    """Return the landscape of a problem under these conditions.
+    """Return the public estimates for a problem under these conditions.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     agents = program.agents
     constants = [smoothness(local.form) for local in agents]
     finite = [L for L in constants if L is not None]
-    # Without any curvature, as of linear objectives, it limits no step.
+    # Without any curvature, as for linear objectives, smoothness limits no step: None.
     largest = (max(finite) or None) if len(finite) == len(agents) else None
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
     sets = _sets(agents)
@@ -147,24 +149,24 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         max(slope, of_set.slope) for slope, of_set in zip(conditions.slope, sets, strict=True)
     ]
     slope = _rms(slopes)
-    # Clips do not bring the answer nearer.
+    # Clips lower slopes and not the distance to the optimum.
     whole = max(slope, _rms(conditions.whole))
     value = _rms(once_per_kind(agents, _value))
-    # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
+    # For nonsmooth losses such as hinges, the curvature is the slope over the distance; see below.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
     bounds = [of_set.within for of_set in sets]
     tails = _tails(agents, slopes, constants)
     if tails > 0:
-        largest, value = None, 0.0  # neither tells how far losses with straight tails go down
+        largest, value = None, 0.0  # neither bounds the distance for losses with straight tails
     natural = _natural(whole, largest, convexity, value, bounds)
     if tails > 0:
         natural = min(natural, tails)
     source: Literal["set", "labels", "losses"] = "losses"
     untold = tails == 0 and largest is None and not _tells(value, whole, natural)
     if whole > 0 and (math.isinf(natural) or untold):
-        # How far down there is to go, from declared bounds: it has the unit of the objectives. A
-        # slight quadratic penalty beside jumps bounds the distance as well, but far away.
+        # The initial loss for labels at their declared bounds estimates the decrease of the
+        # objective. A small quadratic penalty also bounds the distance, but far away.
         filled = _DESCENTS * _rms([max(0.0, v) for v in once_per_kind(agents, _filled_value)])
         if 0 < filled < whole * natural:
             natural, source = filled / whole, "labels"
@@ -177,7 +179,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     blocks = []
     if program.size:
         holders = float(np.mean(program.holders))
-        # Where noise is split, agents add it to entries that they do not hold as well.
+        # With distributed noise, agents also add noise to entries that they do not hold.
         noise = _rms(noises) * math.sqrt(len(agents) if conditions.split else holders) / holders
         blocks.append(VariableGroup(program.size, holders, noise, math.sqrt(shared_square)))
     if local_entries:
@@ -190,7 +192,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
             )
         )
     if tails > 0 or _cut_off(agents, conditions):
-        # Then squares are as steep far from the answer as near it, as absolute values are.
+        # Clipped squares, like absolute values, are as steep far from the optimum as near it.
         largest = smooth = None
     bend = 0.0
     if largest is None:
@@ -203,7 +205,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
 
 
 def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
-    """Return whether clips cut off squares of records, whose slopes would grow without end."""
+    """Return whether clips reduce gradients of squared losses, which would grow without bound."""
     pairs = zip(agents, conditions.slope, conditions.whole, strict=False)
     return any(cut < whole and is_quadratic_given_data(a.form) for a, cut, whole in pairs)
 
@@ -211,24 +213,25 @@ def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
 def _tails(
     agents: Sequence[LocalProgram], slopes: Sequence[float], constants: Sequence[float | None]
 ) -> float:
-    """Return the distance that losses with straight tails, as Huber's, go down; 0 for others.
+    """Return the distance to the optimum for losses with straight tails, such as Huber's.
 
-    Labels that fill their bounds then cost more at the start than the steepest way down through
-    what bends could win: for squares, that is at most half of it.
+    It is 0 for other losses. Losses have straight tails if their initial value for labels at their
+    bounds exceeds G^2 / L, with the largest gradient G and the smoothness constant L. For squares,
+    the value is at most half of this.
     """
     largest = 0.0
     values = once_per_kind(agents, _filled_value)
     for value, slope, L in zip(values, slopes, constants, strict=True):
-        # A slope is half of what records can have.
+        # A slope is half of the largest gradient of records.
         if L is not None and slope > 0 and value * L > (2 * slope) ** 2:
             largest = max(largest, value / slope)
     return largest
 
 
 def _filled_value(local: LocalProgram) -> float:
-    """Return the initial value for labels that fill their bounds, beyond that for zero records.
+    """Return the initial value for labels at their bounds, minus the value for zero records.
 
-    It is 0 for squares, since their gradients grow without bound.
+    Return 0 for squares, because their gradients grow without bound.
     """
     form, largest = local.form, 0.0
     if is_quadratic_given_data(form):
@@ -248,7 +251,10 @@ def _filled_value(local: LocalProgram) -> float:
 def _natural(
     slope: float, smoothness: float | None, convexity: float, value: float, bounds: Sequence[Array]
 ) -> float:
-    """Return the distance from the start that an answer may have, bounds apart."""
+    """Return the approximate distance to the optimum from slopes, curvatures and values.
+
+    It is infinite if these do not bound it. The bounds of the sets enter only as a lower scale.
+    """
     if slope <= 0:
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]
@@ -260,7 +266,10 @@ def _natural(
 
 
 def _tells(value: float, slope: float, shortest: float) -> bool:
-    """Return whether a value tells a distance: not if the start is nearly minimal for zero data."""
+    """Return whether an initial value is informative about the distance to the optimum.
+
+    It is not if the initial point is nearly optimal for zero data.
+    """
     return _DESCENTS * value > 1e-3 * slope * shortest
 
 
@@ -272,14 +281,16 @@ def _value(local: LocalProgram) -> float:
 
 
 class _Set(NamedTuple):
-    """Facts about an agent's set; its extent may take two solves for each component.
+    """Estimates from an agent's set, whose extent may need two solves per component.
 
     Attributes
     ----------
     slope : float
-        Largest gradient at zero data, at the start and at the corners of the set.
+        Largest norm of the gradient at zero data, over the initial point and two corners of the
+        set's bounding box.
     within : ndarray, shape (n,)
-        Per entry, the squared distance to expect from bounds alone; infinite without.
+        Expected squared distance to the optimum per entry, from bounds alone; infinite without
+        bounds.
     """
 
     slope: float
@@ -287,7 +298,7 @@ class _Set(NamedTuple):
 
 
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
-    """Return the facts about all sets, without solves if these would take too long."""
+    """Return the estimates from all sets, without solves if these would take too long."""
     onto = once_per_kind(agents, lambda local: (local, local.projector()))
     kinds = {id(kind): (kind, projector) for kind, projector in onto}
     conic = [projector.kinds["conic"] for _, projector in kinds.values()]
@@ -302,7 +313,10 @@ def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:
-    """Return the squared distances to expect: a quarter of those of uniform points in bounds."""
+    """Return the expected squared distance per entry, shape (n,).
+
+    It is a quarter of the mean squared distance of uniform points within the bounds.
+    """
     with np.errstate(invalid="ignore"):
         width = extent.upper - extent.lower
         middle = (extent.upper + extent.lower) / 2 - local.start
@@ -313,7 +327,7 @@ def _bounded(local: LocalProgram, extent: Extent) -> Array:
 
 
 def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
-    """Return squared distances in the shared and in the agents' own variables."""
+    """Return the squared distances to the optimum in the shared and in the local variables."""
     nearest = np.full(program.size, np.inf)
     local_sum = 0.0
     for local, spread in zip(program.agents, spreads, strict=True):

@@ -1,4 +1,4 @@
-"""Choice of learning the scale of records before the first step, from public facts."""
+"""Choice, from public facts, whether a run learns the scale of records before its first step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .landscape import landscape
 from .noisy_rounds import best_rounds, calibrated
 from .study import Selection, Study
 
-# Second derivatives of records are looked at in so many numbers at most, of so many variables.
+# Largest number of entries of second derivatives of records, and of variables, for learning.
 _LARGEST, _WIDEST = 20_000_000, 1000
 
 _WHY = (
@@ -36,7 +36,7 @@ _WHY = (
     "{noise:.2g} % of the largest sum that records can have; above {loudest:.0f} % nothing is "
     "learned. scale='declared' goes by declared bounds alone"
 )
-# Noise of one release next to the largest sum, where there is none.
+# Noise p that is assumed for a run without noise.
 _QUIET = 1e-3
 
 _NO_LOSS = (
@@ -46,14 +46,14 @@ _NO_LOSS = (
 
 
 class Learned(NamedTuple):
-    """A request and a problem of a plan that learns the scale."""
+    """Request, and study with clips, of a plan that learns the scale."""
 
     request: Selection
     study: Study
 
 
 def refused(reason: str) -> PrivacyError:
-    """Return the error for users who request a learned scale that is not possible."""
+    """Return the error for a request for a learned scale that is not possible."""
     return PrivacyError(
         f"scale=dp.LearnScale() cannot be used: {reason}. Or leave scale= out, to go by declared "
         "bounds."
@@ -61,15 +61,16 @@ def refused(reason: str) -> PrivacyError:
 
 
 def asked_scale(request: Selection) -> LearnScale | None:
-    """Return the scale that users request to be learned; None if they leave it open."""
+    """Return the user's `LearnScale`; None if the user passed none."""
     scale = getattr(request.algorithm, "scale", None) or request.scale
     return scale if isinstance(scale, LearnScale) else None
 
 
 def may_learn(request: Selection) -> bool:
-    """Return whether a method that users name may learn a scale that they leave open.
+    """Return whether a run of the user's method may learn the scale by default.
 
-    Secret sums have to be asked for, which tells nothing of steps.
+    This holds for `FederatedGradient` with ``sharing=`` and without a step size. Users must name
+    the method to get secure aggregation, so a named method does not mean chosen steps.
     """
     method = request.algorithm
     if not isinstance(method, FederatedGradient) or method.sharing is None:
@@ -79,10 +80,10 @@ def may_learn(request: Selection) -> bool:
 
 
 def with_learning(problem: Declaration, study: Study, request: Selection) -> Learned | None:
-    """Return the request and the problem for a scale that is learned; None where it is not.
+    """Return the request and the study for a run that learns the scale; None if it does not.
 
-    By default the scale is not learned if noise is louder than it, if gradients jump, or if users
-    give a clip, a step or a level of noise. Agents get clips for it. Secret sums do not matter.
+    By default the scale is not learned if the noise is too large, if losses are nonsmooth, or if
+    the user sets a clip, a step size or a noise level. Agents get clips at their declared bounds.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
     Raises
     ------
     PrivacyError
-        If users ask for it where it is not possible.
+        If the user requests a learned scale, and it is not possible.
     """
     method = request.algorithm
     if not isinstance(method, FederatedGradient) or request.scale == "declared":
@@ -129,7 +130,7 @@ def with_learning(problem: Declaration, study: Study, request: Selection) -> Lea
 
 
 def _plain(method: FederatedGradient) -> FederatedGradient:
-    """Return the method with declared steps, all open, and the same sums."""
+    """Return the method without a scale and a step size, but with its secret sharing."""
     return FederatedGradient(sharing=method.sharing, max_colluders=method.max_colluders)
 
 
@@ -140,7 +141,7 @@ def _noisy(
     method: FederatedGradient,
     scale: LearnScale,
 ) -> tuple[LearnScale, Study] | str:
-    """Return the scale with the noise of one release, and the clipped problem; or an obstacle."""
+    """Return the scale with its noise p, and the study with clips; or a text on an obstacle."""
     noise = "gaussian" if request.chooses_noise else request.mechanism
     gaussian = noise == "gaussian" or (isinstance(noise, Gaussian) and noise.per_step() is None)
     if not gaussian:
@@ -152,7 +153,7 @@ def _noisy(
     reaching = _with_reach(study, request, scale)
     if isinstance(reaching, str):
         return reaching
-    # The noise of one release with the whole budget is the same for any number of rounds.
+    # p is the noise of a single release with the whole budget, so it does not depend on rounds.
     rounds, needs = request.rounds or scale.rounds, replace(method, scale=scale).requirements
     agents = agents_of(problem, reaching.program, reaching.sensitivities, needs)
     noises = asked_of(problem, noise, request.epsilon)
@@ -167,7 +168,7 @@ def _noisy(
 def _quiet(
     study: Study, request: Selection, method: FederatedGradient, scale: LearnScale
 ) -> tuple[LearnScale, Study] | str:
-    """Return the scale and the problem for a run without noise, which learns the exact scale."""
+    """Return the scale and the study for a run without noise; or a text on an obstacle."""
     if method.sharing is not None:
         return "noise is off, and secret sums without noise have a fixed range. Drop sharing="
     reaching = _with_reach(study, request, scale)
@@ -177,7 +178,7 @@ def _quiet(
 
 
 def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | str:
-    """Return the problem with clips that reach as far as declared bounds; or an obstacle."""
+    """Return the study with clips at the declared bounds; or a text on an obstacle."""
     agents, learning = study.program.agents, len(scale.parts)
     obstacle = next(filter(None, once_per_kind(agents, partial(_obstacle, study))), "")
     if not obstacle and request.rounds is not None and request.rounds <= learning:
@@ -190,7 +191,7 @@ def _with_reach(study: Study, request: Selection, scale: LearnScale) -> Study | 
 
 
 def _obstacle(study: Study, local: LocalProgram) -> str:
-    """Return why no scale of an agent's records can be learned; empty if it can, or need not."""
+    """Return why the scale of an agent's records cannot be learned; "" if there is no obstacle."""
     sensitivity, name = study.sensitivities[local.name], local.name
     if sensitivity is None:
         return _NO_LOSS.format(name) if local.form.private else ""
@@ -211,13 +212,13 @@ def _obstacle(study: Study, local: LocalProgram) -> str:
 
 
 def _scores(form: NormalForm) -> int:
-    """Return the number of scores of records: each has a derivative by every variable."""
+    """Return the number of scores of an agent's records, such as entries of ``X @ w``."""
     products = (atom for atom in form.atoms if atom.rule.product == "matrix")
     return max((math.prod(atom.shape) for atom in products), default=0)
 
 
 def _smooth(study: Study) -> bool:
-    """Return whether losses of records are smooth, and agents have no clips of their own."""
+    """Return whether all losses of records are smooth, and no user set a clip."""
     return all(
         once_per_kind(
             study.program.agents, lambda local: local.clip is None and _is_smooth(local.form)
@@ -226,9 +227,9 @@ def _smooth(study: Study) -> bool:
 
 
 def _is_smooth(form: NormalForm) -> bool:
-    """Return whether second derivatives at the start tell of those nearby, of all that data reach.
+    """Return whether all terms with data are smooth, so that initial curvatures are typical.
 
-    A square makes a kink smooth: that of squared hinges.
+    Squares of nonsmooth atoms count as smooth, such as squared hinges.
     """
     squared = {
         j for a in form.atoms if a.rule.of_squares(a.data) for u in a.args for j, _ in u.terms
@@ -241,7 +242,10 @@ def _is_smooth(form: NormalForm) -> bool:
 
 
 def _reaching(study: Study) -> Study | None:
-    """Return the problem with clips at the declared bounds near the start; None without any."""
+    """Return the study with clips at the largest contributions at the initial point.
+
+    None if these are not finite and positive, or if clips alone do not bound the sensitivity.
+    """
 
     def reach(local: LocalProgram) -> float | None:
         sensitivity = study.sensitivities[local.name]
@@ -272,10 +276,10 @@ def _in_range(
     reaching: Study,
     scale: LearnScale,
 ) -> LearnScale:
-    """Return the scale with its largest and smallest clip, as multiples of those in `reaching`.
+    """Return the scale with its largest and smallest clip, as multiples of the clips in `reaching`.
 
-    If slopes of losses are bounded at all scores, the largest is the clip of declared steps, if
-    these have one. Beside penalties, the smallest leaves records the stronger pull.
+    If the losses' slopes are bounded, the largest clip is the one that a run with declared steps
+    would choose, if any. The smallest clip lets records outweigh the penalties.
     """
     program, declared = study.program, _plain(method)
     agents = agents_of(problem, program, study.sensitivities, declared.requirements)
@@ -298,5 +302,8 @@ def _in_range(
 
 
 def _rounded(number: float) -> float:
-    """Return three digits, since fingerprints contain it and processors differ in the last ones."""
+    """Return a number rounded to three digits.
+
+    A plan's fingerprint contains it, and processors differ in the last digits.
+    """
     return float(f"{number:.3g}")

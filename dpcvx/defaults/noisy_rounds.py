@@ -1,6 +1,6 @@
-"""Number of noisy rounds, chosen by their predicted gap, with as little noise as budgets allow.
+"""Choice of the number of noisy rounds by predicted suboptimality, and calibration of the noise.
 
-The noise is the least that every agent's budget allows, as multipliers that a plan prices.
+The noise is the smallest that every agent's budget allows, as multipliers that a plan then prices.
 """
 
 from __future__ import annotations
@@ -33,39 +33,44 @@ from .remarks import Remark, of_steps
 from .solvable import bounded_for_slopes
 from .study import Selection, Study
 
-# Laplace noise is the smaller one for few releases of few numbers only.
+# Numbers of rounds that are tried: Laplace noise is smaller only for few releases of few numbers.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
-# Fewer rounds that do nearly as well are better. Where slopes jump, predictions go by bounds that
-# many rounds do not reach; else they go by typical curvatures, and flatter problems need more.
+# Fewer rounds are chosen if their error is within this factor of the least. Predictions for smooth
+# losses assume typical curvatures, and flatter problems need more rounds. Predictions for nonsmooth
+# losses are bounds, which long runs do not reach.
 _NEARLY, _NEARLY_BY_BOUNDS = 1.1, 1.5
-# What clips may keep of the gap between start and optimum where labels are noisy.
+# Share of the initial suboptimality that the bias of clips may leave if labels are noisy.
 _BIAS = 0.02
-# What is promised is promised for answers that are nearer to the start than is taken as typical.
+# Distance to the optimum for `share`, relative to the typical distance: a nearer optimum makes the
+# remaining share larger.
 _NEARER = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyRounds:
-    """A number of noisy rounds, and what is known of them."""
+    """A number of noisy rounds, with the noise and the estimates for them."""
 
     algorithm: LinearizedADMM | FederatedAveraging | FederatedGradient
     mechanism: Mechanisms
     rounds: int
-    agents: Agents  # with their noise
+    agents: Agents  # agents with their noise
     known: Conditions
     scene: Landscape
-    others: tuple[NoisyRounds, ...] = ()  # that were possible
+    others: tuple[NoisyRounds, ...] = ()  # all options that were compared
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
-        """Return the prediction for the rounds, with noise and distance times these factors."""
+        """Return the prediction for these rounds, with noise and distance times these factors."""
         largest = longest(self.scene, self.rounds)
         assert largest is not None
         scene = self.scene.scaled(louder, nearer)
         return predicted(scene, self.rounds, largest, pull=self.algorithm.pull)
 
     def share(self, louder: float = 1.0) -> float:
-        """Return the promised share of the initial suboptimality that remains, at other noise."""
-        # Other rounds would be chosen then.
+        """Return the predicted share of the initial suboptimality that remains.
+
+        Noise is multiplied by `louder`.
+        """
+        # With other noise, another number of rounds may be best.
         predictions = [option.predicted(louder, _NEARER) for option in self.others or [self]]
         return min(
             prediction.gap / prediction.start if prediction.start > 0 else math.inf
@@ -74,11 +79,11 @@ class NoisyRounds:
 
     @property
     def hides_clips(self) -> bool:
-        """Return whether noise leaves more of the gap than clips of contributions would."""
+        """Return whether noise leaves more of the suboptimality than the bias of clips would."""
         return _BIAS <= self.share() < math.inf
 
     def forecast(self) -> Remark:
-        """Return a remark on the noise beside the data, and on the gap that it may leave."""
+        """Return a remark on the noise relative to the data, and on its effect on the objective."""
         if not any(slope > 0 for slope in self.known.slope):
             return Remark()
         steps = self.algorithm.requirements.releases * self.rounds
@@ -92,7 +97,7 @@ class NoisyRounds:
 
 
 def best_rounds(problem: Declaration, study: Study, request: Selection) -> NoisyRounds | None:
-    """Return the rounds and the noise that are predicted to end best; None without prediction.
+    """Return the number of rounds and the noise of least predicted error; None if not predicted.
 
     Parameters
     ----------
@@ -112,10 +117,10 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
         if any(
             noise is not None and noise.mechanism.per_step() is not None for noise in asked.values()
         ):
-            return None  # more rounds cost more
+            return None  # with noise per step set by the user, more rounds cost more privacy
         several = _ROUNDS.get(str(mechanism), _ROUNDS["gaussian"])
         for T in several if rounds is None else (rounds,):
-            # The pure price of a few Laplace releases is nearly theirs, and found at once.
+            # For few Laplace releases, composition at delta 0 is nearly exact, and quick.
             least = None if mechanism == "laplace" and rounds is None else delta
             releases = algorithm.releases(T, study.program)
             noisy = calibrated(agents, asked, algorithm.requirements, T, releases, least, False)
@@ -133,7 +138,7 @@ def best_rounds(problem: Declaration, study: Study, request: Selection) -> Noisy
 
 
 def _divided(public: Conditions, needs: Requirements) -> Conditions:
-    """Return the conditions with noise that is split over the agents, if a sum hides it."""
+    """Return the conditions with distributed noise, if the method uses secure aggregation."""
     if needs.secret is None:
         return public
     part = max(public.noise) / math.sqrt(len(public.noise) - needs.secret.colluders)
@@ -141,7 +146,7 @@ def _divided(public: Conditions, needs: Requirements) -> Conditions:
 
 
 def _runs_away(agent: AgentPlan) -> bool:
-    """Return whether losses of records grow without end and no set keeps noisy steps from there."""
+    """Return whether noisy steps may run away: losses and the set are both unbounded."""
     local, sensitivity = agent.program, agent.sensitivity
     if sensitivity is None or not sensitivity.records or not grows(local, sensitivity):
         return False
@@ -150,7 +155,7 @@ def _runs_away(agent: AgentPlan) -> bool:
 
 
 def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
-    """Return the fewest rounds that are predicted to end nearly as well as any."""
+    """Return the fewest rounds with nearly the least predicted error."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
     nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY
@@ -173,7 +178,7 @@ def calibrated(
     delta: float | None,
     once: bool,
 ) -> Agents:
-    """Return the agents with their noise: as little of it as every budget allows.
+    """Return the agents with the smallest noise that their budgets allow.
 
     Parameters
     ----------
@@ -183,7 +188,7 @@ def calibrated(
         Requirements of the algorithm.
     rounds : int
     steps : int
-        Releases of an agent in these rounds.
+        Number of releases of an agent in these rounds.
     delta : float or None
     once : bool
         Whether the data are released once, instead of a value in every step.
@@ -198,7 +203,7 @@ def calibrated(
 
     @functools.cache
     def multiplier(asked: Declared, share: int) -> float:
-        # One person is exposed to the releases of all agents that may hold data of theirs.
+        # `share` agents may hold data of one person, whose loss covers all their releases.
         decay, ratios, exposed = asked.mechanism.decay, [1.0], steps * share
         if uneven or (decay < 1 and not once):
             check_long(rounds, len(needs.weights))
@@ -206,7 +211,7 @@ def calibrated(
             ratios = [time * w for time in times for w in needs.weights][needs.free :]
             exposed = needs.releases // len(needs.weights) * share
         mechanism = asked.mechanism
-        # Only epsilon at delta 0 can be divided between a linear term and what it rests on.
+        # The theorem on objective perturbation divides a pure epsilon, at delta 0.
         pure = needs.perturbed is not None and isinstance(mechanism, Laplace)
         return multiplied(
             asked,
@@ -220,20 +225,20 @@ def calibrated(
 
 
 def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Agents:
-    """Return the agents, those with private data in constraints with truncated noise.
+    """Return the agents, with truncated noise for those with private data in constraints.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their noise, for one release of the data.
+        Agents with noise without truncation, for one release of the data.
     requested : mapping of str to (Declared or None)
     delta : float
-        Positive.
+        Budget delta, positive.
 
     Raises
     ------
     PrivacyError
-        Raised as by `truncated`.
+        If `truncated` refuses the noise.
     """
 
     def multiplier(asked: Declared) -> float:
@@ -253,13 +258,13 @@ def calibrated_with_limit(agents: Agents, requested: Noises, delta: float) -> Ag
 
 
 def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | None) -> Multipliers:
-    """Return as little noise in every turn as keeps each user within the budget.
+    """Return the smallest noise multipliers of users' steps that keep each user within the budget.
 
     Parameters
     ----------
     requested : mapping of str to (Declared or None)
     last : LastIterate
-        Other facts that the loss depends on.
+        Constants that the privacy loss depends on, besides the noise.
     delta : float or None
     """
 
@@ -273,7 +278,9 @@ def multipliers_of_turns(requested: Noises, last: LastIterate, delta: float | No
 def multiplied(
     asked: Declared, delta: float | None, for_total: Callable[[float, float], float]
 ) -> float:
-    """Return a mechanism's own multiplier, or that for a total budget of (epsilon, delta).
+    """Return a mechanism's noise multiplier: as the user set it, or for a total budget.
+
+    `for_total` computes it from (epsilon, delta).
 
     Raises
     ------
@@ -284,5 +291,5 @@ def multiplied(
     fixed = asked.mechanism.per_step()
     if fixed is not None:
         return fixed
-    assert asked.epsilon is not None  # or it would not have been declared
+    assert asked.epsilon is not None  # a declared mechanism has a level or a budget
     return for_total(asked.epsilon, delta or 0.0)

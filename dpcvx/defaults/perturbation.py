@@ -1,4 +1,4 @@
-r"""The weight of the quadratic that objective perturbation adds, by predicted error.
+r"""Weight of the quadratic that objective perturbation adds, chosen by predicted error.
 
 Let the objective have curvature h near the solution, at distance R from the initial point. A
 quadratic of weight :math:`\Delta` and a random linear term b move the minimizer by
@@ -23,11 +23,11 @@ from ..model.curvature import mean_curvature
 from ..plan.agent_plan import Agents
 from ..sensitivity.queries.solutions import perturbation_bounds
 
-# Weights that are tried, in units of the curvature of one record.
+# Weights to try, in units of the largest curvature of one record.
 _WEIGHTS = 2.0 ** np.arange(-10.0, 10.5, 0.5)
 # Typical curvature of records, relative to that of records at their bounds.
 _TYPICAL = 0.4
-# Typical distance of the solution, relative to one step by declared bounds.
+# Typical distance to the solution, relative to the distance estimated from declared bounds.
 _FARTHER = 2.5
 
 
@@ -61,6 +61,6 @@ def regularization(agents: Agents, epsilon: float, distance: float) -> float:
 
     errors = [error(weight) for weight in weights]
     best = int(np.argmin(errors))
-    # The largest where none leaves room: the plan then says what is missing. Three digits, as
-    # processors round the last ones differently.
+    # If no weight is possible, return the largest: the plan then reports the obstacle. Three
+    # digits, because processors round the last ones differently.
     return float(f"{weights[best if math.isfinite(errors[best]) else -1]:.3g}")

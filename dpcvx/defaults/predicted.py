@@ -1,24 +1,26 @@
-r"""Steps by a predicted gap: what noise and a bounded number of rounds leave of a quadratic.
+r"""Step sizes chosen by predicted suboptimality of noisy gradient descent on a quadratic.
 
-Gradient descent with the step size :math:`\eta` along a direction of curvature h makes of the
-distance :math:`e_0` from the answer, and of independent noise :math:`\xi_k` in round k,
+Take gradient descent with step size :math:`\eta` along a direction of curvature h, with the initial
+distance :math:`e_0` from the optimum and independent noise :math:`\xi_k` in round k. The distance
+after t rounds is
 
 .. math::
     e_t = c^t e_0 - \eta \sum_{k \le t} c^{t-k} \xi_k, \qquad c = 1 - \eta h ,
 
-so that the mean of the last K of T iterates has the bias and the variance
+so the mean of the last K of T iterates has the bias and the variance
 
 .. math::
     \frac{c^{T-K+1}}{K} \frac{1 - c^K}{1 - c}\, e_0, \qquad
     \frac{\sigma^2}{K^2 h^2} \Bigl[ (1 - c^K)^2 c^2 \frac{1 - c^{2(T-K)}}{1 - c^2}
         + \sum_{j=1}^{K} (1 - c^j)^2 \Bigr] .
 
-In the average weighted by the rounds, noise of round k has :math:`\sum_{t \ge k} t c^{t-k}` over
-:math:`T (T + 1) / 2`, which is a geometric sum as well.
+In the weighted average, the noise of round k has the weight :math:`\sum_{t \ge k} t c^{t-k}`
+divided by :math:`T (T + 1) / 2`, which is a geometric sum as well.
 
-The gap is h / 2 times their sum, over all directions. Curvatures are not known one by one: they are
-taken to lie around the typical one, some far below it. Nor is the distance: chosen is the step with
-the least product of the gaps at a third of it, at it and at three times of it.
+The suboptimality is h / 2 times the sum of the squared bias and the variance, over all directions.
+Single curvatures are not known; they are assumed to lie around the typical one, some far below it.
+The distance is not known either. The chosen step minimizes the product of the suboptimalities for a
+third of the estimated distance, for that distance, and for three times that distance.
 """
 
 from __future__ import annotations
@@ -39,35 +41,36 @@ from .landscape import Landscape, landscape
 
 Array = NDArray[np.float64]
 
-# Curvatures relative to the typical one, of mean 1.
+# Assumed curvatures relative to the typical one, with mean 1.
 _SPECTRUM = (0.2, 0.6, 2.2)
-# What the distance may be, relative to what it is taken to be.
+# Assumed distances relative to the estimated one.
 _DISTANCES = (1 / 3, 1.0, 3.0)
-# Where slopes jump: steps of which sqrt(T) cross the set so many times at the largest slope.
+# Largest step for nonsmooth losses: sqrt(T) of these steps with the largest gradient cross the set
+# this many times.
 _LONGEST = 4.0
-# Rounds: of so few none is left out, and the last one is nearest.
+# Number of rounds up to which the last iterate is better than an average.
 FEW = 8
-# Step sizes that are tried, relative to the largest.
+# Step sizes to try, relative to the largest.
 _FRACTIONS = np.geomspace(1e-8, 1.0, 240)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step size and what it leads to.
+    """A step size, and the predicted suboptimality with it.
 
     Attributes
     ----------
     step : float
-        Factor of a gradient in a step.
+        Step size, the factor on a gradient.
     output : {"average", "last", "tail", "weighted"}
-        The iterate to report.
+        Iterate to return.
     gap : float
-        Predicted gap of the sum of all agents' objectives at the end.
+        Predicted suboptimality at the end, for the sum of all agents' objectives.
     start : float
-        Gap of the initial point.
+        Estimated suboptimality of the initial point.
     noise : float
-        Gap that noise may leave for any distance and curvature: that of a quadratic whose curvature
-        is the worst for these steps, or by the bound for slopes that jump.
+        Suboptimality that noise may cause for any distance: for a quadratic of the worst curvature
+        for these steps, or by the bound for nonsmooth losses.
     """
 
     step: float
@@ -85,7 +88,7 @@ def predicted(
     pull: float = 1.0,
     outputs: Sequence[Output] = ("last", "tail", "average", "weighted"),
 ) -> Prediction:
-    """Return the step size of noisy gradient descent that is predicted to end best.
+    """Return the step size of noisy gradient descent with the least predicted suboptimality.
 
     Parameters
     ----------
@@ -93,13 +96,12 @@ def predicted(
     rounds : int
         Number of steps.
     largest : float
-        Step size that is not exceeded.
+        Upper limit on the step size.
     pull : float
-        Share of a step that reaches variables which agents share. Methods that pull copies together
-        step less far there, and steps along sums of gradients as many times as far as there are
-        holders.
+        Share of a step that changes shared variables. It is below 1 in methods that pull copies
+        together, and equals the number of holders for steps along sums of gradients.
     outputs : sequence of str
-        Iterates that may be reported.
+        Iterates that may be returned.
     """
     if scene.smoothness is None:
         return _where_slopes_jump(scene, rounds, pull)
@@ -122,15 +124,15 @@ def predicted(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Choice of a method whose user gives no step size.
+    """Choices for a method whose user passes no step size.
 
     Attributes
     ----------
     rule : step rule
     output : {"average", "last", "tail", "weighted", None}
-        The iterate to report; None for what is usual.
+        Iterate to return; None for the method's default.
     prediction : Prediction or None
-        Prediction with noise.
+        Prediction for noisy steps; None without noise.
     """
 
     rule: StepRule
@@ -147,15 +149,16 @@ def chosen_step(
     exact: bool = True,
     falls: bool = False,
 ) -> Chosen:
-    """Return the step size of a gradient method, from what is public.
+    """Return the step-size rule of a gradient method, from public facts.
 
-    Without noise it is 1 / L with the smoothness constant L, or falls like ``1 / sqrt(t)`` from
-    what leads across the set at the largest slope. With noise it is `predicted`; where slopes jump,
-    steps that fall like ``1 / sqrt(t)`` lead as far and forgive distances that are mistaken: long
-    ones come first. If neither the distance to the answer nor the curvature is known, noise is
-    refused; without noise, the step is the papers' ``1 / sqrt(t)``, which has a unit.
+    Without noise, the step size is 1 / L with the smoothness constant L. For nonsmooth losses it
+    decreases like ``1 / sqrt(t)``; the first step with the largest gradient crosses the set. With
+    noise, the step size is `predicted`. For nonsmooth losses with `falls`, it also decreases like
+    ``1 / sqrt(t)``, which tolerates a wrong estimate of the distance. If neither the distance nor
+    the curvature is known, noisy steps are refused; without noise, the steps are the papers'
+    ``1 / sqrt(t)``, which depends on units.
 
-    Arguments and errors are those of `PublicFacts.chosen_step`; `pull` is that of `predicted`.
+    For the other arguments and errors see `PublicFacts.step`, and for `pull` see `predicted`.
     """
     scene, rounds = landscape(program, conditions), conditions.rounds * updates
     require_scale(program, scene)
@@ -192,7 +195,7 @@ _APART = (
 
 
 def step_reasons(program: Program, conditions: Conditions) -> list[str]:
-    """Return which rule a step size that is left out follows, in words; nothing for 1 / L alone.
+    """Return texts on the rule for an omitted step size; none if it is 1 / L.
 
     Parameters
     ----------
@@ -208,12 +211,12 @@ def step_reasons(program: Program, conditions: Conditions) -> list[str]:
 
 
 def require_scale(program: Program, scene: Landscape) -> None:
-    """Refuse noisy steps whose length nothing public tells, before they spend a budget.
+    """Refuse noisy steps if no public fact determines their length.
 
     Raises
     ------
     ModelError
-        With a constraint that tells it.
+        The error suggests a constraint that determines the length.
     """
     if not scene.noisy or scene.smoothness or scene.distance < math.inf:
         return
@@ -230,7 +233,7 @@ def require_scale(program: Program, scene: Landscape) -> None:
 
 
 def _unbounded(local: LocalProgram) -> list[str]:
-    """Return the names of the variables that the agent's set does not bound on both sides."""
+    """Return the names of variables that the agent's set does not bound on both sides."""
     extent = local.projector().extent()
     width = extent.upper - extent.lower
     places = [(p.name, width[p.offset : p.offset + p.entries.size]) for p in local.layout.pieces]
@@ -238,10 +241,11 @@ def _unbounded(local: LocalProgram) -> list[str]:
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:
-    """Return the largest step size to try: 1 / L, or where slopes jump, by the way across the set.
+    """Return the largest step size to try; None if neither curvature nor distance is known.
 
-    A single noisy step cannot swing ever farther, as several can: it may be as long as the largest
-    of the curvatures that are taken as typical allows. None where nothing is known of either.
+    It is 1 / L, or for nonsmooth losses, it follows from the distance across the set. A single
+    noisy step cannot diverge, as several steps can, so it may be 1 over the largest typical
+    curvature instead.
     """
     if scene.smoothness:
         alone = scene.noisy and rounds == 1 and scene.curvature > 0
@@ -256,8 +260,8 @@ def longest(scene: Landscape, rounds: int) -> float | None:
 def constant_step(
     scene: Landscape, rounds: int, largest: float, asked: Output | None
 ) -> tuple[float, Output | None]:
-    """Return the step size and what to report, for methods with one number for a step."""
-    # Where a set is one point, steps lead nowhere, however long they are.
+    """Return the step size and the iterate to return, for methods with constant steps only."""
+    # Without noise or a finite positive distance, there is no prediction.
     if not scene.noisy or not 0 < scene.distance < math.inf:
         return largest, asked
     prediction = predicted(scene, rounds, largest)
@@ -265,20 +269,22 @@ def constant_step(
 
 
 def chosen_penalty(scene: Landscape) -> float:
-    """Return the penalty of exact steps: between a typical and the largest curvature.
+    """Return the penalty of exact steps: the geometric mean of typical and largest curvature.
 
-    Without a curvature, the largest slope over the distance to the answer has its unit.
+    Without a curvature, it is the largest slope divided by the distance to the optimum.
     """
     L = scene.smoothness or scene.scale
     return math.sqrt(scene.curvature * L) or scene.scale or 1.0
 
 
 def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:
-    r"""Predict by :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, about a bound.
+    r"""Return the prediction for nonsmooth losses.
 
-    With D the distance and G the slope. Both terms are equal then: half is of noise and kicks.
-    Slopes that jump kick as hard near the answer as far from it; those of many records together
-    half as hard, for they jump one by one.
+    The suboptimality is taken as :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, which
+    is about a bound, with the distance D and the slope G. At the best :math:`\eta` both terms are
+    equal, so half is due to noise and subgradients. Subgradients stay as large near the optimum as
+    far from it. For sums over many records they are about half as large (:math:`G^2 / 4`), because
+    single records jump one by one.
     """
     noise = sum(block.size * block.noise**2 for block in scene.blocks)
     kick = math.sqrt((scene.slope**2 / 4 + noise) / rounds)
@@ -293,7 +299,7 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
 
 
 def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pull: float) -> float:
-    """Return the gap that noise leaves of a quadratic of the worst curvature that is possible."""
+    """Return the suboptimality that noise causes for a quadratic of the worst curvature."""
     total = 0.0
     for block in scene.blocks:
         eta = step * (pull if block.holders > 1 else 1.0)
@@ -306,7 +312,7 @@ def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pul
 def _parts(
     scene: Landscape, steps: Array, rounds: int, output: Output, pull: float
 ) -> list[tuple[Array, Array]]:
-    """Return the gaps from bias and from noise, per block and direction."""
+    """Return the suboptimality from bias and from noise, per group of variables and direction."""
     parts = []
     for block in scene.blocks:
         eta = steps * (pull if block.holders > 1 else 1.0)
@@ -322,11 +328,14 @@ def _parts(
 
 
 def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
-    """Return the remaining share of a distance, and squared weights of noise, for ``q = eta h``."""
+    """Return the bias relative to the distance, and the variance relative to one step's noise.
+
+    Both are for q = eta h; the noise of one step has the variance ``(eta sigma)^2``.
+    """
     if output == "weighted":
         return _weighted(q, T)
     K = {"last": 1, "tail": max(1, T - T // 2), "average": T}[output]
-    # Below, differences of nearly equal numbers; above, steps that overshoot.
+    # Smaller q lead to cancellation; larger q are steps that overshoot.
     q = np.clip(q, 1e-6 / T, 1 - 1e-12)
     log = np.log1p(-q)
     once, twice = -np.expm1(K * log), -np.expm1(2 * K * log)
@@ -338,14 +347,14 @@ def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
 
 
 def _weighted(q: Array, T: int) -> tuple[Array, Array]:
-    """Return `_response` for the average that is weighted by the rounds."""
-    given, q = q, np.clip(q, 3e-3 / T, 1 - 1e-12)  # below, differences of nearly equal numbers
+    """Return the result of `_response` for the average weighted by the rounds."""
+    given, q = q, np.clip(q, 3e-3 / T, 1 - 1e-12)  # smaller q lead to cancellation
     log, c = np.log1p(-q), 1 - q
     total, alpha, beta = T * (T + 1) / 2, c / q, T + 1 / q
     once, twice = -np.expm1(T * log), -np.expm1(2 * T * log)
-    first = c * once / q  # the sum of c^i
-    second = (first - T * np.exp((T + 1) * log)) / q  # of i c^i
-    # Noise of round k has k + alpha - beta c^(T - k + 1), over q and the total.
+    first = c * once / q  # sum of c^i for i from 1 to T
+    second = (first - T * np.exp((T + 1) * log)) / q  # sum of i c^i
+    # The noise of round k has the weight (k + alpha - beta c^(T - k + 1)) / (q total).
     square = T * (T + 1) * (2 * T + 1) / 6 + alpha * T * (T + 1) + T * alpha**2
     mixed = (T + 1 + alpha) * first - second
     noise = square - 2 * beta * mixed + beta**2 * c**2 * twice / (q * (2 - q))

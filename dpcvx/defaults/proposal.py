@@ -1,4 +1,4 @@
-"""A complete request from one with open choices, and what is said of it; reads no private data."""
+"""Proposal of all settings that a request omits, with reasons; no private data are read."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ P = TypeVar("P", bound=Terms)
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """A complete request, and what its choices rest on, in words."""
+    """A complete request, the choices made for it with reasons, and a forecast."""
 
     request: CompleteRequest
-    known: Compiled  # the problem, compiled on the way
+    known: Compiled  # the compiled problem
     choices: tuple[Choice, ...]
     forecast: Remark
 
@@ -56,16 +56,17 @@ class Proposal:
 def planned(
     kind: type[P], problem: Declaration, request: Request, earlier: Compiled | None = None
 ) -> P:
-    """Return a plan of this kind: what is open is proposed here, and the plan is derived from that.
+    """Return the plan for a request whose omitted settings are proposed first.
 
     Parameters
     ----------
     kind : type
+        Class of the plan.
     problem : Declaration
     request : Request
         Request as the user wrote it.
     earlier : Compiled, optional
-        Compiled problem of an earlier plan, for plans that differ in other things.
+        Compiled problem of an earlier plan for the problem.
     """
     given = request.algorithm
     if request.violation_probability is not None:
@@ -77,13 +78,13 @@ def planned(
         try:
             return _planned(kind, problem, request, earlier)
         except UnsolvableError:
-            raise  # whatever the method
+            raise  # no method can solve the problem
         except (ModelError, PrivacyError):
             if not substitutes(problem, request):
                 _explain(problem, request)
                 raise
     if given is not None and not isinstance(given, OneShot):
-        return _planned(kind, problem, request, earlier)  # which refuses
+        return _planned(kind, problem, request, earlier)  # raises the error of the named method
     method = replace(given or OneShot(), as_written=True)
     try:
         plan = _planned(kind, problem, replace(request, algorithm=method), None)
@@ -94,7 +95,7 @@ def planned(
 
 
 def _by_names(problem: Declaration, request: Request) -> Request:
-    """Return the request with names of agents in place of the agents as users hold them."""
+    """Return the request with names in place of `Agent` objects as keys."""
     names = {id(agent): name for name, agent in problem.named.items()}
 
     def renamed(given: Any) -> Any:
@@ -106,7 +107,7 @@ def _by_names(problem: Declaration, request: Request) -> Request:
 
 
 def _computed(names: Sequence[str]) -> str:
-    """Return why variables are expressions."""
+    """Return a text on variables that an equality defines by the decision and private data."""
     one = len(names) == 1
     return (
         f"{plural(len(names), 'variable')} ({together(sorted(names))}) "
@@ -117,7 +118,7 @@ def _computed(names: Sequence[str]) -> str:
 
 
 def _explain(problem: Declaration, request: Request) -> None:
-    """Refuse a geometric or quasiconvex program with the argument that it needs."""
+    """Refuse a geometric or quasiconvex program with a message on the argument that it needs."""
     method = request.algorithm
     for_convex = method is None or (isinstance(method, OneShot) and method.rules == "dcp")
     budget = request.epsilon is not None or not request.chooses_noise
@@ -125,12 +126,12 @@ def _explain(problem: Declaration, request: Request) -> None:
         return
     fix = other_rules(problem)
     if fix:
-        checked(problem, replace(request, algorithm=None))  # refused first, whatever the model
+        checked(problem, replace(request, algorithm=None))  # errors in the settings come first
         raise ModelError(fix)
 
 
 def _planned(kind: type[P], problem: Declaration, request: Request, earlier: Compiled | None) -> P:
-    """See `planned`, for one way to solve the problem."""
+    """Return the plan for a request, without trying another method; see `planned`."""
     proposal = propose(problem, request, earlier)
     plan = make_terms(kind, problem, proposal.request, proposal.known)
     check_solvable(plan)
@@ -148,12 +149,12 @@ def _planned(kind: type[P], problem: Declaration, request: Request, earlier: Com
 
 
 def _once(needs: Requirements) -> bool:
-    """Return whether agents release one gradient or one minimizer, and no steps."""
+    """Return whether agents release a single gradient or minimizer, instead of steps."""
     return needs.exact == "joint" or needs.perturbed is not None
 
 
 def _averaged(plan: Terms) -> tuple[Choice, ...]:
-    """Return the choice to minimize a mean over scenarios, if the objective bends in the data."""
+    """Return a choice text if the plan averages the objective over scenarios, else ()."""
     method, model = plan.algorithm, plan.program.model
     if model is None or not plan.noisy or not isinstance(method, OneShot):
         return ()
@@ -167,7 +168,7 @@ def _averaged(plan: Terms) -> tuple[Choice, ...]:
 
 
 def propose(problem: Declaration, request: Request, earlier: Compiled | None = None) -> Proposal:
-    """Return the request with nothing open.
+    """Return the request with a proposed value for every omitted setting.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def propose(problem: Declaration, request: Request, earlier: Compiled | None = N
     ModelError
         If the problem does not fit the algorithm.
     PrivacyError
-        If no noise fits the budget, or nothing can be released.
+        If no noise fits the budget, or no sensitivity can be derived.
     """
     selection = Selection.of(checked(problem, request))
     selection, study = choose(problem, selection, None if earlier is None else Study.of(earlier))
@@ -223,7 +224,7 @@ def propose(problem: Declaration, request: Request, earlier: Compiled | None = N
 
 
 def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
-    """Return the draft with the numbers of the method, and the forecast of noisy steps."""
+    """Return the draft with the method's parameters, and the selection with a forecast."""
     program, agents, algorithm = draft.program, draft.agents, draft.algorithm
     noisy = draft.noisy and not draft.once and not draft.steps_first
     public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
@@ -242,7 +243,7 @@ def _with_steps(draft: Draft, selection: Selection) -> tuple[Draft, Selection]:
 
 
 def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float | None]]:
-    """Return the draft with as little noise as the budget allows, and its multipliers."""
+    """Return the draft with the smallest noise that the budget allows, and its multipliers."""
     agents, last, delta = draft.agents, draft.last, selection.delta
     if selection.quiet:
         agents = selection.quiet
@@ -261,7 +262,10 @@ def _with_noise(draft: Draft, selection: Selection) -> tuple[Draft, list[float |
 def _released_once(
     draft: Draft, selection: Selection
 ) -> tuple[Draft, Selection, list[list[float]] | None]:
-    """Return the draft with one-time releases and estimates, and shares of the violation."""
+    """Return the draft with one-time releases, the selection, and violation shares.
+
+    The shares divide the violation probability over the constraints with private data.
+    """
     study, program, agents = Study.of(draft.known), draft.program, draft.agents
     stakes, around, shares = study.at_stand_ins.stakes, study.responses, None
     if selection.quiet:
@@ -284,13 +288,13 @@ def _released_once(
         moved = [f"'{name}'" for agent in agents for name in agent.moved]
         if moved:
             selection = selection.chosen("shrink", TOWARD_PROXY.format(together(moved)))
-    # Next to a proxy the data are moved, and never the solution.
+    # With proxies for all released data, the data are shrunk towards them, and not the solution.
     if draft.algorithm.weighs_noise and not _proxied(agents, stand_ins):
         program = replace(program, noise=slope_noise(program, agents, around))
     return replace(draft, program=program, agents=agents), selection, shares
 
 
 def _proxied(agents: Agents, proxies: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether all that is released once has public proxy data."""
+    """Return whether there are public proxy data for everything that is released once."""
     released = [agent.name for agent in agents if agent.publication is not None]
     return all(value is not None for name in released for value in proxies[name])

@@ -1,4 +1,4 @@
-"""Signal beside noise, as text, before any data are read; no gap is predicted from bounds."""
+"""Texts on the noise relative to the data; they use public facts and predict no suboptimality."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from ..sensitivity.second_moments import Moments
 
 Array = NDArray[np.float64]
 StandIns = Mapping[str, Sequence[Array | None]]
-# What a gap owes to noise is about the square of noise over signal times this: of n + 1 columns, n
-# and n squared of whose moments matter.
+# For second moments, the share of the initial suboptimality that noise leaves is about this factor
+# times the squared ratio of noise to signal.
 SQUARED = 2.0
-# Noise of such a part of the signal is said to be loud.
+# Ratio of noise to signal from which a text warns that the noise is large.
 _LOUD = 0.5
-# From so many agents on, and from such a part of the signal on, secure sums are spoken of.
+# Least number of agents, and least ratio of noise to signal, for a text on secure aggregation.
 _MANY, _AUDIBLE = 9, 0.02
-# What is said of that.
+# Words of the warning on large noise.
 DOUBT = "may say little or nothing about the data"
-# Of noisy steps whose noise leaves room for good solutions and bad ones.
+# Text for noisy steps whose result bounds alone cannot predict.
 UNTOLD = (
     "No gap is predicted, because it depends on the data. With public proxy data, "
     "dp.Private(..., proxy=values), the plan simulates it"
 )
-# Of data released once, and of one gradient.
+# Text for data that are released once, and for one gradient.
 ASKS = "For a prediction, declare public proxy data: dp.Private(..., proxy=values)"
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Facts on solutions that need no simulation; false if there are none."""
+    """Texts on the expected solution that need no simulation; false if both are empty."""
 
-    said: str = ""  # noise beside the data, which results repeat
-    advice: str = ""  # what to declare for a prediction
+    said: str = ""  # text on the noise relative to the data, which results repeat
+    advice: str = ""  # text on data to declare for a prediction
 
     def __bool__(self) -> bool:
         return bool(self.said or self.advice)
 
 
 def bent(problem: Declaration, program: Program) -> str:
-    """Return a warning if steps are taken on objectives that are not convex; else empty.
+    """Return a warning if steps are taken on objectives that are not convex; else "".
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ def bent(problem: Declaration, program: Program) -> str:
     program : Program
         Compiled program of the problem.
     """
-    if program.model is not None:  # which cvxpy knows to solve
+    if program.model is not None:  # cvxpy solves the model as written
         return ""
     agents = problem.named
-    # Agents that were compiled once are alike to cvxpy's rules as well.
+    # Agents of one kind follow cvxpy's rules all or not at all.
     convex = once_per_kind(program.agents, lambda local: agents[local.name].is_dcp())
     pairs = zip(agents.items(), convex, strict=True)
     bent = [(f"'{name}'", agent) for (name, agent), fine in pairs if not fine]
@@ -82,14 +82,14 @@ def bent(problem: Declaration, program: Program) -> str:
 
 
 def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
-    """Return a remark on the one-time release's noise, beside the data or one change.
+    """Return a remark on the noise of one-time releases, relative to the data or to one change.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         Agents with their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
-        Public proxy values of each private object, by agent, if there are any.
+        Public proxy data of each private object, by the agent's name; None without proxy data.
     """
     texts: dict[str, list[str]] = {}
     loud = False
@@ -122,7 +122,7 @@ def of_releases(agents: Agents, stand_ins: StandIns) -> Remark:
 
 
 def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
-    r"""Return a warning on released data that differ by no more than one change; else empty.
+    r"""Return a warning on released data whose range is no more than one change; else "".
 
     Laplace noise for the l1 sensitivity D has standard deviation :math:`\sqrt{2} D / \epsilon`, so
     it is a tenth of a range r at :math:`\epsilon = 10 \sqrt{2} D / r`.
@@ -162,7 +162,7 @@ def hidden_by_unit(agents: Agents, stand_ins: StandIns) -> str:
 
 
 def _range_of_entries(spec: PrivateSpec, proxy: Array | None) -> float | None:
-    """Return how far entries lie from each other by the proxy, or by bounds; None if unknown."""
+    """Return the range of the entries, from proxy data or declared bounds; None if unknown."""
     if proxy is not None:
         values = spec.shaped(np.asarray(proxy, dtype=float).ravel())
         span = float(np.ptp(values)) if values.size > 1 else float(np.abs(values).max())
@@ -219,7 +219,10 @@ def _given(values: Sequence[Array | None]) -> bool:
 
 
 def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, str]]:
-    """Yield each private object's name and the standard deviation of noise on its entries."""
+    """Yield names of private objects, or of a statistic, and a text on the noise in them.
+
+    The text has a placeholder for the name.
+    """
     spread = _spread(agent)
     if released.kind == "sums":
         names = together([f"'{spec.name}'" for spec in released.private])
@@ -255,7 +258,9 @@ def _on_entries(agent: AgentPlan, released: Publication) -> Iterator[tuple[str, 
 
 
 def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentPlan] | None:
-    """Return the largest ratio of noise to a one-time release, and its agent; or None.
+    """Return the largest ratio of noise to signal in a one-time release, and its agent.
+
+    It is None if no signal is known.
 
     Parameters
     ----------
@@ -281,20 +286,20 @@ def of_steps(
     jumps: bool = False,
     few: bool = False,
 ) -> Remark:
-    """Return the noise in steps beside the largest change that the data can make to gradients.
+    """Return a remark on noisy steps: their noise relative to the data's effect on gradients.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
     conditions : Conditions
     steps : int
-        Releases of an agent.
+        Number of releases of an agent.
     left : float, optional
-        The gap that noise may leave; infinite if nothing bounds it, None if it is not known.
+        Suboptimality that noise may leave; infinite if unbounded, None if unknown.
     jumps : bool
-        Whether slopes jump, so that the gap is a bound for data that bend nothing.
+        Whether losses are nonsmooth, so that `left` is a bound that assumes no curvature.
     few : bool
-        Whether steps are predicted to leave more than noise does.
+        Whether the steps are too few to reach a suboptimality of `left`.
     """
     noise, most = _averaged(agents, conditions, steps)
     if 0 < most < math.inf and noise >= _LOUD * most:
@@ -309,24 +314,27 @@ def of_steps(
 
 
 def _averaged(agents: Agents, conditions: Conditions, steps: int) -> tuple[float, float]:
-    """Return the noise in the sum of all agents, averaged over steps, and the data's reach."""
+    """Return the noise in the sum of gradients, averaged over steps, and the data's effect on it.
+
+    The effect is the largest change that all data can make to the sum of gradients.
+    """
     sizes = [agent.program.n for agent in agents]
     noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, conditions.noise, strict=True)) / steps)
     return noise, 2 * sum(conditions.slope)
 
 
 def in_secret(agents: Agents, conditions: Conditions, steps: int) -> str:
-    """Return advice on secure aggregation if many agents drown their sum in noise; else empty.
+    """Return advice on secure aggregation if many agents' noise is large in their sum; else "".
 
-    Each agent adds noise that hides it from everybody. In a secure sum, whose terms nobody sees,
-    all but the colluders together add as much as one agent does here.
+    Without secure aggregation, each agent adds enough noise to hide its data. With it, only the sum
+    is known, and all agents except colluders together add the noise that one agent adds here.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
     conditions : Conditions
     steps : int
-        Releases of an agent.
+        Number of releases of an agent.
     """
     hidden = [
         agent for agent in agents if agent.sensitivity is not None and agent.noise is not None
@@ -354,7 +362,7 @@ def _spread(agent: AgentPlan) -> float:
 
 
 def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None:
-    """Return about the l2 norm of the one-time release; None if nothing is known of it."""
+    """Return the approximate l2 norm of the one-time release; None if unknown."""
     released = agent.publication
     if released is None:
         return None
@@ -362,7 +370,7 @@ def _signal(agent: AgentPlan, stand_ins: Sequence[Array | None]) -> float | None
     if given and len(given) == len(stand_ins):
         return float(np.linalg.norm(released.statistic(given)))
     if isinstance(released, Moments):
-        # Rows at half their bound, in all directions.
+        # Norm for rows at half of their bound, spread over all directions.
         return released.private[0].shape[0] / 4 / math.sqrt(released.order)
     return None
 
@@ -392,7 +400,7 @@ def _times(ratio: float) -> str:
 
 
 def _range(values: Array) -> str:
-    if not values.size:  # all that is released is publicly known
+    if not values.size:  # no released component has noise
         return "0"
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"

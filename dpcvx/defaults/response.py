@@ -1,25 +1,25 @@
-r"""Response of an optimum to noise in the slope of an objective, from public facts.
+r"""Response of the optimum to noise in the linear coefficient of an objective, from public facts.
 
-Let f be the sum of all objectives, with second derivatives H at zero data. A linear term
-:math:`\langle \delta, z \rangle` on top of it moves the optimum by :math:`-H^{-1} \delta` and costs
-:math:`\tfrac12 \delta' H^{-1} \delta` to second order, so that noise of covariance S in the slope
-is expected to cost
+Let f be the sum of all objectives, with second derivatives H at zero data. An added linear term
+:math:`\langle \delta, z \rangle` moves the optimum by :math:`-H^{-1} \delta`, with a suboptimality
+of :math:`\tfrac12 \delta' H^{-1} \delta` to second order. So the expected suboptimality due to
+noise of covariance S in the linear coefficient is
 
 .. math:: E = \tfrac12 \operatorname{tr}(W S), \qquad W = Z (Z' (H + C) Z)^{-1} Z'
 
-where Z spans the directions that the equalities leave free. If the objective is flat, the set
-limits the effect of noise: along a component of width D, noise :math:`\delta_j` costs at most
-:math:`|\delta_j| D`, and half of that as a rule, as if the objective had the curvature
+where Z spans the directions that the equalities leave free. If the objective has no curvature, the
+set limits the effect of noise. Along a component of width D, noise :math:`\delta_j` costs at most
+:math:`|\delta_j| D`, and typically half of that. This is the effect of a curvature
 :math:`C_{jj} = \sqrt{S_{jj}} / D`.
 
-An inequality that presses on the optimum with the force :math:`\lambda v` holds against noise as an
-equality does, until the noise takes all of the force. In one dimension the mean of what noise costs
-falls from :math:`\tfrac12 v'Wv` by the factor :math:`2 \int_r^\infty (z^2 - r^2) \varphi(z) dz`
-where the force is r standard deviations of what noise does to it, if data differ such that the
-inequality binds in half of all cases where :math:`r = 0`. So an inequality without force counts as
-none, and one of great force as an equality.
+An active inequality with normal v and multiplier :math:`\lambda` has the force :math:`\lambda v`.
+It acts as an equality, unless the noise exceeds the force. Let the force be r standard deviations
+of the noise along v. In one dimension, the inequality lowers the expected cost
+:math:`\tfrac12 v'Wv` by the factor :math:`2 \int_r^\infty (z^2 - r^2) \varphi(z) dz`. This assumes
+that for :math:`r = 0` the inequality is active in half of all cases. So an inequality without force
+has no effect, and one with a large force acts as an equality.
 
-Nothing depends on units: those of the objective multiply E, and those of variables cancel.
+E has the unit of the objective and does not depend on the units of variables.
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ from scipy.stats import norm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# Problems with more components are looked at component by component.
+# Problems with more components are approximated component by component.
 LARGEST = 600
-# Eigenvalues, relative to the diagonal, that count as zero.
+# Eigenvalues up to this, relative to the diagonal, count as zero.
 _FLAT = 1e-9
-# Inequalities leave noise at least this part of its cost: true data are not the proxy.
+# Least share of its cost that noise keeps along an inequality: true data differ from the proxy
+# data.
 _LEFT = 0.01
-# Forces of more standard deviations count alike: densities vanish there.
+# Largest r: normal densities vanish beyond it.
 _FAR = 40.0
 
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """The problem of all agents, as it gives way to noise from one of them.
+    """Response of the joint problem to noise in one agent's linear coefficient.
 
     Attributes
     ----------
     hessian : csr_array, shape (N, N)
-        H: second derivatives of all objectives at zero data, as far as they are constant.
+        Second derivatives H of the sum of all objectives at zero data.
     widths : ndarray, shape (N,)
-        Widths of the set along each component; infinite if unbounded.
+        Width of the set along each component; infinite if unbounded.
     equalities : csr_array, shape (m, N)
-        Rows that are constant on the set.
+        Rows of the equality constraints.
     place : ndarray of int, shape (n,)
-        Positions of the agent's components.
+        Positions of the agent's components among the N components.
     forces : csr_array, shape (k, N), or None
         Force of each inequality that is active at the optimum for public proxy data: its normal
         times its multiplier.
@@ -72,40 +73,40 @@ class Response:
 
     @property
     def curvature(self) -> Array:
-        """Second derivatives along each of the agent's components, shape (n,)."""
+        """Diagonal of H for the agent's components, shape (n,)."""
         return self.hessian.diagonal()[self.place]
 
     @property
     def bounded(self) -> bool:
-        """Return whether the set has an end along each of the agent's components."""
+        """Return whether the set is bounded along each of the agent's components."""
         return bool(np.isfinite(self.widths[self.place]).all())
 
     @property
     def start(self) -> float:
-        """Gap of a point that lies anywhere in the set, as far as the set has an end."""
+        """Typical suboptimality of an arbitrary point of the set, over its bounded components."""
         bend = self.hessian.diagonal()
         bounded = (bend > 0) & np.isfinite(self.widths)
-        # Two points, each anywhere between bounds of distance D, are D^2 / 6 apart in mean square.
+        # Two uniform points in an interval of width D have the mean squared distance D^2 / 6.
         return float(np.sum(bend[bounded] * self.widths[bounded] ** 2)) / 12
 
     @property
     def by_component(self) -> bool:
-        """Return whether the problem is looked at component by component, without covariances."""
+        """Return whether the problem is approximated by component, without covariances."""
         return self.widths.size > LARGEST
 
     def gap(self, covariance: sp.csr_array) -> float:
-        """Return E for noise in the agent's slope.
+        """Return the expected suboptimality E for noise in the agent's linear coefficient.
 
         Parameters
         ----------
         covariance : csr_array, shape (n, n)
-            Its diagonal is enough if `by_component`.
+            Covariance of the noise. Only its diagonal is used if `by_component`.
 
         Returns
         -------
         float
-            In units of the objective; infinite where the noise pulls along a direction without
-            curvature and without end.
+            Suboptimality in units of the objective. It is infinite if the noise acts along an
+            unbounded direction without curvature.
         """
         if self.by_component:
             return self._by_component(covariance.diagonal())
@@ -117,15 +118,15 @@ class Response:
         return float(np.sum(felt[~flat] / values[~flat])) / 2
 
     def influence(self, covariance: sp.csr_array) -> Array | None:
-        """Return W, of shape (n, n), of the agent's components, for about this covariance.
+        """Return W for the agent's components, shape (n, n), for noise of about this covariance.
 
-        None for problems that are looked at component by component. Directions without curvature
-        and without end count as if they had no influence: `gap` tells that noise pulls along them.
+        None if `by_component`. Unbounded directions without curvature have no influence in W; `gap`
+        is infinite for noise along them.
 
         Parameters
         ----------
         covariance : csr_array, shape (n, n)
-            Covariance in the agent's linear coefficient.
+            Covariance of noise in the agent's linear coefficient.
         """
         if self.by_component:
             return None
@@ -134,7 +135,7 @@ class Response:
         return P @ P.T
 
     def _modes(self, covariance: sp.csr_array) -> tuple[Array, Array]:
-        """Return directions that respond to noise, as the agent's components, and curvatures.
+        """Return directions that respond to noise, shape (n, k), and their curvatures, shape (k,).
 
         Parameters
         ----------
@@ -155,9 +156,12 @@ class Response:
     def _held(
         self, P: Array, values: Array, forces: sp.csr_array, covariance: sp.csr_array
     ) -> tuple[Array, Array]:
-        """Return the modes if inequalities hold against noise of this covariance."""
+        """Return the modes and curvatures with active inequalities, for this covariance.
+
+        Each inequality adds curvature along its normal, according to its force.
+        """
         along = forces @ P
-        # What a unit of each force costs, and what noise does to it: its variance.
+        # `give` is v'Wv for each force v, and `variances` the variance of the noise along v.
         give = np.sum(along * along / values, axis=1)
         along, give = along[give > 0], give[give > 0]
         moved = (along / values) @ P[self.place].T / give[:, None]
@@ -167,13 +171,14 @@ class Response:
         return P @ turned, stiff
 
     def cost(self, slope: Array) -> float:
-        """Return E for a known, ignored slope of the agent, taken as one draw of noise.
+        """Return E for a fixed error in the agent's linear coefficient, taken as a draw of noise.
 
         Parameters
         ----------
         slope : ndarray, shape (n,)
+            Error in the linear coefficient.
         """
-        if self.by_component:  # no full matrix
+        if self.by_component:  # avoid a full matrix
             return self._by_component(slope * slope)
         return self.gap(sp.csr_array(np.outer(slope, slope)))
 
@@ -187,13 +192,16 @@ class Response:
 
 
 def _limited(variances: Array, widths: Array) -> Array:
-    """Return the diagonal of C."""
+    """Return the diagonal of C, the curvature that accounts for the widths of the set."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
 
 
 def _left(variances: Array) -> Array:
-    """Return the part of its cost that noise keeps along forces of 1, by what it does to these."""
+    """Return the factor on the cost of noise along active inequalities.
+
+    `variances` are the variances of the noise in units of each force, so r is their root's inverse.
+    """
     with np.errstate(divide="ignore"):
         r = np.minimum(1 / np.sqrt(np.maximum(variances, 0.0)), _FAR)
     part = 2 * ((1 - r * r) * norm.sf(r) + r * norm.pdf(r))
@@ -204,7 +212,7 @@ def _modes(H: Array, A: Array, free: NDArray[np.bool_]) -> tuple[Array, Array]:
     """Return P of shape (N, k) and values: ``W = P diag(1 / values) P'`` on free components."""
     H, A = H[np.ix_(free, free)], A[:, free]
     bend = H.diagonal()
-    # Units in which the diagonal is one; where nothing bends, those of the equalities.
+    # Scale components so that the diagonal of H is 1, where it is positive.
     unit = 1 / np.sqrt(np.where(bend > 0, bend, 1.0))
     H, A = H * np.outer(unit, unit), A * unit
     lengths = np.linalg.norm(A, axis=1)

@@ -1,4 +1,4 @@
-"""Refusals of problems without a solution; no guarantee follows from whether one exists."""
+"""Refusals of problems without a solution; guarantees do not depend on these checks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from ..solvers.conic import ConicProgram, Outcome
 
 Index = NDArray[np.intp]
 Array = NDArray[np.float64]
-# Rows of constraints, or components of vectors, up to which all agents are looked at together: one
-# conic solve, which is to take no longer than the rest of a plan.
+# Largest number of rows of constraints, or of components, for a joint check by one conic solve.
 _TOGETHER = 2000
 
 
 def check_solvable(plan: Terms) -> None:
-    """Refuse a plan whose steps, or whose problem, have no minimizer.
+    """Refuse a plan whose exact steps, or whose problem, have no minimizer.
 
     Parameters
     ----------
@@ -48,7 +47,7 @@ def check_solvable(plan: Terms) -> None:
 
 
 def check_sets(program: Program) -> None:
-    """Refuse agents whose public sets have no point in common, as far as that can be proved."""
+    """Refuse agents whose public sets provably have no common point."""
     if sum(local.constraints.b.size for local in program.agents) > _TOGETHER:
         return
     names = agents_apart(program)
@@ -69,10 +68,10 @@ def check_sets(program: Program) -> None:
 
 
 def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentPlan]) -> None:
-    """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
+    """Refuse a sum of objectives that has no lower bound for any data."""
     size = sum(local.n for local in program.agents)
     if any(limit.tightened.directions() is None for limit in program.kept):
-        return  # these may bound it, for some data
+        return  # private factors of variables may bound the objective
     if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
         return
     if all(agent.cost.is_nonneg() for agent in problem.agents):
@@ -95,7 +94,7 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
 
 
 def _affine(agent: AgentPlan) -> bool:
-    """Return whether private data add a linear term to the objective and nothing else."""
+    """Return whether private data only add a linear term to the agent's objective."""
     sensitivity = agent.sensitivity
     return not agent.program.form.private or (sensitivity is not None and sensitivity.constant)
 
@@ -103,9 +102,9 @@ def _affine(agent: AgentPlan) -> bool:
 def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
     """Refuse an exact local step that has no minimizer.
 
-    The step is tried once at the start. With noise the linear term can take any multiple of a
-    generic slope, so no direction may have an unbounded set, a flat objective, and a slope that is
-    not zero.
+    The step is computed once at the initial point. With noise, the linear term can be any multiple
+    of a generic one. So the linear term must vanish along each unbounded direction of the set
+    without curvature.
     """
     local, sensitivity = agent.program, agent.sensitivity
     assert local.exact is not None
@@ -125,9 +124,9 @@ def check_minimizer(agent: AgentPlan, noisy: bool, once: bool) -> None:
 def check_joint_minimizer(
     program: Program, agents: Sequence[AgentPlan], noisy: bool, once: bool
 ) -> None:
-    """Refuse a problem that has no optimum, for some values of the noise if there is noise.
+    """Refuse a joint problem without an optimum, with noise also for some values of the noise.
 
-    Without noise, with private data, a run finds out.
+    Without noise, an optimum may depend on the private data, and then only a run can tell.
     """
     whole = joint(program)
     n = whole.data.n
@@ -146,7 +145,7 @@ def check_joint_minimizer(
             slope[columns] += local
     sums = any(agent.noise is not None and agent.noise.split for agent in agents)
     if noisy and sums and not any(MomentsTerm in agent.queries for agent in agents):
-        # Every agent's noise is in all entries of a sum.
+        # With secure aggregation, agents add noise to all entries of the sum.
         slope[:] = np.sin(1.0 + np.arange(n))
     cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)
     held = once_per_kind(program.agents, _bounded)
@@ -159,7 +158,7 @@ def check_joint_minimizer(
         not program.kept or falls_forever(cone, sp.csr_array((0, n)))
     )
     if not everywhere or (falls and (noisy or not private)):
-        # Data that are brought back to signs or to positive semidefinite matrices may do.
+        # Otherwise surrogate data are projected to signs or semidefinite matrices, and may differ.
         free = all(spec.free for agent in agents for spec in agent.program.form.private)
         refusal = UnsolvableError if free or not noisy else ModelError
         raise refusal(
@@ -171,23 +170,26 @@ def check_joint_minimizer(
 
 
 def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
-    """Return whether the agent's set bounds each component on both sides, without a solve."""
+    """Return whether the agent's set bounds each component on both sides, as known without solving.
+
+    The result has the shape (n,).
+    """
     extent = local.projector().known_extent()
     return np.isfinite(extent.lower) & np.isfinite(extent.upper)
 
 
 def _or_steps(program: Program) -> str:
-    """Return a text on another method, if that takes the problem."""
+    """Return a text on a method that needs no minimizer, if it takes the problem; else ""."""
     if program.coupling is not None:
         return ""
     return ", or use dp.LinearizedADMM(step=...), whose steps always have a minimizer"
 
 
 def _slope(sensitivity: Sensitivity) -> Array:
-    """Return a generic linear term that noise on the data adds to the local objective."""
+    """Return a generic linear term of those that noise in the data can add, shape (n,)."""
     total = np.zeros(sensitivity.extent.lower.size)
     for J in sensitivity.jacobians:
-        # Columns of one length, so that none is too small to be seen next to the others.
+        # Normalized columns, so that no column is negligible.
         lengths = np.sqrt(np.asarray(J.power(2).sum(axis=0)).ravel())
         weights = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1.0), 0.0)
         total += J @ (weights * np.sin(1.0 + np.arange(J.shape[1])))
@@ -204,19 +206,20 @@ def _unbounded(name: str, what: str) -> str:
 
 
 def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
-    """Return whether the program has a minimizer in x for every linear term of a linear space.
+    """Return whether the program has a minimizer for every linear term in a linear space.
 
-    It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
-    curvature changes any of these terms. A generic one and its negative are minimized over these
-    directions, cut off at |x| <= 1: one of the two falls below 0 if there is such a direction.
+    Take the recession directions y = (x, auxiliary) of the set along which the objective has no
+    curvature. The program has minimizers if all terms of the space vanish along them. To test this,
+    a generic term and its negative are minimized over these directions with |x| <= 1: a minimum
+    below 0 shows that the term does not vanish.
 
     Parameters
     ----------
     data : ConeData
     curved : ndarray of int
-        Components of x that get a positive diagonal on top of P.
+        Positions of components of x that have additional curvature, besides P.
     generic : ndarray, shape (n,)
-        A generic element of the space.
+        Generic linear term of the space.
     """
     n, N = data.n, data.A.shape[1]
     held = sp.csr_array((np.ones(curved.size), (np.arange(curved.size), curved)), (curved.size, N))
@@ -230,14 +233,14 @@ def bounded_for_slopes(data: ConeData, curved: Index, generic: Array) -> bool:
 
 
 def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
-    """Return whether the objective has no lower bound, whatever is added to it along these rows.
+    """Return whether the objective has no lower bound, whatever linear term data add to it.
 
     Parameters
     ----------
     data : ConeData
-        Constraints that admit a point.
+        Objective and feasible constraints.
     unmoved : csr_array, shape (k, n)
-        A direction counts if it is orthogonal to all of them.
+        Rows that span the linear terms of the data; only directions orthogonal to them count.
     """
     n, N = data.n, data.A.shape[1]
     largest = float(np.max(np.abs(data.q), initial=0.0))
@@ -251,9 +254,9 @@ def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
 
 
 def _directions(data: ConeData, held: sp.csr_array) -> ConeData:
-    """Return directions (x, auxiliary) without curvature that keep the constraints for ever.
+    """Return the set of recession directions (x, auxiliary) without curvature, with |x| <= 1.
 
-    Cut off at |x| <= 1; `held`, of shape (k, N), are rows that are to stay 0.
+    The rows `held`, shape (k, N), must be 0 along the directions.
     """
     n, N = data.n, data.A.shape[1]
     A, cones = sp.csr_array(data.A), data.cones

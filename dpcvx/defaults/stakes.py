@@ -1,10 +1,9 @@
-"""Costs of constraints: their prices at the optimum for public proxy data.
+"""Shadow prices of constraints at the optimum for public proxy data.
 
-With proxy values for all data the problem is public, and so is its optimum. The constraints that
-bind there, and the price of a unit of each, show where noise and margins hurt: nothing gives way to
-noise along a constraint that binds. True data may differ: then noise and margins are worse than
-they could be, and hold as before. A violation probability is divided over constraints by what their
-margins cost there.
+With proxy data for all private objects, the problem and its optimum are public. The constraints
+active there, and their prices, show where noise and margins are costly. If the true data differ,
+noise and margins cost more than necessary, and guarantees still hold. A violation probability is
+divided over constraints by the cost of their margins.
 """
 
 from __future__ import annotations
@@ -34,24 +33,25 @@ from .response import LARGEST
 
 Array = NDArray[np.float64]
 
-# Relative to the largest force: what solvers leave of none.
+# Forces up to this, relative to the largest force, are a solver's error.
 _FELT = 1e-6
 
 Stakes = tuple[tuple[Stake, ...], ...]
-"""By constraint with private data, of each of its parts."""
+"""Stakes of each part of each constraint with private data."""
 
 
 @dataclass(frozen=True, eq=False)
 class AtStandIns:
-    """Optimum for public proxy data, as far as it is known.
+    """Optimum for public proxy data, with prices and forces of its constraints.
 
     Attributes
     ----------
     stakes : tuple of tuple of Stake
         Stakes in each constraint with private data.
     forces : csr_array, shape (k, n), or None
-        Force of each active inequality; see `Response.forces`.
+        Force of each active inequality; see `Response.forces`. None if unknown.
     point : ndarray, shape (n,), or None
+        Optimum of the joint problem; None if unknown.
     """
 
     stakes: Stakes = ()
@@ -60,13 +60,13 @@ class AtStandIns:
 
 
 NOTHING = AtStandIns()
-"""Shadow prices if there are none, or no optimum was found."""
+"""Result without proxy data, or if no optimum was found."""
 
 
 def at_stand_ins(
     problem: Declaration, program: Program, sensitivities: Mapping[str, Sensitivity | None]
 ) -> AtStandIns:
-    """Return the costs of constraints at that optimum; nothing if they are not known.
+    """Return the optimum for proxy data and the prices there; `NOTHING` if unknown.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def at_stand_ins(
     sensitivities : mapping of str to (Sensitivity or None)
         Sensitivities by agent.
     """
-    # Forces count in problems that are looked at as a whole.
+    # Forces are used only if the response is not computed by component.
     wanted = program.kept or size_of(program) <= LARGEST
-    wanted = wanted and program.model is None  # whose objectives nothing here knows
+    wanted = wanted and program.model is None  # a model as written has no compiled objectives
     values = _values(problem, sensitivities) if wanted and problem.is_dcp() else None
     if values is None:
         return NOTHING
@@ -95,7 +95,7 @@ def at_stand_ins(
 
 
 def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
-    """Return the public values of the same kind as the private objects, by agent."""
+    """Return the public proxy data of each private object, by the agent's name."""
     return {
         name: [
             None if private.proxy is None else private.spec.kept(as_array(private.proxy))
@@ -106,12 +106,12 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
 
 
 def by_price(stakes: Stakes) -> bool:
-    """Return whether some margin has a price."""
+    """Return whether a margin has a positive price."""
     return any(stake.price > 0 for part in stakes for stake in part)
 
 
 def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
-    """Return the stakes in the constraints of each agent, by its position."""
+    """Return the stakes in the constraints of each agent, by the agent's position."""
     grouped: dict[int, list[Stake]] = {}
     for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
         grouped.setdefault(limit.agent, []).extend(part)
@@ -121,7 +121,7 @@ def by_agent(program: Program, stakes: Stakes) -> dict[int, list[Stake]]:
 def _values(
     problem: Declaration, sensitivities: Mapping[str, Sensitivity | None]
 ) -> list[list[Array]] | None:
-    """Return the proxy values for all data, if gradients are affine in these."""
+    """Return the proxy data of all agents; None if incomplete or gradients are not affine."""
     if any(
         sensitivity is not None and not sensitivity.constant
         for sensitivity in sensitivities.values()
@@ -144,7 +144,7 @@ def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> AtStan
     if answer.x is None or prices is None:
         return NOTHING
     stakes = _stakes(program, whole, data, limited, answer, prices)
-    # Solvers differ in the last digits.
+    # Solvers and processors differ in the last digits.
     point = np.array([float(f"{value:.6g}") for value in answer.x])
     return AtStandIns(stakes, _forces(limited, prices), point)
 
@@ -176,7 +176,10 @@ def _stakes(
 
 
 def _forces(data: ConeData, prices: Array) -> sp.csr_array:
-    """Return the forces of inequalities and cones; rows that share auxiliary columns are one."""
+    """Return the forces of active inequalities and cones, one row each.
+
+    Rows of the program that are linked by auxiliary columns count as one constraint.
+    """
     A, n = sp.csr_array(data.A), data.n
     blocks = data.cones.blocks()
     block = np.repeat(np.arange(len(blocks)), [size for _, size in blocks])
@@ -191,7 +194,7 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
     pushed = sp.csr_array((prices[rows], (label[rows], rows)), shape=(count, block.size)) @ A
     forces, rest = pushed[:, :n], pushed[:, n:]
     sizes, left = sla.norm(forces, axis=1), sla.norm(rest, axis=1)
-    # Where auxiliary columns cost something, they are part of the objective.
+    # If auxiliary columns have a cost, the rows are part of the objective, not a constraint.
     binding = np.flatnonzero((sizes > _FELT * sizes.max(initial=0.0)) & (left <= _FELT * sizes))
     largest: dict[bytes, tuple[Array, float]] = {}
     for k in binding:
@@ -206,7 +209,7 @@ def _forces(data: ConeData, prices: Array) -> sp.csr_array:
 def _by_part(
     program: Program, whole: Joint, data: Sequence[Array], plain: Array, prices: Array
 ) -> list[list[float]]:
-    """Return the price of a margin in each part, to two digits: solvers differ in the last ones."""
+    """Return the price of a margin in each part of each constraint, rounded to two digits."""
     sizes = [len(limit.tightened.constraint.parts) for limit in program.kept]
     firsts = np.cumsum([1, *sizes])[:-1]
 
@@ -233,9 +236,9 @@ def _by_part(
 
 
 def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list[float]] | None:
-    """Return shares of the violation probability by the cost of margins; None for equal shares.
+    """Return shares of the violation probability for each part; None for equal shares.
 
-    That is best for tails that fall like exp.
+    Shares proportional to the cost of the margins are best for noise with exponential tails.
 
     Parameters
     ----------
@@ -257,9 +260,9 @@ def margin_shares(program: Program, agents: Agents, stakes: Stakes) -> list[list
 
 
 def margin_ratio(first: Program, second: Program, stakes: Stakes = ()) -> float:
-    """Return the ratio of the margins of one program to those of another.
+    """Return the cost of the margins of one program divided by the cost for another program.
 
-    They are weighed by their costs, or else compared in the geometric mean.
+    If prices are unknown, return the geometric mean of the ratios of the margins.
 
     Parameters
     ----------
@@ -275,7 +278,7 @@ def margin_ratio(first: Program, second: Program, stakes: Stakes = ()) -> float:
 
 
 def _cost(program: Program, stakes: Stakes) -> float:
-    """Return the cost of all margins; 0 if it is not known."""
+    """Return the cost of all margins; 0 if prices are unknown."""
     total = 0.0
     for limit, part in zip(program.kept, stakes, strict=bool(stakes)):
         for k, stake in enumerate(part):

@@ -1,4 +1,4 @@
-"""Choice of the statistic for one release of an agent's data, by the cost of the noise."""
+"""Choice of the statistic for a one-time release of an agent's data, by the expected error."""
 
 from __future__ import annotations
 
@@ -45,22 +45,23 @@ from .response import Response
 
 Array = NDArray[np.float64]
 
-# Smaller weights would be none in some units.
+# Least weight, so that no weight underflows to 0.
 _LEAST = 1e-100
-# The data leave where it makes no difference: they can be read.
+# Relative difference of errors that counts as none; the data are then released, as they are easier
+# to interpret.
 _TIE = 1e-6
 _INTERCEPT = (
     ", and an intercept is added to X @ w. Put a column of ones into X instead, with "
     "cp.hstack([w, b]) in place of w, and declare dp.Rows with the larger bound of such rows"
 )
-# Noise is shaped where that is predicted to leave at most this part of the gap.
+# Largest share of the error that shaped noise may leave, to be chosen.
 _WORTH = 0.95
 
 
 def _james_stein(
     center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
 ) -> JamesStein | None:
-    """Return James and Stein's estimate; None if too few components count for it."""
+    """Return James and Stein's estimate; None if it has no advantage in so few dimensions."""
     has_direction = fitted and bool(center.any())  # a level of zero has no direction
     dimension = dimension_of(across(back, center) if has_direction else back, influence)
     if has_direction and influence is None:
@@ -70,15 +71,15 @@ def _james_stein(
 
 @dataclass(frozen=True, eq=False)
 class Proposed:
-    """The statistic that is proposed for one release, and a search that may find a better one.
+    """Statistic proposed for a one-time release, and a search that may find a better one.
 
     Attributes
     ----------
     statistic : Statistic or None
-        The best one that takes no search.
+        Best statistic without a search; None if the gradient does not depend on the data.
     search : (ShapeTask, callable), optional
-        The shape to look for, and what returns the statistic of a shape, or None if `statistic`
-        costs no more.
+        Search for a shape, and a function that returns the statistic of a shape, or None if its
+        error is not clearly smaller than the error of `statistic`.
     """
 
     statistic: Statistic | None
@@ -86,7 +87,7 @@ class Proposed:
 
 
 def searched(proposals: Sequence[Proposed]) -> list[Statistic | None]:
-    """Return the statistic of each proposal, after all searches."""
+    """Return the best statistic of each proposal, after all searches."""
     statistics = [proposal.statistic for proposal in proposals]
     searches = [(k, *each.search) for k, each in enumerate(proposals) if each.search is not None]
     shapes = best_shapes([task for _, task, _ in searches])
@@ -108,41 +109,42 @@ def publication(
     single: bool = False,
     stakes: Sequence[Stake] = (),
 ) -> Proposed:
-    """Return what is proposed to release once, with noise scaled to its lp sensitivity.
+    """Return the statistic proposed for a one-time release, with noise scaled to its sensitivity.
 
-    For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
-    noise to the problem, whichever is expected to cost least; for least squares on records, their
-    second moments.
+    If gradients are affine in the data, candidates are the data, the linear coefficient, and a
+    statistic that shapes the noise to the problem. The one with the least expected error is chosen.
+    For least squares on records, the statistic is their second moments.
 
     Parameters
     ----------
     sensitivity : Sensitivity
     p : {1, 2}
+        Norm of the sensitivity.
     owner : str
         Name of the agent, for messages.
     response : Response
-        Around the agent.
+        Response of the problem to noise in the agent's data.
     variance : callable
-        Variance of the noise in one component, for a sensitivity; see `Calibrated.variance`.
+        Function of a sensitivity that returns the variance of the noise in one component; see
+        `Calibrated.variance`.
     expected : sequence of (Expectation or None)
-        Publicly, of each private object; empty if nothing is.
+        Public prior of each private object; empty without priors.
     whole : bool
-        The data themselves have to leave: constraints contain them.
+        Whether all data must be recoverable from the release, because constraints contain them.
     single : bool
-        Whether the noise hides moves of one component only.
+        Whether the noise hides changes of a single component only.
     stakes : sequence of Stake
-        Costs of the margins of such constraints, if known.
+        Costs of the margins of constraints with private data, if known.
 
     Returns
     -------
     Proposed
-        With a statistic of None if the gradient does not depend on the data.
+        The proposal; its statistic is None if the gradient does not depend on the data.
 
     Raises
     ------
     PrivacyError
-        If the objective reads its data otherwise, or nothing is known of what expectations are
-        good for.
+        If the objective depends on its data in another way, or priors cannot be used.
     """
     informs = any(value is not None for value in expected)
     if informs and not sensitivity.constant:
@@ -192,7 +194,7 @@ def publication(
     statistics = _statistics(sensitivity, p, owner, response.curvature)
     if len(statistics) < 2:
         return Proposed(statistics[0] if statistics else None)
-    if single:  # those that such noise hides; if there are none, the plan refuses the data
+    if single:  # keep statistics that such noise hides; if there are none, the plan refuses later
         statistics = [each for each in statistics if moves_one(each)] or statistics[:1]
     diagonal = response.by_component
     plain = _covariance(statistics[0], variance, diagonal)
@@ -208,14 +210,14 @@ def publication(
     covariances = [_covariance(each, variance, diagonal) for each in statistics]
     gaps = [response.gap(covariance) for covariance in covariances]
     if len(statistics) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
-        # Both pull along a direction without end: compare the noise component by component.
+        # Both errors are infinite: compare the noise component by component.
         gaps = _relative(*covariances)
         return Proposed(statistics[0] if gaps[0] <= gaps[1] * (1 + _TIE) else statistics[1])
     best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
     if single or influence is None or not math.isfinite(gaps[best]):
         return Proposed(statistics[best])
     worth = _WORTH * gaps[best]
-    # What is expected lowers the cost of every shape.
+    # With priors, the error of a shape is known only after estimation, so there is no limit.
     below = math.inf if informs else 2 * worth / variance(1.0)
     J, units = without_zeros(sp.hstack(sensitivity.jacobians)), _units(sensitivity.private, p)
     if units is None or math.prod(J.shape) > DENSE:
@@ -234,24 +236,24 @@ def publication(
 def for_model(
     agent: AgentPlan, sensitivity: Sensitivity, noise: Calibrated, by_moments: bool
 ) -> Statistic:
-    """Return the release for a model that is solved as it is written: its data, or sums of them.
+    """Return the statistic to release for a model solved as written: data, sums or moments.
 
-    Entries that the model reads through one weighted sum alone leave as that sum: its noise is no
-    larger than that of one entry, whereas noise of all entries would add up in it.
+    If the model depends on entries only through a weighted sum, this sum is released. Its noise is
+    no larger than the noise of one entry, while the noise of separate entries would add up.
 
     Parameters
     ----------
     agent : AgentPlan
-        Agent with the public expectations of its data.
+        Agent, with the priors of its data.
     sensitivity : Sensitivity
     noise : Calibrated
     by_moments : bool
-        Whether the model reads records through their second moments alone.
+        Whether the model depends on records only through their second moments.
 
     Raises
     ------
     PrivacyError
-        If something is expected of data that constraints contain, or of records.
+        If there is a prior for data in constraints, or for records.
     """
     local, p = agent.program, noise.mechanism.norm
     if local.limits and agent.expects:
@@ -268,7 +270,7 @@ def for_model(
     if local.sums is None or local.limits:
         statistic = replace(whole_data(sensitivity, p, local.name), jacobian=None)
     else:
-        J = sp.csr_array((0, 0))  # of no matter where no gradient is asked for
+        J = sp.csr_array((0, 0))  # a model as written has no gradient
         statistic = by_matrix(sensitivity, p, J, local.sums.toarray(), "sums")
         statistic = replace(statistic, jacobian=None)
     if not agent.expects:
@@ -296,9 +298,9 @@ def _covariance(
 
 
 def _units(specs: Sequence[PrivateSpec], p: int) -> Array | None:
-    """Return the largest change of each entry, if single entries change; else None.
+    """Return the largest change of each entry, if one change changes a single entry; else None.
 
-    For balls in l2, no shape of noise is better than the data.
+    For changes in an l2 ball, no shaped noise is better than noise in the data.
     """
     if not all(map(_one_by_one, specs)):
         return None
@@ -313,14 +315,14 @@ def _shaped_data(
     variance: Callable[[float], float],
     stakes: Sequence[Stake],
 ) -> Publication | None:
-    """Return a statistic of the data with noise shaped to constraints; None if none is worth it.
+    """Return a statistic that shapes the noise to constraints; None if it has no clear advantage.
 
     Parameters
     ----------
     sensitivity, p, response, variance, stakes
         Arguments of `publication`.
     plain : Publication
-        The data, each object in units of its own sensitivity.
+        Statistic of the data themselves, each object in units of its own sensitivity.
     """
     if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
         return None
@@ -336,7 +338,7 @@ def _shaped_data(
 
 
 def _one_by_one(spec: PrivateSpec) -> bool:
-    """Return whether the largest changes are those of single entries."""
+    """Return whether the largest changes of a private object change a single entry."""
     if isinstance(spec.adjacency, Rows):
         return spec.size == spec.shape[0]
     return spec.adjacency.norm in ("entry", 1)
@@ -345,7 +347,10 @@ def _one_by_one(spec: PrivateSpec) -> bool:
 def _statistics(
     sensitivity: Sensitivity, p: int, owner: str, curvature: Array
 ) -> list[Publication]:
-    """Return the data and the slope, if there is one; empty if the gradient ignores them."""
+    """Return the statistics of the data and of the linear coefficient, if it is constant.
+
+    The result is empty if the gradient does not depend on the data.
+    """
     J = without_zeros(sp.hstack(sensitivity.jacobians))
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     if used.size == 0 and sensitivity.weights is None:
@@ -359,18 +364,21 @@ def _statistics(
 
 
 def _weights(moved: sp.csr_array, curvature: Array) -> Array:
-    r"""Return factors of the components of a slope, applied before noise of one scale is added.
+    r"""Return the weights of the components of a linear coefficient before noise is added.
 
-    Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
-    has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r
-    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. If some component has
-    no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
+    With weights :math:`u_j` and noise of one scale, the noise in component j has a variance
+    proportional to :math:`1/u_j^2`. It costs :math:`\sum_j 1/(h_j u_j^2)` with curvatures
+    :math:`h_j`, times a squared scale of about :math:`\sum_j u_j^2 r_j^2`, where :math:`r_j` is the
+    norm of row j of `moved`. The product is least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. If a
+    component has no curvature, :math:`u_j = 1/r_j`, which is also independent of units. All weights
+    are 1 if they are nearly equal.
 
     Parameters
     ----------
     moved : csr_array, shape (s, total size of the data)
         Effect of one change of each entry on the components.
     curvature : ndarray, shape (s,)
+        Second derivatives of the objective along the components.
     """
     rows = np.sqrt(np.asarray(moved.power(2).sum(axis=1)).ravel())
     squares = rows * np.sqrt(curvature) if (curvature > 0).all() else rows * rows
@@ -379,7 +387,10 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
 
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
-    """Return sums of both variances, by component in units of their geometric mean."""
+    """Return the sum over components of ``sqrt(a / b)``, and of ``sqrt(b / a)``.
+
+    Here a and b are the variances of the noise for the data and for the linear coefficient.
+    """
     of_data, of_slope = data.diagonal(), slope.diagonal()
     felt = (of_data > 0) & (of_slope > 0)
     ratios = np.sqrt(of_data[felt] / of_slope[felt])
@@ -393,22 +404,23 @@ def informed(
     variance: float,
     p: int,
 ) -> Publication | None:
-    """Return the release with estimates by its priors; None if none is known to be good.
+    """Return the statistic with estimates from priors; None if the priors cannot be used.
 
     Parameters
     ----------
     statistic : Publication
     expected : sequence of (Expectation or None)
-        Expectation of each private object.
+        Prior of each private object.
     influence : ndarray, shape (n, n), or None
-        See `Response.influence`.
+        Influence W of the linear coefficient; see `Response.influence`. None: all components have
+        equal weight.
     variance : float
         Variance of the noise in one component of the statistic.
     p : {1, 2}
         Norm of the mechanism.
     """
     back = statistic.back
-    if back is None:  # all components count alike
+    if back is None:  # all components have equal weight
         back = sp.eye_array(statistic.size, format="csr")
     deviation = math.sqrt(variance)
     if statistic.kind == "data":
@@ -449,7 +461,10 @@ def _by_object(
     deviation: float,
     p: int,
 ) -> Iterator[tuple[slice, Estimate]]:
-    """Yield estimates for data that are released object by object; parameters as of `informed`."""
+    """Yield the estimate of each private object, if data are released object by object.
+
+    For the parameters see `informed`.
+    """
     ends = np.cumsum([spec.size for spec in statistic.private])
     scale, columns = statistic.encode.diagonal(), sp.csc_array(back)
     for expectation, end, spec in zip(expected, ends, statistic.private, strict=True):

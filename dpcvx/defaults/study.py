@@ -1,6 +1,6 @@
-"""A problem under study: how it gives way to noise, and the request while defaults fill it.
+"""The compiled problem with facts that proposals need: responses to noise, and public optima.
 
-A compiled problem with what proposals follow from: responses to noise, and public optima.
+`Selection` is a request while defaults are chosen for it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,23 @@ from .statistics import Proposed, for_model, informed, publication, searched
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# Multiplications of full matrices, for all agents together, beyond which each agent is looked at
-# alone: what is chosen by these numbers need not be exact.
+# Largest number of multiplications for exact responses; beyond it, each agent is approximated
+# alone. Choices need no exact responses.
 _WORK = 1e8
 
 
 def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response, ...]:
-    """Return the response around each agent, in their order; sets count by their closed forms.
+    """Return the response of the problem to noise from each agent, in the order of the agents.
+
+    Only those parts of the agents' sets are used that are known without solves: equalities and
+    bounds.
 
     Parameters
     ----------
     program : Program
     optimum : AtStandIns, optional
-        The optimum for public proxy data. If that is not known, objectives bend as at the start.
+        Optimum for public proxy data, where second derivatives are taken. If it is unknown, they
+        are taken at the initial point.
     """
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
@@ -55,7 +59,7 @@ def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response
     for local, columns in zip(program.agents, places, strict=True):
         data = local.constraints
         equalities = data.A.tocsr()[: data.cones.zero]
-        # Rows with auxiliary columns bind nothing by themselves.
+        # Rows with auxiliary columns are no equalities of x.
         plain = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
         rows.append(equalities[plain][:, : data.n] @ picked(columns, n))
         extent = local.projector().known_extent()
@@ -76,8 +80,8 @@ def responses(program: Program, optimum: AtStandIns = NOTHING) -> tuple[Response
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
         return tuple(Response(H, widths, A, columns, optimum.forces) for columns in places)
-    # As if all components that are not the agent's stayed where they are; of rows that others take
-    # part in, others bear the change.
+    # Approximation: components of other agents stay fixed, and equalities with other agents'
+    # components do not restrict this agent.
     by_agent = []
     for columns in places:
         alone, held = (
@@ -97,7 +101,7 @@ def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
 
 
 def _alone(rows: sp.csr_array, columns: Index) -> sp.csr_array:
-    """Return the rows of these components alone."""
+    """Return the rows whose entries all belong to these components."""
     inside, entries = sp.csr_array(rows[:, columns]), np.diff(rows.indptr)
     return inside[np.flatnonzero((np.diff(inside.indptr) == entries) & (entries > 0))]
 
@@ -108,18 +112,18 @@ def published(
     around: Sequence[Response],
     stakes: Mapping[int, Sequence[Stake]] | None = None,
 ) -> Agents:
-    """Return the agents with what each releases once, in place of its data.
+    """Return the agents with the statistic that each releases once.
 
     Parameters
     ----------
     program : Program
     agents : tuple of AgentPlan
     around : sequence of Response
-        Response around each agent.
+        Response of the problem to noise from each agent.
     stakes : mapping of int to sequence of Stake, optional
-        Stakes of an agent's constraints with private data, by position of the agent.
+        Stakes of an agent's constraints with private data, by the agent's position.
     """
-    # Searches for shapes call BLAS on small matrices: more threads than one only wait for others.
+    # Searches for shapes call BLAS on small matrices, for which one thread is fastest.
     with ThreadpoolController().select(user_api="blas").limit(limits=1):
         proposals = [
             _proposed(program, k, agent, response, (stakes or {}).get(k, ()))
@@ -133,7 +137,7 @@ def published(
 def _proposed(
     program: Program, k: int, agent: AgentPlan, response: Response, stakes: Sequence[Stake]
 ) -> Proposed:
-    """Return what agent k may release once; other parameters as of `published`."""
+    """Return the statistic proposed for agent k; for the other parameters see `published`."""
     sensitivity, noise = agent.sensitivity, agent.noise
     if sensitivity is None or noise is None:
         return Proposed(None)
@@ -150,7 +154,7 @@ def _proposed(
         agent.expected,
         whole=bool(agent.program.limits),
         single=noise.mechanism.single,
-        # Noise with a limit is planned for so many components as there are data.
+        # Truncated noise is planned for the data themselves, with as many components.
         stakes=() if noise.truncation is not None else stakes,
     )
 
@@ -158,9 +162,9 @@ def _proposed(
 def toward_proxy(
     agents: Agents, around: Sequence[Response], proxies: Mapping[str, Sequence[Array | None]]
 ) -> Agents:
-    """Return the agents with estimates of their one-time releases, by public proxy data.
+    """Return the agents with shrinkage of their one-time releases towards public proxy data.
 
-    The released values are the same; the estimates are functions of them and of public numbers.
+    The estimates are functions of the released values and of public numbers.
 
     Parameters
     ----------
@@ -169,14 +173,17 @@ def toward_proxy(
     around : sequence of Response
         Response around each agent.
     proxies : mapping of str to sequence of (ndarray or None)
-        Values of each private object, by agent.
+        Proxy data of each private object, by the agent's name.
     """
     pairs = zip(agents, around, strict=True)
     return tuple(_toward(agent, response, proxies[agent.name]) for agent, response in pairs)
 
 
 def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]) -> AgentPlan:
-    """See `toward_proxy`; none where constraints need the data as they were released."""
+    """Return an agent with shrinkage towards its proxy data, if that is possible.
+
+    Constraints with private data need the data as they were released.
+    """
     statistic, noise = agent.publication, agent.noise
     if not isinstance(statistic, Publication) or noise is None or agent.expects:
         return agent
@@ -198,9 +205,9 @@ def _toward(agent: AgentPlan, response: Response, values: Sequence[Array | None]
 
 
 def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -> float:
-    """Return the expected suboptimality of the problem for noise in one agent's release.
+    """Return the expected suboptimality of the problem due to noise in one agent's release.
 
-    It is in units of the objective, to second order, and infinite if nothing bounds it. It is nan
+    It is in units of the objective, to second order, and infinite if it is unbounded. It is nan
     for second moments and private weights, since their effect depends on the optimum.
     """
     covariance = None
@@ -211,11 +218,11 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
 
 
 def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) -> SlopeNoise | None:
-    """Return the noise that all one-time releases together add to the gradient.
+    """Return the noise that all one-time releases together add to the linear coefficient.
 
-    It is None with priors, if noise is in more than slopes, if it acts in a direction without
-    curvature (a vertex of a linear program stays where it is for slopes of all lengths), and for
-    problems whose agents are treated one by one.
+    It is None with priors, if noise enters more than the linear coefficient, if noise acts in a
+    direction without curvature (there, shrinking does not move a vertex of a linear program), and
+    for problems that are too large for exact responses.
 
     Parameters
     ----------
@@ -242,7 +249,7 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
     covariance = square_sum(parts, size)
     response = replace(around[0], place=np.arange(size))
     influence = response.influence(covariance)
-    # Curvature alone: no set ends what noise does.
+    # The noise must be limited by curvature alone, without the widths of the set.
     endless = np.where(response.widths > 0, np.inf, 0.0)
     if math.isinf(replace(response, widths=endless, forces=None).gap(covariance)):
         return None
@@ -254,35 +261,35 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
 
 
 def _together(around: Sequence[Response]) -> bool:
-    """Return whether what surrounds each agent is the whole problem."""
+    """Return whether the responses are exact: all are of the joint problem."""
     return all(response.hessian is around[0].hessian for response in around)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(Request):
-    """A request with the choices that were made so far."""
+    """A request with the settings that defaults have chosen so far, and the reasons."""
 
     choices: tuple[Choice, ...] = ()
-    forecast: Remark = field(default=Remark())  # what is predicted of noisy steps
-    quiet: Agents = ()  # with noise and what they release once, if these were chosen together
+    forecast: Remark = field(default=Remark())  # prediction for noisy steps
+    quiet: Agents = ()  # agents with noise and statistics, if these were chosen together
 
     @staticmethod
     def of(request: Request) -> Selection:
-        """Return a request with nothing chosen yet."""
+        """Return the selection for a request before any choice."""
         return Selection(**{field.name: getattr(request, field.name) for field in fields(Request)})
 
     def chosen(self, what: str, why: str) -> Selection:
-        """Return the request with one more choice."""
+        """Return the request with one more choice: a setting's name, and the reason."""
         return replace(self, choices=(*self.choices, Choice(what, why)))
 
 
 @dataclass(frozen=True, eq=False)
 class Study(Compiled):
-    """A compiled problem, and how it responds to noise."""
+    """A compiled problem with its responses to noise and its optimum for proxy data."""
 
     @staticmethod
     def of(compiled: Compiled) -> Study:
-        """Return a study of a problem that was compiled before."""
+        """Return the study of a compiled problem."""
         if isinstance(compiled, Study):
             return compiled
         return Study(
@@ -296,10 +303,10 @@ class Study(Compiled):
 
     @cached_property
     def at_stand_ins(self) -> AtStandIns:
-        """Return what private constraints cost, at the optimum for public proxy data."""
+        """Return the optimum for public proxy data, with the prices of private constraints."""
         return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 
 def study(problem: Declaration, as_written: AsWritten | None = None) -> Study:
-    """Return the study of what `compiled` returns; its arguments and its errors."""
+    """Return the study of a problem; for arguments and errors see `compiled`."""
     return Study.of(compiled(problem, as_written))
