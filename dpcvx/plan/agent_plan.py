@@ -1,4 +1,4 @@
-"""Plans of single agents: arrays, sensitivities, and one-time releases."""
+"""Plans of single agents: their arrays, sensitivities, noise and one-time releases."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from .request import Estimates
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AgentPlan:
-    """Everything that a plan fixes for one agent, public; satisfies `sensitivity.known.Facts`."""
+    """Everything that a plan fixes for one agent; public. Satisfies `sensitivity.known.Facts`."""
 
-    program: LocalProgram  # its objective, set and initial point as plain arrays
-    needs: Requirements  # of the method: the queries that it may send, and claims of the user
-    share: int  # among how many agents one person's data may be spread: 1 without a group
-    sensitivity: Sensitivity | None = None  # of the gradient; None if nothing had to be derived
-    smoothness: Smoothness | None = None  # None if no query needs it, or none can be derived
-    expected: tuple[Expectation | None, ...] = ()  # priors of its private objects; () without any
-    noise: Calibrated | None = None  # the mechanism with its multiplier; None without noise
-    publication: Statistic | None = None  # what it releases, with ``release="once"``
-    loss: Composition = field(default=Composition())  # what planned releases add to its ledger
-    price: Price | None = None  # the cost of these together; None without noise
-    alone: Price | None = None  # the same against all other agents, if noise is split; else None
-    # Epsilon that its ledger may hold in the end: the price, or ``epsilon=`` next to a mechanism
-    # with a noise level; None without noise.
+    program: LocalProgram  # the agent's objective, set and initial point as plain arrays
+    needs: Requirements  # method's requirements: permitted queries and user's claims
+    share: int  # number of agents that may hold one person's data; 1 without a group
+    sensitivity: Sensitivity | None = None  # sensitivity of the gradient; None if not needed
+    smoothness: Smoothness | None = None  # None if not needed or not derivable
+    expected: tuple[Expectation | None, ...] = ()  # priors of the private objects; () without any
+    noise: Calibrated | None = None  # mechanism with its multiplier; None without noise
+    publication: Statistic | None = None  # released statistic if ``release="once"``
+    loss: Composition = field(default=Composition())  # loss of all planned releases, for the ledger
+    price: Price | None = None  # epsilon of this loss; None without noise
+    alone: Price | None = None  # against all other agents, if distributed; else None
+    # Epsilon that the agent's ledger may reach: the price, or ``epsilon=`` if the mechanism has a
+    # noise level of its own; None without noise.
     budget: float | None = None
 
     @property
@@ -57,7 +57,7 @@ class AgentPlan:
 
     @property
     def form(self) -> NormalForm:
-        """Objective of the agent, without data."""
+        """Objective of the agent in normal form, without private data."""
         return self.program.form
 
     @property
@@ -67,7 +67,7 @@ class AgentPlan:
 
     @property
     def queries(self) -> tuple[type[Query], ...]:
-        """Types of queries that the agent answers; it refuses all others."""
+        """Types of queries that the agent answers; it refuses queries of other types."""
         return self.needs.queries
 
     @property
@@ -76,17 +76,17 @@ class AgentPlan:
         return self.needs.sensitivity
 
     def projector(self) -> Projector:
-        """Return a new projector onto the agent's set: solvers keep what they were asked last."""
-        # It shares no blocks with the program, whose projectors serve public computations.
+        """Return a new projector onto the agent's set; it stores state of its last projection."""
+        # It shares no memory with the program's projectors, which serve public computations.
         return Projector(self.program.constraints, self.name)
 
     def proximal(self) -> Projector:
-        """Return the same with the terms of the objective that proximal steps minimize."""
+        """Return a new projector that adds the objective's terms that proximal steps minimize."""
         return Projector(self.program.constraints, self.name, self.program.rest)
 
     @property
     def kind(self) -> Hashable:
-        """Equal for agents that differ in names, slots and data only; for as long as they exist."""
+        """Key that is equal for agents that differ in names, slots and data only; by object ids."""
         sensitivity = self.sensitivity
         parts = (
             None if sensitivity is None else sensitivity.bounds,
@@ -110,7 +110,7 @@ class AgentPlan:
 
     @property
     def moved(self) -> tuple[str, ...]:
-        """Private objects whose released values are moved towards public proxy data."""
+        """Names of private objects whose released values are shrunk towards public proxy data."""
         released = self.publication
         if self.expects or not isinstance(released, Publication) or not released.estimates:
             return ()
@@ -121,7 +121,7 @@ class AgentPlan:
         return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
 
     def account(self) -> Account:
-        """Return a fresh account with the agent's budget."""
+        """Return a new privacy account with the agent's budget and without releases."""
         budget = None
         if self.price is not None and self.budget is not None:
             budget = Budget(self.budget, self.price.delta, self.loss)
@@ -130,12 +130,12 @@ class AgentPlan:
 
     @property
     def bound(self) -> float:
-        """Sensitivity of the gradient in l2; 0 where nothing had to be derived."""
+        """The l2 sensitivity of the gradient; 0 if no sensitivity is needed."""
         return 0.0 if self.sensitivity is None else self.sensitivity.bound(2).value
 
     @property
     def clips_keep_convexity(self) -> bool:
-        """Return whether clipped gradients are still those of a convex function."""
+        """Return whether clipped gradients still are gradients of a convex function."""
         sensitivity = self.sensitivity
         return sensitivity is None or sensitivity.clips_keep_convexity(self.program.form)
 
@@ -144,18 +144,19 @@ Agents = tuple[AgentPlan, ...]
 
 
 def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitivity | None]:
-    """Return the sensitivity of every agent's gradient; None for agents without private data.
+    """Return the sensitivity of every agent's gradient, by name; None for public agents.
 
     Parameters
     ----------
     program : Program
+        Compiled program.
     every : bool
-        Derive all sensitivities, not only those of clipped records.
+        Derive all sensitivities, and not only the sensitivities of clipped records.
 
     Raises
     ------
     PrivacyError
-        If none can be derived.
+        If the sensitivity of an agent cannot be derived.
     """
 
     def derive(local: LocalProgram) -> Sensitivity | None:
@@ -173,7 +174,7 @@ def agents_of(
     needs: Requirements,
     expected: Expectations | None = None,
 ) -> Agents:
-    """Return the agents with what is derived from the model; nothing is calibrated yet."""
+    """Return the agents' plans with derived quantities, before calibration of the noise."""
     return tuple(
         AgentPlan(
             program=local,
@@ -187,7 +188,7 @@ def agents_of(
 
 
 def composed(agents: Agents, count: int) -> dict[str, Composition]:
-    """Return the privacy loss of one person over the first `count` releases, by agent."""
+    """Return the privacy loss of one person's data over the first `count` releases, by agent."""
 
     @functools.cache
     def lost(noise: Calibrated | None, share: int, each: int) -> Composition:
@@ -197,21 +198,23 @@ def composed(agents: Agents, count: int) -> dict[str, Composition]:
 
 
 def released(agents: Agents, once: Sequence[Once | None], estimates: Sequence[Estimates]) -> Agents:
-    """Return the agents with the statistics that they release in place of their data.
+    """Return the agents' plans with the statistics that they release once.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
+        Plans with noise.
         Agents with their noise.
     once : sequence of (Once or None)
         Release of each agent; None if its gradient depends on no private data.
     estimates : sequence of tuple of (slice, Estimate)
-        Estimates of each agent from components of the released statistic: post-processing.
+        Estimates from components of the released statistic, for each agent; post-processing.
 
     Raises
     ------
     PrivacyError
-        If an agent's data have no such statistic, or an agent with private data has none.
+        If a required statistic does not exist, or does not fit the agent's constraints or
+        estimates.
     """
     return tuple(_released(*each) for each in zip(agents, once, estimates, strict=True))
 
@@ -228,7 +231,7 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
     mechanism = noise.mechanism
     statistic = restated(sensitivity, mechanism.norm, agent.name, once, single=mechanism.single)
     if agent.program.as_written and isinstance(statistic, Publication):
-        statistic = replace(statistic, jacobian=None)  # what the noise does is no matter of slopes
+        statistic = replace(statistic, jacobian=None)  # noise in gradients does not matter
     if agent.program.limits and (not isinstance(statistic, Publication) or not statistic.whole):
         raise PrivacyError(
             f"Agent '{agent.name}' has private data in constraints, and would release "
@@ -251,13 +254,14 @@ def _released(agent: AgentPlan, once: Once | None, estimates: Estimates) -> Agen
 
 
 def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
-    """Return the model with what agents release, and the noise in it.
+    """Return the model with the agents' release statistics and the distribution of their noise.
 
     Parameters
     ----------
     model : WrittenModel
+        Model that the server solves as written.
     agents : tuple of AgentPlan
-        Agents with their publications.
+        Agents with their statistics.
     """
     return replace(
         model,
@@ -274,34 +278,34 @@ def with_releases(model: WrittenModel, agents: Agents) -> WrittenModel:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A problem as plain arrays, without compiled objectives, and its sensitivities."""
+    """A problem compiled to plain arrays, with the sensitivities of its gradients."""
 
     problem: Declaration
     program: Program
-    # By agent; None where nothing is private, or nothing had to be derived.
+    # By agent; None for public agents, or if no sensitivity is needed.
     sensitivities: dict[str, Sensitivity | None]
     # Public parameters with the values that they were compiled with.
     parameters: tuple[tuple[cp.Parameter, Values], ...] = ()
 
     @property
     def constant(self) -> bool:
-        """Return whether all gradients are affine in the data."""
+        """Return whether all gradients are affine in the data, with a constant Jacobian."""
         return all(s is None or s.constant for s in self.sensitivities.values())
 
     @property
     def uniform(self) -> bool:
-        """Return whether the private part of each gradient is the same at all points."""
+        """Return whether the private part of each gradient is equal at all points."""
         pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
         return all(s is None or (s.asserted is None and not curved(form)) for form, s in pairs)
 
     @property
     def linear(self) -> bool:
-        """Return whether they are, with Jacobians that may depend on the point."""
+        """Return whether all gradients are affine in the data, with any Jacobian."""
         return all(s is None or s.linear for s in self.sensitivities.values())
 
     @property
     def solvable(self) -> bool:
-        """Return whether the objectives are quadratic in the private part, for any data."""
+        """Return whether the objectives are quadratic in the private part for any data."""
         pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
         return all(
             s is None or s.constant or (not s.clips and is_quadratic_given_data(form))
@@ -314,17 +318,17 @@ class Compiled:
         return all(s is None or releasable(s) for s in self.sensitivities.values())
 
     def clipped(self, clips: Sequence[float | None]) -> Self:
-        """Return the problem with contributions of records clipped to these norms.
+        """Return the problem with contributions of records to gradients clipped to these norms.
 
         Parameters
         ----------
         clips : sequence of (float or None)
-            Clips in the order of the agents.
+            Clip norms in the order of the agents; None without clipping.
 
         Raises
         ------
         PrivacyError
-            If no sensitivity can be derived then.
+            If a sensitivity of clipped records cannot be derived.
         """
         agents = [
             local if local.clip == clip else replace(local, clip=clip)
@@ -347,8 +351,9 @@ def compiled(problem: Declaration, as_written: AsWritten | None = None) -> Compi
     Parameters
     ----------
     problem : Declaration
+        Problem to compile.
     as_written : AsWritten, optional
-        Settings of a server that solves the model as written.
+        Settings of a server that solves the model as written, if any.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A plan as text, the derivation of its guarantee, and why one change moves a gradient so far."""
+"""Texts of a plan: its summary, and the derivation of its guarantee."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .terms import Terms
 
 WIDTH = 80
 LABEL = 13
-# A delta of so many times one over the number of records is remarked upon.
+# A remark follows if delta exceeds this factor over the number of records.
 _FEW = 0.1
-# A delta of so much is remarked upon where no records are counted.
+# A remark follows if delta reaches this value and the data are not records.
 _LARGE = 0.01
 _DATA_LEAVE = (
     "The data are released once, with noise, and the model reads what was released. So the "
     "declared adjacency alone bounds what one change moves, whatever the model is."
 )
-# Agents or groups of like agents that are listed one by one.
+# Largest number of agents, or groups of equal agents, that are listed one by one.
 LISTED = 12
 
 
@@ -74,7 +74,7 @@ def banner(
 
 
 def derivation(plan: Terms) -> str:
-    """Return why one change of the data moves what agents release by so much, as text."""
+    """Return a text on the derivation: why the move of released values has a bound."""
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
     return "\n".join(
         [
@@ -91,7 +91,7 @@ def derivation(plan: Terms) -> str:
 
 
 def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
-    """Return lines on the assumptions, the derivation, and the data that were not read."""
+    """Return lines on the number of assumptions, the derivation, and unread data."""
     if not plan.noisy:
         return []
     hold = plural(len(guarantee.assumptions), "assumption")
@@ -108,7 +108,7 @@ def _pointers(plan: Terms, guarantee: Guarantee) -> list[str]:
 
 
 def _choices(plan: Terms) -> list[str]:
-    """Return the reasons of the plan's choices, and of the iterate if it chose the method."""
+    """Return the reasons for the plan's choices, and for the returned iterate."""
     reasons = [choice.why for choice in plan.choices]
     output = plan.algorithm.returned
     if output is None or plan.published or plan.rounds == 1:
@@ -120,11 +120,11 @@ def _choices(plan: Terms) -> list[str]:
 
 
 def _problem_rows(plan: Terms) -> list[str]:
-    """Return lines on sizes, and on the releases of each agent."""
+    """Return lines on the numbers of variables, and on the releases of each agent."""
     program = plan.program
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
     local = sum(a.n - a.shared.size for a in program.agents)
-    # Some figures take milliseconds, and agents are often alike.
+    # Some of these texts take milliseconds to compute, and agents are often equal.
     texts = once_per_kind(
         plan.agents, lambda agent: marked(_protected(agent, entries), _names(agent))
     )
@@ -154,7 +154,7 @@ def _entries(count: int, which: str) -> str:
 
 
 def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """Return the agent's noise, and the sensitivity that it is calibrated to."""
+    """Return a text on the agent's noise, and the sensitivity that determines its scale."""
     entry = entries.get(agent.name)
     if agent.sensitivity is None or entry is None:
         return "no private data"
@@ -170,7 +170,7 @@ def _protected(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
 
 
 def own_rows(problem: Declaration) -> list[str]:
-    """Return the line on agents with ``recourse=``, and on what keeps it."""
+    """Return a line on agents with ``recourse=``, if there are any."""
     pairs = problem.named.items()
     deciding = [name for name, agent in pairs if agent.recourse]
     if not deciding:
@@ -179,7 +179,7 @@ def own_rows(problem: Declaration) -> list[str]:
 
 
 def _delta_rows(plan: Terms) -> list[str]:
-    """Return a remark on a large delta: beside one over the number of records, if there are any."""
+    """Return a remark if delta is large, relative to one over the number of records if any."""
     records = [
         (spec.shape[0], spec.name)
         for agent in plan.agents
@@ -234,7 +234,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 
 def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
-    """Return a bound of each private object, and the sensitivity of what is released of them."""
+    """Return the bounds of private objects' influence, and the sensitivity of the release."""
     if agent.sensitivity is None:
         return "no private data"
     entry = entries[agent.name]
@@ -258,7 +258,7 @@ def _bounded(agent: AgentPlan, entries: Mapping[str, AgentGuarantee]) -> str:
 
 
 def _names(agent: AgentPlan) -> list[Named]:
-    """Return names of the agent's private objects, and labels of their rows."""
+    """Return the names of the agent's private objects and the labels of their rows."""
     specs = () if agent.sensitivity is None else agent.sensitivity.private
     kinds = [spec.adjacency for spec in specs]
     people = dict.fromkeys(kind.label for kind in kinds if isinstance(kind, Rows))
@@ -267,7 +267,7 @@ def _names(agent: AgentPlan) -> list[Named]:
 
 
 def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
-    """Return lines for agents: agents with the same text share one line.
+    """Return lines on agents; agents with equal text share one line.
 
     `said` has, for each agent, its name, the text with marks for names that may differ, and these
     names.
@@ -288,12 +288,12 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
 
 
 def row(label: str, text: str) -> str:
-    """Return a labeled paragraph; lines below the first are indented."""
+    """Return a labeled paragraph with a hanging indent."""
     return paragraph(f"{label:<{LABEL}}", text, WIDTH)
 
 
 def argument(sensitivities: Sequence[Sensitivity]) -> str:
-    """Return why these gradients' changes are bounded: every reason once, for all its terms."""
+    """Return a text on the reasons why the gradients' changes are bounded, each reason once."""
     parts = []
     derived = [sensitivity for sensitivity in sensitivities if sensitivity.asserted is None]
     if len(derived) < len(sensitivities):
@@ -338,7 +338,7 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
 
 
 def moved(sensitivity: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
-    """Return a text on how far one change moves the gradient.
+    """Return a text on the bound of the gradient's change between neighboring data.
 
     Parameters
     ----------
@@ -394,7 +394,7 @@ def _one_bounded_by(sensitivity: Sensitivity, k: int) -> str:
 
 
 def figures(sensitivity: Sensitivity) -> str:
-    """Return the bounds for each private object, in words."""
+    """Return a text on each private object's influence on the gradient."""
     if sensitivity.asserted is not None:
         return f"claimed: {sensitivity.asserted}"
     lines = []
@@ -443,6 +443,6 @@ def _norm_in_words(adjacency: Within) -> str:
 
 
 def _once(names: Iterable[str], word: str = "and") -> str:
-    """Return the names, each once, as in ``a, b and c``; empty if there are none."""
+    """Return distinct names as text, as in ``a, b and c``; empty if there are none."""
     distinct = list(dict.fromkeys(names))
     return together(distinct, word) if distinct else ""

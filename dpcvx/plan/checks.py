@@ -1,7 +1,7 @@
-"""Checks of a plan: requests that contradict themselves, and models without a proof.
+"""Checks of a plan: contradictory arguments, and models without a privacy proof.
 
-Each check takes what was decided before it and returns nothing, or raises with the name of the
-agent and what to write instead. Private data are never read here.
+Each check takes earlier decisions of the plan, and returns nothing. It raises an error with the
+name of the agent and a fix. No check reads private data.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _SCALE = optional(
         "dp.LearnScale() or 'declared', which goes by declared bounds",
     )
 )
-# Releases of different noise that are priced one by one.
+# Largest number of releases with different noise, whose losses are computed one by one.
 _LISTED = 1_000_000
 
 
 def check_request(request: Request) -> None:
-    """Refuse arguments that are of another kind than the plan takes; None is left to the plan."""
+    """Refuse arguments of wrong types or values; None means the default."""
     algorithm: object = request.algorithm
     rounds, release = request.rounds, request.release
     check_argument("", "rounds", rounds, optional(count()))
@@ -93,7 +93,7 @@ def check_once(release: str, needs: Requirements) -> None:
 
 
 def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
-    """Refuse expectations that a plan has no use for."""
+    """Refuse priors that a plan cannot use."""
     if not expected or once:
         return
     if not noisy:
@@ -109,7 +109,7 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
 
 
 def check_budget(problem: Declaration, request: Request) -> None:
-    """Refuse a budget that protects nothing, and a total budget without a delta."""
+    """Refuse a budget without private data, and a total epsilon without a delta."""
     epsilon, delta, mechanism = request.epsilon, request.delta, request.mechanism
     if not any(agent.private or agent.kept for agent in problem.agents):
         pairs = (("epsilon=", epsilon), ("delta=", delta))
@@ -134,18 +134,18 @@ def check_budget(problem: Declaration, request: Request) -> None:
 
 
 def _adds_noise(mechanism: Mechanisms) -> bool:
-    """Return whether a request names noise for some agent, or leaves the choice to the plan."""
+    """Return whether a request names noise for any agent, or lets the plan choose."""
     kinds = mechanism.values() if isinstance(mechanism, Mapping) else (mechanism,)
     return any(kind is not None for kind in kinds)
 
 
 def _number(value: object) -> str:
-    """Return a number as a user writes it, a mapping as the sign of one."""
+    """Return a number as code, and ``{...}`` for a mapping."""
     return "{...}" if isinstance(value, Mapping) else show(value)
 
 
 def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> None:
-    """Refuse a budget next to a mechanism that is switched off."""
+    """Refuse a budget together with mechanism=None."""
     private = any(agent.private for agent in problem.agents)
     budget = request.epsilon is not None or request.delta is not None
     if private and not noisy and budget:
@@ -156,7 +156,7 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
 
 
 def check_groups(problem: Declaration, asked: Noises) -> None:
-    """Refuse different noise in one group: what its agents lose together is not accounted for."""
+    """Refuse different noise in one group, whose joint privacy loss would have no proved bound."""
     private = {name for name, agent in problem.named.items() if agent.private}
     for group in problem.group_names:
         if len({asked[name] for name in group if name in private}) > 1:
@@ -169,7 +169,7 @@ def check_groups(problem: Declaration, asked: Noises) -> None:
 
 
 def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | None]) -> None:
-    """Refuse multipliers that differ in one group, which its one figure does not account for."""
+    """Refuse different noise multipliers in one group, whose loss would have no proved bound."""
     for group in problem.group_names:
         if len({multipliers[name] for name in group} - {None}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
@@ -180,7 +180,7 @@ def check_group_noise(problem: Declaration, multipliers: Mapping[str, float | No
 
 
 def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None:
-    """Refuse a coupling that the method does not take, or a method that lacks one."""
+    """Refuse a coupling that the method does not support, or a missing one that it needs."""
     name, coupled = algorithm.called, algorithm.requirements.coupled
     if problem.conic and not algorithm.requirements.as_written:
         position = problem.conic[0][0]
@@ -203,7 +203,7 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
 
 
 def _coupled_methods(problem: Declaration) -> str:
-    """Return the methods that take the coupling of a problem, and what they take besides."""
+    """Return a text on the methods that support a problem's coupling."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
     methods = ["dp.OneShot(), if data enter by linear terms or are released once"]
@@ -222,7 +222,7 @@ def _coupled_methods(problem: Declaration) -> str:
 
 
 def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
-    """Refuse objectives with terms without a gradient where the method's steps would miss them."""
+    """Refuse nonsmooth terms in objectives that the method's gradient steps would ignore."""
     needs, name = algorithm.requirements, algorithm.called
     held = next((local.name for local in program.agents if local.rest is not None), None)
     if held is not None and not (needs.exact or needs.proximal):
@@ -236,20 +236,20 @@ def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
 def check_affine(
     agents: Sequence[AgentPlan], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
 ) -> None:
-    """Refuse private data that an exact minimization would take into the curvature.
+    """Refuse exact minimization if private data enter the curvature, unless the method supports it.
 
-    Methods that ask for that curvature take data, or second moments of records, which left once,
-    and quadratics where nothing is hidden.
+    A method that queries the curvature uses data, or second moments of records, that are released
+    once; without noise, it also uses quadratics.
     """
     method = algorithm.called
     if MomentsTerm in algorithm.requirements.queries:
-        return  # such sums are made for data in the curvature, and have checks of their own
+        return  # sums of moments are for data in the curvature, and have checks of their own
     bends = DataCurvature in algorithm.requirements.queries
     for agent in agents:
         sensitivity, form = agent.sensitivity, agent.program.form
         if sensitivity is None or sensitivity.constant:
             continue
-        # Private data add a linear term, of which one gradient tells all.
+        # Private data then add a linear term, which a single gradient determines.
         if sensitivity.asserted is None and not once and not curved(form):
             continue
         if bends and not noisy and not sensitivity.clips and is_quadratic_given_data(form):
@@ -266,7 +266,7 @@ def check_affine(
 
 
 def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares: bool) -> str:
-    """Return a text with the fix if exact steps do not fit; `squares`: one release is possible."""
+    """Return a fix for the error that exact steps do not fit; `squares`: one release works."""
     if algorithm.requirements.secret is not None:
         if squares:
             return "Second moments of its records can be summed: write sums='moments' as well."
@@ -284,7 +284,7 @@ def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentPlan, squares:
 
 
 def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
-    """Refuse noise that falls from round to round where agents have different rounds."""
+    """Refuse decaying noise if only one agent computes per round."""
     fading = any(noise is not None and noise.mechanism.decay < 1 for noise in asked.values())
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
@@ -294,7 +294,7 @@ def check_decay(asked: Noises, algorithm: Algorithm[Any, Any]) -> None:
 
 
 def check_long(rounds: int, weights: int) -> None:
-    """Refuse so many releases of different noise that they cannot be listed."""
+    """Refuse more releases with different noise than can be accounted for one by one."""
     if rounds * weights > _LISTED:
         raise PrivacyError(
             f"rounds={rounds} is too many for noise that differs from release to release, as with "
@@ -304,14 +304,14 @@ def check_long(rounds: int, weights: int) -> None:
 
 
 def check_queries(agents: Sequence[AgentPlan]) -> None:
-    """Refuse queries to agents without a known sensitivity of the answer."""
+    """Refuse queries to agents that have no sensitivity bound for the answer."""
     for agent in agents:
         for query in agent.queries if agent.sensitivity is not None else ():
             query.check(agent)
 
 
 def check_start(agent: AgentPlan, once: bool) -> None:
-    """Refuse a start without a gradient, and a sensitivity that made-up data contradict there."""
+    """Refuse an initial point without a gradient, or with a wrong or infinite sensitivity."""
     local, derived = agent.program, agent.sensitivity
     public = local.form.at_zero()
     if not np.isfinite(public.gradient(local.start)).all():
@@ -336,7 +336,7 @@ def check_start(agent: AgentPlan, once: bool) -> None:
 
 
 def _why_unbounded(derived: Sensitivity) -> str:
-    """Return why nothing bounds the gradient's change, and the declaration that would."""
+    """Return a text on why the gradient's change is unbounded, and how to bound it."""
     for task in derived.records:
         names = ", ".join(f"'{derived.private[k].name}'" for k in task.members)
         atom = task.beyond_edge(derived.extent)

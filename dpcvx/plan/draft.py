@@ -1,4 +1,4 @@
-"""The making of a plan: from a request to terms, phase by phase, before any data are read."""
+"""Derivation of a plan from a request, in phases, before any data are read."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A plan in the making."""
+    """A plan under construction; each phase returns a draft with more fields set."""
 
     problem: Declaration
-    request: Request  # with nothing open
+    request: Request  # request without omitted arguments
     asked: Noises
     known: Compiled
     program: Program
     agents: Agents
-    # With every default replaced by a number, once all that they follow from is known.
+    # Algorithm with numbers in place of all defaults, once all inputs of the defaults are known.
     algorithm: Algorithm[Any, Any]
-    last: LastIterate | None = None  # for an observer of the last iterate: what it loses
+    last: LastIterate | None = None  # constants of the loss, if less is observed
 
     @property
     def needs(self) -> Requirements:
@@ -70,7 +70,7 @@ class Draft:
 
     @property
     def noisy(self) -> bool:
-        """Return whether noise is asked for."""
+        """Return whether noise is requested for any agent."""
         return any(noise is not None for noise in self.asked.values())
 
     @property
@@ -80,7 +80,7 @@ class Draft:
 
     @property
     def steps_first(self) -> bool:
-        """Return whether the noise follows from the steps, and no step depends on the noise."""
+        """Return whether steps must be chosen before the noise, as its scale depends on them."""
         return self.request.observer != "everyone" or len(self.needs.weights) > 1
 
     @property
@@ -97,29 +97,32 @@ class Draft:
 
     @property
     def delta(self) -> float:
-        """Delta of stated totals; 0 if none is requested."""
+        """Delta of computed totals; 0 if the request has no delta."""
         return self.request.delta or 0.0
 
 
 def make_terms(
     kind: type[P], problem: Declaration, request: CompleteRequest, earlier: Compiled | None = None
 ) -> P:
-    """Derive a plan of this kind from a complete request.
+    """Derive a plan of class `kind` from a complete request.
 
     Parameters
     ----------
     kind : type
+        Class of the plan.
     problem : Declaration
+        Problem to be solved.
     request : CompleteRequest
+        All arguments and choices.
     earlier : Compiled, optional
-        Compiled problem of an earlier plan, for plans that differ in other things.
+        Compiled problem of an earlier plan, to be reused if it fits the request.
 
     Raises
     ------
     ModelError
         If the problem does not fit the algorithm.
     PrivacyError
-        If no guarantee can be derived, or one costs more than the request allows.
+        If no guarantee can be derived, or its privacy loss exceeds the requested budget.
     """
     request = checked(problem, request)
     draft = certified(before_noise(declared_draft(problem, request, earlier)), request.certificate)
@@ -148,13 +151,14 @@ def make_terms(
 
 
 def checked(problem: Declaration, request: R) -> R:
-    """Return the request with Python's own numbers, as far as it can be refused by itself.
+    """Check the request's arguments by themselves; return it with Python numbers.
 
     Parameters
     ----------
     problem : Declaration
+        Problem to be solved.
     request : Request
-        Request, with open choices or complete.
+        Incomplete or complete request.
 
     Raises
     ------
@@ -179,14 +183,16 @@ def checked(problem: Declaration, request: R) -> R:
 
 
 def declared_draft(problem: Declaration, request: Request, earlier: Compiled | None) -> Draft:
-    """Return the draft of the requested and the derived facts of every agent, without noise.
+    """Return the draft with requested and derived properties of every agent, before noise.
 
     Parameters
     ----------
     problem : Declaration
+        Problem to be solved.
     request : Request
         Request with method, release and mechanism.
     earlier : Compiled or None
+        Compiled problem of an earlier plan, reused if it fits the request.
     """
     algorithm = request.algorithm
     assert algorithm is not None
@@ -210,13 +216,13 @@ def declared_draft(problem: Declaration, request: Request, earlier: Compiled | N
 
 
 def _compiled_for(program: Program, needs: Requirements) -> bool:
-    """Return whether a problem was compiled for methods of this kind."""
+    """Return whether a program was compiled for methods with these requirements."""
     model = program.model
     return (model is not None) is needs.as_written and (model is None or model.rules == needs.rules)
 
 
 def _asked(problem: Declaration, request: Request, algorithm: Algorithm[Any, Any]) -> Noises:
-    """Return the requested noise by agent, refused as far as possible without compiling."""
+    """Return the requested noise by agent, after all checks that need no compiled problem."""
     needs, release = algorithm.requirements, request.release
     assert release is not None
     if needs.convex:
@@ -245,11 +251,12 @@ def _compiled(
 
 
 def before_noise(draft: Draft) -> Draft:
-    """Return the draft with all that noise is scaled to.
+    """Return the draft with everything that determines the noise scale besides the multiplier.
 
     Parameters
     ----------
     draft : Draft
+        Result of `declared_draft`.
     """
     agents, needs, last = draft.agents, draft.needs, None
     checks.check_decay(draft.asked, draft.algorithm)
@@ -264,18 +271,19 @@ def before_noise(draft: Draft) -> Draft:
 
 
 def certified(draft: Draft, certificate: Certificate | None) -> Draft:
-    """Return the draft with a certificate of amplification by iteration, which is checked.
+    """Return the draft with a certificate of amplification by iteration, after verifying it.
 
     Parameters
     ----------
     draft : Draft
+        Result of `before_noise`.
     certificate : Certificate or None
-        Whoever found it.
+        Certificate from any source.
 
     Raises
     ------
     PrivacyError
-        If it does not prove what it claims, or if nothing proves any amplification.
+        If the certificate does not prove its bounds, or required amplification has no proof.
     """
     if draft.last is None:
         return draft
@@ -285,13 +293,14 @@ def certified(draft: Draft, certificate: Certificate | None) -> Draft:
 
 
 def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
-    """Return the draft with noise of these multipliers.
+    """Return the draft with noise of the given multipliers.
 
     Parameters
     ----------
     draft : Draft
+        Result of `certified`.
     multipliers : sequence of (float or None)
-        Multipliers by agent.
+        Noise multipliers in the order of the agents; None for agents without noise.
     """
     request, needs, last = draft.request, draft.needs, draft.last
     names = [agent.name for agent in draft.agents]
@@ -305,7 +314,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
         )
     elif request.truncates and draft.noisy:
         agents = truncated(agents, draft.delta)
-    if draft.noisy and needs.perturbed is not None and needs.perturbed >= 0:  # it may be open
+    if draft.noisy and needs.perturbed is not None and needs.perturbed >= 0:  # negative: not chosen
         agents = perturbed(agents, needs.perturbed)
     if draft.noisy:
         agents = split_over(agents, needs, draft.program, draft.rounds)
@@ -313,7 +322,7 @@ def noisy_draft(draft: Draft, multipliers: Sequence[float | None]) -> Draft:
 
 
 def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
-    """Return the draft with its one-time releases, and with margins for their noise."""
+    """Return the draft with one-time releases, and with constraint margins for their noise."""
     program, agents = draft.program, released(draft.agents, request.once, request.estimates)
     if program.model is not None:
         program = replace(program, model=with_releases(program.model, agents))
@@ -327,7 +336,7 @@ def _released_once(draft: Draft, request: CompleteRequest) -> Draft:
 
 
 def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
-    """Return the draft with every agent's privacy loss, and the guarantee that follows."""
+    """Return the draft with every agent's privacy loss, and the plan's guarantee."""
     problem, request, last = draft.problem, draft.request, draft.last
     if not draft.noisy:
         return draft, no_guarantee(_why_none(problem))
@@ -341,7 +350,7 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
         agents, releases=draft.releases, once=draft.once, groups=problem.group_names
     )
     if draft.program.kept and request.violation_probability is not None:
-        # Noise with a limit breaks none, whatever was allowed.
+        # Constraints never fail with truncated noise, whatever violation_probability= allows.
         violation = 0.0 if request.truncates else request.violation_probability
         promise = limits.promise(violation, request.slack_penalty)
         guarantee = replace(guarantee, kept=promise)
@@ -353,7 +362,7 @@ def _guaranteed(draft: Draft) -> tuple[Draft, Guarantee]:
 
 
 def _why_none(problem: Declaration) -> str:
-    """Return why a plan without noise has no guarantee."""
+    """Return the reason why a plan without noise has no guarantee, as text."""
     if any(agent.private for agent in problem.agents):
         return "noise is off"
     if any(agent.kept for agent in problem.agents):
@@ -362,7 +371,7 @@ def _why_none(problem: Declaration) -> str:
 
 
 def _smooth(agents: Agents, needs: Requirements) -> Agents:
-    """Return the agents with the smoothness of their objectives, if bounds follow from it."""
+    """Return the agents with the smoothness of their objectives, if a query needs it."""
     if not any(query.smooth for query in needs.queries):
         return agents
     return tuple(
@@ -372,7 +381,7 @@ def _smooth(agents: Agents, needs: Requirements) -> Agents:
 
 
 def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
-    """Return the derived smoothness, or else the user's claim."""
+    """Return the derived smoothness of an agent's objective, or else the user's claim."""
     form, claimed = agent.program.form, needs.smoothness
     derived = smoothness(form)
     if derived is None:
@@ -382,20 +391,23 @@ def _smoothness(agent: AgentPlan, needs: Requirements) -> Smoothness | None:
 
 
 def split_over(agents: Agents, needs: Requirements, program: Program, rounds: int) -> Agents:
-    """Return the agents with distributed noise for secure aggregation; unchanged without any.
+    """Return the agents with distributed noise, if the method uses secure aggregation.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         Agents with their noise.
     needs : Requirements
+        Requirements of the method.
     program : Program
+        Compiled program.
     rounds : int
+        Number of rounds.
 
     Raises
     ------
     ModelError, PrivacyError
-        If nothing is proved about such sums.
+        If no proof covers secure aggregation for these agents.
     """
     secret = needs.secret
     if secret is None:

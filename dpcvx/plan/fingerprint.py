@@ -1,17 +1,13 @@
-"""Digest of everything that fixes the meaning of a plan's releases: given, not derived.
+"""Fingerprints of plans, and the numbers of a plan that are derived from fingerprinted inputs.
 
-Numbers that follow from it, such as smoothness constants, multipliers of noise and starts, have
-other last digits on other processors, and are no part of it; see `derived`.
+A fingerprint is a digest of all inputs that fix the meaning of a plan's releases. Derived numbers,
+such as smoothness constants, noise multipliers and initial points, differ in their last digits
+between processors and library versions, so the digest excludes them (see `derived`). A run writes
+them into its ledger; if it is resumed or replayed, it uses the recorded numbers.
 
-The kernel of local steps is named after the digest of a plan's fingerprint if it matters.
-
-Answers of two kernels differ in their last digits. A run that is resumed or replayed takes the
-steps that it began with, or is refused if these are not installed.
-
-The numbers of a plan that follow from its fingerprint: equal on all machines but for rounding.
-
-Another processor, or another version of a library, gives them other last digits. A run writes them
-into its ledger. If it is resumed or replayed, it has those that it began with.
+The digest is followed by the name of the numerical kernel of local steps, if the kernel matters:
+results of two kernels differ in their last digits. A resumed or replayed run uses the kernel of the
+first run, or is refused if this kernel is not installed.
 """
 
 from __future__ import annotations
@@ -51,17 +47,20 @@ def fingerprint_of(
     Parameters
     ----------
     problem : Declaration
+        Problem with its agents.
     program : Program
         Compiled program of the problem.
     agents : tuple of AgentPlan
+        Agents in the order of the program.
     asked : mapping of str to (Declared or None)
+        Mechanisms that the user requested, by agent.
     request : CompleteRequest
         Request of the plan. Fields of its method enter as given, or resolved if only the resolved
         method has a text for them.
     """
     digest = hashlib.sha256()
     levels = [of_agent.mechanism.per_step() for of_agent in asked.values() if of_agent is not None]
-    # With a level of its own, noise does not follow from the budget.
+    # If every mechanism has a noise level of its own, the budget does not determine the noise.
     delta = request.delta or 0.0 if None in levels else 0.0
     noise = [asked[agent.name] for agent in agents]
     terms = (request.rounds, request.release, request.observer, delta)
@@ -82,7 +81,7 @@ def fingerprint_of(
     each = zip(program.agents, problem.agents, agents, program.written, strict=True)
     labeled = functools.cache(_labeled)
     for local, agent, plan, written in each:
-        # Not the names of private objects: cvxpy numbers those that have none.
+        # Names of private objects are excluded: cvxpy numbers unnamed objects.
         private = [
             (
                 s.shape,
@@ -105,7 +104,7 @@ def fingerprint_of(
         stand_ins = [p.proxy for p in agent.private]
         used = local.limits or plan.moved
         if used and any(of_agent is not None for of_agent in stand_ins):
-            facts = (*facts, stand_ins)  # noise, margins and estimates follow from them
+            facts = (*facts, stand_ins)  # they determine noise, margins and estimates
         digest.update(digest_of(facts))
         digest.update(_compiled(local) if written is None else written)
     places = {key: f"x{k}" for key, k in order.items()}
@@ -123,19 +122,19 @@ def fingerprint_of(
 
 
 def named(digest: str, kernel: str) -> str:
-    """A fingerprint: the digest of what was given, and what takes local steps where it matters."""
+    """Return a fingerprint: the digest of all inputs, and the kernel of local steps if any."""
     return f"{digest}-{kernel}" if kernel else digest
 
 
 def _compiled(local: LocalProgram) -> bytes:
-    """Return the digest of objective and constraints as compiled, for unknown objects."""
+    """Return the digest of compiled arrays, for objectives that have no digest themselves."""
     sets = [local.constraints, *([] if local.rest is None else [local.rest])]
     limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
     return digest_of((local.form.digest(), sets, limits))
 
 
 def _methods(given: Any, resolved: Any) -> Iterator[Any]:
-    """Yield the fields of a method as given, or as resolved if only that has a digest."""
+    """Yield a method's fields: as given if they have a digest, else as resolved."""
     yield type(given).__qualname__
     if not is_dataclass(given):
         yield repr(resolved)
@@ -156,7 +155,7 @@ def _methods(given: Any, resolved: Any) -> Iterator[Any]:
 
 
 def _labeled(adjacency: Adjacency) -> Adjacency:
-    """Return the adjacency with its default label written out, since that changes no release."""
+    """Return the adjacency with its default label set, because labels do not change releases."""
     return (
         adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)
     )
@@ -166,18 +165,19 @@ P = TypeVar("P", bound=Terms)
 
 
 def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
-    """The plan with the local solver of a run of it; as it is if its own is among them, or none is.
+    """Return a plan with the kernel of a recorded run of it; the plan itself if none differs.
 
     Parameters
     ----------
     plan : Terms
-    fingerprints : iterable of str
-        Fingerprints of recorded runs; the last one counts.
+    plan : Terms
+        Plan for a run.
+        Fingerprints of recorded runs; the last one with the plan's digest counts.
 
     Raises
     ------
     SolverError
-        If what took the steps of the run is not installed.
+        If the kernel of the recorded run is not installed.
     """
     digest = plan.fingerprint.partition("-")[0]
     same = [part for part in fingerprints if part.partition("-")[0] == digest]
@@ -190,7 +190,7 @@ def computed_by(plan: P, fingerprints: Iterable[str]) -> P:
 
 
 def with_kernel(program: Program, agents: Agents, kernel: str) -> tuple[Program, Agents]:
-    """Return a program and its agents with another kernel of local steps, where one matters."""
+    """Return a program and its agents with another kernel of local steps, if it uses one."""
     if program.kernel in ("", kernel):
         return program, agents
     program = replace(
@@ -200,17 +200,20 @@ def with_kernel(program: Program, agents: Agents, kernel: str) -> tuple[Program,
     return program, tuple(replace(agent, program=local) for agent, local in pairs)
 
 
-# Relative; starts are points, whose entries are compared with the largest one.
+# Relative tolerance of derived numbers. Initial points are compared relative to their largest
+# entry.
 AGREEMENT = 1e-9
 
 
 def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Array:
-    """Return the derived numbers of the method and of the noise, and then all initial points.
+    """Return the derived numbers of the method and the noise, followed by all initial points.
 
     Parameters
     ----------
     algorithm : Algorithm
+        Method of the plan.
     agents : sequence of AgentPlan
+        Agents with their noise and initial points.
     """
     starts = [agent.program.start for agent in agents]
     numbers = list(_numbers(_settled(algorithm, agents)))
@@ -220,14 +223,16 @@ def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Arra
 def with_derived(
     algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan], numbers: Array
 ) -> tuple[Algorithm[Any, Any], Agents] | None:
-    """Return method and agents with recorded numbers; None if these do not fit.
+    """Return method and agents with recorded numbers; None if these differ beyond rounding.
 
     Parameters
     ----------
     algorithm : Algorithm
+        Method of the plan.
     agents : sequence of AgentPlan
+        Agents with their noise and initial points.
     numbers : ndarray
-        See `derived`.
+        Recorded numbers; see `derived`.
     """
     values = derived(algorithm, agents)
     if np.array_equal(values, numbers, equal_nan=True):
@@ -238,7 +243,7 @@ def with_derived(
     finite = np.isfinite(values) & np.isfinite(numbers)
     sizes = np.abs(values)
     sizes[count:] = sizes[count:].max(initial=1.0, where=np.isfinite(values[count:]))
-    # What is infinite, or no number, has no digits that rounding could change.
+    # Infinity and NaN must match exactly.
     same = (values == numbers) | (np.isnan(values) & np.isnan(numbers))
     same[finite] |= np.abs(values[finite] - numbers[finite]) <= AGREEMENT * sizes[finite]
     if not same.all():
@@ -253,13 +258,14 @@ def with_derived(
 
 
 def begun_with(plan: P, numbers: Array) -> P | None:
-    """Return the plan with numbers that were written down before, or None if they are not its own.
+    """Return a plan with recorded derived numbers; None if these differ beyond rounding.
 
     Parameters
     ----------
     plan : Terms
+        Plan for a run.
     numbers : ndarray
-        See `derived`.
+        Recorded numbers; see `derived`.
     """
     derived = with_derived(plan.algorithm, plan.agents, numbers)
     if derived is None:
@@ -272,13 +278,13 @@ def begun_with(plan: P, numbers: Array) -> P | None:
 
 
 def _settled(algorithm: Algorithm[Any, Any], agents: Sequence[AgentPlan]) -> Any:
-    # Clips are compared alone: sensitivities were derived with them.
+    # Clips are only compared, not replaced: the sensitivities were derived with them.
     clips = tuple(agent.program.clip for agent in agents)
     return algorithm, tuple(agent.noise for agent in agents), clips
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """The floats in a declaration, at any depth, in the order of its fields."""
+    """Yield the floats in a declaration at any depth, in the order of its fields."""
     if isinstance(value, float):
         yield value
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -289,7 +295,7 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def _with(value: Any, numbers: Iterator[float]) -> Any:
-    """Return the same declaration with other floats."""
+    """Return a declaration with its floats replaced, in the order of `_numbers`."""
     if isinstance(value, float):
         return next(numbers)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":

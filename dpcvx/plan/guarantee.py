@@ -1,4 +1,4 @@
-"""A privacy guarantee, in words, with everything it depends on next to the numbers."""
+"""Texts of a privacy guarantee: the numbers, and all that they depend on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._words import SHOWN, Named, at_most, marked, named, number, paragraph, to
 from ..privacy.last_iterate import Amplification
 from ..privacy.split_noise import coalition
 
-# Two less than the banner's, which indents the text.
+# Two less than the banner's width, because the banner indents the text.
 _WIDTH = 78
 _LABEL = 13
 
@@ -23,7 +23,7 @@ OBSERVER = (
     "the server and all other agents, even if they collude and see every value that the agent "
     "releases"
 )
-# Where the run was passed no ledger, and where it was.
+# Assumptions of a run without a ledger, and of a run with one.
 ALONE = (
     "This total is for this run alone. Earlier and later runs on the same data add to it; pass "
     "ledger= to have them counted."
@@ -40,7 +40,7 @@ SEEDED = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure that a paper states and that is not a bound; see docs/privacy/errata.md."""
+    """A privacy loss that a paper claims without a valid proof; see docs/privacy/errata.md."""
 
     epsilon: float
     delta: float
@@ -49,18 +49,18 @@ class Claim:
 
 @dataclass(frozen=True)
 class Change:
-    """One kind of change of an agent's data that stays hidden.
+    """One kind of neighboring data sets: a change of an agent's data that stays hidden.
 
     Attributes
     ----------
     what : str
-        Text of the change, such as "one entry changes by at most 0.1".
+        Description of the change, such as "one entry changes by at most 0.1".
     objects : tuple of str
-        Private objects that it happens to together: one, or those that hold parts of a record.
+        Private objects that change together: one object, or several that hold parts of a record.
     where : str
-        Names of the changed objects, in words.
+        Names of the changed objects, as text.
     record : str or None
-        Unit of a row, such as "patient"; None if rows are no records.
+        Name of the unit of a row, such as "patient"; None if rows are not records.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Change:
 
     @property
     def names(self) -> list[Named]:
-        """Return names of the objects and of the record, as `what` and `where` have them."""
+        """Names of the objects and of the record, as they occur in `what` and `where`."""
         people = [] if self.record is None else [Named("one ", self.record, " (", "of ")]
         return [*(Named("", f"'{name}'") for name in self.objects), *people]
 
@@ -82,28 +82,30 @@ class AgentGuarantee:
     Attributes
     ----------
     agent : str
+        Name of the agent.
     adjacency : dict of str to str
-        Meaning of one change of each private object.
+        Neighboring relation of each private object, as text.
     changes : tuple of Change
-        Changes by the objects that change together. One change is one of them, in this agent's data
-        alone unless it is in a group.
+        Kinds of changes, each of objects that change together. Neighboring data differ by one of
+        these changes, in this agent's data alone unless it is in a group.
     epsilon : float
-        Epsilon for its data alone, at the guarantee's delta.
+        Epsilon for this agent's data, at the guarantee's delta.
     norm : int
-        1 or 2, by the agent's mechanism.
+        Order of the norm of the sensitivity: 1 or 2, by the agent's mechanism.
     sensitivity : float
-        Sensitivity of the gradient, in this norm. Infinite if it is bounded at each point only.
+        Sensitivity of the gradient, in this norm; infinite if only each single point has a bound.
     tight : bool
-        Whether some neighboring pair attains the sensitivity.
+        Whether some pair of neighboring data attains the sensitivity.
     certificate : {"derived", "asserted"}
+        Origin of the sensitivity.
     scale : float
-        Noise scale per component of what is released; infinite if it differs from step to step.
+        Noise scale per component of a release; infinite if it differs between releases.
     noise : str
-        Text of the noise.
+        Description of the noise.
     releases : int
         Planned number of releases.
     independent : tuple of str
-        Private objects on which its gradient does not depend, so that nothing of them leaves.
+        Private objects on which the gradient does not depend, so that no release depends on them.
     """
 
     agent: str
@@ -140,13 +142,15 @@ class Guarantee:
         Origin of the sensitivities; "asserted" if the user supplied one of them.
     agents : tuple of AgentGuarantee
     groups : tuple of tuple of str
+        Groups of agents that may hold one person's data.
     assumptions : tuple of str
+        Assumptions of the guarantee, as text.
     claimed_by_paper : Claim or None
-        Claim of the paper's theorem for these releases; it is no bound.
+        Privacy loss that the paper's theorem claims for these releases; it is not a bound.
     amplification : Amplification or None
-        Derivation and epsilon of every user, if the observer sees the last iterate only.
+        Explanation and every user's epsilon, if the observer sees less than every release.
     kept : str
-        Promise on constraints with private data; empty if there are none.
+        Guarantee for constraints with private data, as text; empty without such constraints.
     max_colluders : int or None
         Collusion threshold: other agents that may collude with the server; None for any number.
     against_all_others : float or None
@@ -172,7 +176,7 @@ class Guarantee:
 
     @property
     def headline(self) -> str:
-        """The numbers with every reservation that belongs next to them, in one line."""
+        """The guarantee's numbers and all their reservations, in one line."""
         if self.kind == "none":
             return f"no guarantee: {self.mechanism}"
         whose = "one agent's data"
@@ -218,7 +222,7 @@ class Guarantee:
 
     @property
     def terms(self) -> list[tuple[str, str]]:
-        """Return the meaning of the numbers, as labels and texts; empty without a guarantee."""
+        """Labels and texts that explain the guarantee's numbers; empty without a guarantee."""
         if self.kind == "none":
             return []
         rows = [
@@ -250,7 +254,7 @@ class Guarantee:
 
     @property
     def _units(self) -> str:
-        """Text on one change: of the data of one agent, or of all agents of a group at once."""
+        """Text on one change: in the data of one agent, or of all agents of a group at once."""
         grouped = [[a for a in self.agents if a.agent in group] for group in self.groups]
         grouped = [members for members in grouped if len(members) > 1]
         inside = {a.agent for members in grouped for a in members}
@@ -291,7 +295,7 @@ CERTIFICATES = {
 
 
 def _merged(kinds: Sequence[Change]) -> list[str]:
-    """Return one text for all changes of one kind; the names of many stand together."""
+    """Return one text per kind of change, with the names of all changed objects."""
     grouped: dict[str, list[Change]] = {}
     for change in kinds:
         text = marked(f"{change.what} in {change.where}", change.names)
@@ -310,7 +314,7 @@ def _merged(kinds: Sequence[Change]) -> list[str]:
 
 
 def _each(change: Change) -> list[Named]:
-    """Return the names of one of many equal changes, as they stand among the others' names."""
+    """Return the names in one of many equal changes, to be merged with the others' names."""
     first, *others = change.names
     parts = len(change.objects) - 1
     held = [name._replace(before="its own of ") for name in others[:parts]]
@@ -323,12 +327,12 @@ def _one_of(kinds: Sequence[Change]) -> str:
 
 
 def no_guarantee(reason: str) -> Guarantee:
-    """Return the statement that there is none."""
+    """Return the guarantee object that states the lack of a guarantee, with its reason."""
     return Guarantee(
         "none", math.inf, 0.0, math.inf, reason, "none", OBSERVER, "none", (), (), (), None
     )
 
 
 def _row(label: str, text: str) -> str:
-    """Return a labeled paragraph, or a point of a list; lines below the first are indented."""
+    """Return a labeled paragraph, or a list item, with a hanging indent."""
     return paragraph(f"{label:<{_LABEL}}", text, _WIDTH)

@@ -1,7 +1,7 @@
-"""Plans whose observer learns the last iterate, or all iterates without turns: costs, charges.
+"""Plans with an observer of the last iterate only, or of all iterates without their users.
 
-`dpcvx.privacy.last_iterate` has what is proved. The rest of the plan asks here where such a plan
-differs from one whose observer sees every release.
+`dpcvx.privacy.last_iterate` has the theorems. This module contains the parts that
+differ from a plan with an observer of every release: checks, privacy loss, texts, ledger entries.
 """
 
 from __future__ import annotations
@@ -53,20 +53,23 @@ _OBSERVER = choice("everyone", "last_iterate", "iterates").because(
 
 
 def check_observer(problem: Declaration, request: Request, asked: Noises) -> None:
-    """Refuse an observer that no proof covers.
+    """Refuse an observer if no privacy proof covers the method and the arguments.
 
     Parameters
     ----------
     problem : Declaration
+        Problem with its groups.
     request : Request
-        Request with nothing open.
+        Complete request, without omitted arguments.
     asked : mapping of str to (Declared or None)
+        Requested mechanisms by agent.
 
     Raises
     ------
     ModelError
-        If there is no such observer.
+        If the observer's name is unknown.
     PrivacyError
+        If no theorem covers the combination.
     """
     observer, algorithm = request.observer, request.algorithm
     assert algorithm is not None
@@ -123,14 +126,18 @@ def constants(
     rounds: int,
     observer: Observer,
 ) -> LastIterate:
-    """Return the constants, besides the noise, that the loss of the users depends on.
+    """Return the constants that, with the noise multiplier, determine the users' loss.
 
     Parameters
     ----------
     algorithm : Algorithm
+        Method of the plan.
     program : Program
+        Compiled program.
     agents : sequence of AgentPlan
+        Agents with sensitivities.
     rounds : int
+        Number of rounds.
     observer : {"last_iterate", "iterates"}
 
     Raises
@@ -155,10 +162,11 @@ def constants(
 
 
 def _changes_apart(users: Sequence[AgentPlan]) -> float:
-    """Return how many neighboring changes lie between any two admissible users; or infinity.
+    """Return an upper bound of the neighboring changes between any two users' data, or infinity.
 
-    If users differ in names and data only, and all data are rows, one row after the other turns
-    the data of any user into those of any other. Each is a change of one user's data.
+    If users differ only in names and data, and all data are rows, then changing one row after the
+    other turns the data of any user into the data of any other. Each step is a change of one user's
+    data.
     """
     local = [user.program for user in users]
     differ = len({(a.form.digest(), unnamed(a.form.private), a.clip) for a in local}) > 1
@@ -170,7 +178,8 @@ def _changes_apart(users: Sequence[AgentPlan]) -> float:
         kinds = [s.adjacency for s in specs if isinstance(s.adjacency, Rows)]
         if len(kinds) < len(specs):
             return math.inf
-        # Of all rows of a person, all change at once. Of some of them, one by one may.
+        # All rows of a person may change at once if max_rows_per_person="all"; else count single
+        # rows.
         at_once = any(kind.max_rows_per_person == "all" for kind in kinds)
         count = 1 if at_once else max(s.shape[0] if s.shape else 1 for s in specs)
         removed = any(kind.relation == "add_or_remove_one" for kind in kinds)
@@ -181,7 +190,7 @@ def _changes_apart(users: Sequence[AgentPlan]) -> float:
 def priced(
     agents: Sequence[AgentPlan], last: LastIterate, delta: float
 ) -> tuple[tuple[AgentPlan, ...], Amplification]:
-    """Return the agents with what a run costs them, and how that came about."""
+    """Return the agents with the privacy loss of a run, and the explanation of the loss."""
     multiplier = next(agent.noise.multiplier for agent in agents if agent.noise is not None)
     stated = last.stated(multiplier, delta)
     losses = stated.losses
@@ -196,15 +205,18 @@ def priced(
 def guaranteed(
     whole: Guarantee, agents: Agents, last: LastIterate, amplification: Amplification
 ) -> Guarantee:
-    """Return the guarantee against an observer of the last iterate, with less privacy loss.
+    """Return the guarantee against an observer of the last iterate, with its smaller epsilon.
 
     Parameters
     ----------
     whole : Guarantee
-        Guarantee of the same agents.
+        Guarantee against an observer of every release.
     agents : tuple of AgentPlan
+        Agents with noise.
     last : LastIterate
+        Constants of the privacy loss.
     amplification : Amplification
+        Explanation and epsilon of the loss.
     """
     terms = {agent.name: agent for agent in agents}
     first = next(agent.noise for agent in agents if agent.noise is not None)
@@ -248,7 +260,7 @@ def guaranteed(
 def run_entries(
     agents: Sequence[AgentPlan], last: LastIterate, rounds: int, asserted: bool
 ) -> dict[str, Entry]:
-    """Return the one ledger entry of a run, by agent that loses something."""
+    """Return the single ledger entry of a run, for each agent with a privacy loss."""
     size = max(agent.program.n for agent in agents if agent.program.form.private)
     shown = "last iterate" if last.block is not None else "all iterates"
     by_name = {}

@@ -1,19 +1,19 @@
-r"""Constraints with private data: methods that take them, margins, and texts of the promise.
+r"""Constraints with private data: eligible methods, margins, and texts of the guarantee.
 
-Margins that keep constraints with private data, up to a probability, for every decision.
+The margins keep constraints with private data for every decision, except with a given probability.
 
-The data are released once, as :math:`\tilde d = d + \xi`. A row that holds for the released data
-with a margin t is broken by the true data only if the noise moves its slack by more than t.
+The data are released once, as :math:`\tilde d = d + \xi`. Let a row hold for the released data with
+a margin t. The true data break it only if the noise moves its slack by more than t.
 
-If no data multiply variables, the noise's move of a row does not depend on the decision: t is a
-quantile of that move, and the decision may depend on the noise in any way. If data multiply
-variables, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
-exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
-probability. The total is divided over all rows, in shares that may follow from anything public;
-rows that meet the same noise share one set.
+If no data multiply variables, the move of a row by the noise does not depend on the decision. Then
+t is a quantile of that move, and the decision may depend on the noise in any way. If data multiply
+variables, decisions prefer entries whose noise was low, so the quantile for a fixed decision is
+exceeded far more often. The row is then kept for all noise in a set that contains the noise, except
+with a given probability. The total probability is divided over all rows, in shares that may depend
+on anything public. Rows that depend on one noise vector share one set.
 
-Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
-nothing is divided. For cones with coefficients the ball around the box stands for it.
+Truncated noise certainly lies in a box. Margins are then the largest moves of a row by noise in the
+box, and no probability is divided. For cones with coefficients, the ball around the box is used.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ _PRICE = Kind(
     "a positive number: what a unit costs by which a private constraint is missed. Leave it out "
     "if none may be missed",
 )
-# Relative, for sums of shares.
+# Relative tolerance for sums of shares.
 _SLACK = 1e-9
-# Constraints that a banner lists one by one.
+# Largest number of constraints that a banner lists one by one.
 _LISTED = 8
 
 
 def first_limit(problem: Declaration) -> str | None:
-    """Return the name of the first constraint with private data; None if there is none."""
+    """Return the text of the first constraint with private data; None if there is none."""
     for name, agent in problem.named.items():
         for position, _ in agent.limits:
             return f"Constraint {position} of agent '{name}'"
@@ -85,7 +85,7 @@ def first_limit(problem: Declaration) -> str | None:
 
 
 def _first_equality(problem: Declaration) -> PrivacyError | None:
-    """Return the refusal of the first equality with private data; None if there is none."""
+    """Return the error for the first equality with private data; None if there is none."""
     for name, agent in problem.named.items():
         for position, constraint in agent.limits:
             if isinstance(constraint, (Equality, Zero)):
@@ -95,28 +95,29 @@ def _first_equality(problem: Declaration) -> PrivacyError | None:
 
 
 def check_given(violation: object, price: object) -> None:
-    """Refuse what is no probability and no price."""
+    """Refuse a violation probability or slack penalty outside its range."""
     check_argument("", "violation_probability", violation, optional(_VIOLATION))
     check_argument("", "slack_penalty", price, optional(_PRICE))
 
 
 def check_violation(problem: Declaration, request: Request, noisy: bool) -> None:
-    """Refuse constraints with private data that nothing keeps, and probabilities of nothing.
+    """Refuse unsupported constraints with private data, and arguments without such constraints.
 
     Parameters
     ----------
     problem : Declaration
+        Problem with its constraints.
     request : Request
+        Arguments of the plan.
     noisy : bool
-        Whether there is noise.
+        Whether releases have noise.
 
     Raises
     ------
     ModelError
-        If the method takes no such constraints.
+        If the method does not support constraints with private data.
     PrivacyError
-        If violation_probability= is missing, or stands where nothing is kept, or is 0 without a
-        delta.
+        If `violation_probability` is missing, does not apply, or is 0 without a positive delta.
     """
     violation, price, delta = request.violation_probability, request.slack_penalty, request.delta
     check_given(violation, price)
@@ -172,7 +173,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 
 
 def _check_released(request: Request, what: str | None) -> bool:
-    """Return whether constraints with private data are to hold for released data only."""
+    """Return whether constraints with private data are kept for the released data only."""
     check_argument("", "constraints", request.constraints, _FOR)
     if not one_of(request.constraints, "released"):
         return False
@@ -202,22 +203,24 @@ def with_margins(
     price: float | None,
     shares: Sequence[Sequence[float]] | None = None,
 ) -> Program:
-    """Return the program with margins for the noise in what the agents release.
+    """Return the program with margins for the noise in the agents' releases.
 
     Parameters
     ----------
     program : Program
+        Program with the constraints to be kept.
     agents : tuple of AgentPlan
         Agents with their publications.
     violation : float
+        Violation probability of all constraints together, from 0 to 1.
     price : float or None
+        Penalty per unit of slack; None without slack.
     shares : sequence of sequence of float, optional
         Division of the probability over the parts of every constraint; equal if omitted.
 
     Raises
     ------
-    PrivacyError
-        If the shares add up to more than the probability.
+    If the shares are not positive, do not fit the constraints, or add up to more than 1.
     """
     limits = [limited.tightened.constraint for limited in program.kept]
     if shares is not None:
@@ -239,7 +242,7 @@ def with_margins(
 
 
 def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
-    """Return the noise in the data that constraints contain, by position of their agent."""
+    """Return the noise in the data of constraints, by index of their agent."""
     spreads = {}
     for k in dict.fromkeys(limit.agent for limit in program.kept):
         noise, released = agents[k].noise, agents[k].publication
@@ -249,7 +252,7 @@ def spreads_of(program: Program, agents: Agents) -> dict[int, Spread]:
 
 
 def margin_rows(program: Program) -> list[str]:
-    """Return the margins of every constraint, in words."""
+    """Return texts on the margins of all constraints, for a plan's banner."""
     rows = [_margins_in_words(limit) for limit in program.kept[:_LISTED]]
     more = len(program.kept) - len(rows)
     return [*rows, f"... and {more} more"] if more else rows
@@ -274,7 +277,7 @@ def _margins_in_words(limit: Kept) -> str:
     return f"{constraint.what}: {together(parts)}"
 
 
-# Of constraints='released'.
+# Text of the guarantee with constraints='released'.
 FOR_RELEASED = (
     "constraints with private data hold for the released data only: the true data may break them, "
     "by about as much as the noise moves them"
@@ -282,7 +285,7 @@ FOR_RELEASED = (
 
 
 def promise(violation: float, price: float | None) -> str:
-    """Return the text of the promise for the true data."""
+    """Return the text of the guarantee that constraints hold for the true data."""
     loosened = "" if price is None else ", loosened by what the decision pays for,"
     if violation == 0:
         return (
@@ -305,17 +308,18 @@ def promise(violation: float, price: float | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """The noise in an agent's data as they leave: N (Y + e), with every entry of e bounded.
+    """Noise in an agent's released data: N (Y + e), with every entry of e bounded.
 
     Attributes
     ----------
     norm : {0, 1, 2}
-        The components of Y are independent, 2: normal, 1: Laplace. 0: there is no Y.
+        Distribution of the components of Y, which are independent: 2 for standard normal, 1 for
+        Laplace, 0 if there is no Y.
     matrix : csr_array, shape (D, s)
-        N.
+        The matrix N, from D entries of the data and s components of Y.
     rounding : float
-        Largest entry of e: data and noise are each rounded to a grid, by half its width at most.
-        Of noise with a limit, all is in e.
+        Bound of the entries of e. Data and noise are each rounded to a grid, by at most half its
+        width. Truncated noise is all in e.
     """
 
     norm: int
@@ -323,11 +327,11 @@ class Spread:
     rounding: float
 
     def components(self, entries: Index) -> Index:
-        """Return the components of Y that move some entries of the data."""
+        """Return the indices of the components of Y that move the given entries of the data."""
         return np.flatnonzero(np.diff(sp.csc_array(self.matrix[entries]).indptr) > 0)
 
     def only(self, components: Index) -> sp.csr_array:
-        """Return N with only the columns of these components."""
+        """Return N with all columns set to zero except the given components."""
         selected = np.zeros(self.matrix.shape[1])
         selected[components] = 1.0
         matrix = sp.csr_array(self.matrix @ sp.diags_array(selected))
@@ -336,12 +340,14 @@ class Spread:
 
 
 def spread_of(publication: Publication, noise: Calibrated) -> Spread:
-    """Return the noise of a release of the data themselves.
+    """Return the noise in a release of the data themselves.
 
     Parameters
     ----------
     publication : Publication
+        Release of the agent.
     noise : Calibrated
+        Mechanism of the agent.
     """
     grid = noise.grid(publication.sensitivity, publication.size)
     matrix = sp.csr_array(grid.scale * publication.decode)
@@ -353,7 +359,7 @@ def spread_of(publication: Publication, noise: Calibrated) -> Spread:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A part of a constraint, with the noise that moves it."""
+    """A part of a constraint, with the noise that moves it and its share of the probability."""
 
     constraint: int
     part: int
@@ -362,7 +368,7 @@ class _Case:
     alpha: float
 
     def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
-        """Return a key, equal for parts that may share one set of noise."""
+        """Return a key that is equal for parts that may share one set of noise."""
         return holders[self.constraint], bends, tuple(self.components.tolist())
 
 
@@ -374,19 +380,20 @@ def tightened(
     price: float | None = None,
     shares: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Tightened, ...]:
-    """Return the constraints with margins: all hold jointly for the true data, up to a probability.
+    """Return constraints with margins, which hold jointly for the true data up to `violation`.
 
     Parameters
     ----------
     constraints : sequence of PrivateConstraint
+        Constraints with private data.
     holders : sequence of int
-        Agent whose data each constraint contains.
+        Index of the agent whose data each constraint contains.
     spreads : mapping of int to Spread
-        Spreads of the noise by agent.
+        Noise in the released data, by index of the agent.
     violation : float
-        Between 0 and 1; 0 where all noise has a limit.
+        Violation probability, from 0 to 1; 0 if all noise is truncated.
     price : float, optional
-        Price per unit of slack.
+        Penalty per unit of slack.
     shares : sequence of sequence of float, optional
         Division of the probability over the parts of every constraint; equal if omitted.
     """
@@ -440,13 +447,13 @@ def tightened(
 
 @dataclass(frozen=True, eq=False)
 class _Image:
-    """Image of standard noise in a part of a constraint, in units of its margin."""
+    """Move of a part of a constraint per unit of noise, in units of the part's margin."""
 
-    rows: Array  # shape (rows, s)
+    rows: Array  # matrix from s noise components to the part's rows, shape (rows, s)
     semidefinite: bool
 
     def quantile(self, norm: int, alpha: float) -> float:
-        """Return the margin that noise in the part exceeds with at most `alpha`."""
+        """Return a margin that the noise in the part exceeds with probability at most `alpha`."""
         if norm == 0:
             return 0.0
         if self.semidefinite:
@@ -459,7 +466,7 @@ class _Image:
         return sum_quantile(norm, head, alpha / 2) + image_quantile(norm, rest, alpha / 2)
 
     def reach(self) -> float:
-        """Return the largest margin that noise of length 1 takes."""
+        """Return the largest margin that noise of Euclidean length 1 needs."""
         if self.semidefinite:
             wide = np.concatenate(self._matrices(), axis=1)
             return float(np.linalg.norm(wide, 2))
@@ -467,7 +474,7 @@ class _Image:
         return float(np.linalg.norm(self.rows[0])) + rest
 
     def rounded(self) -> float:
-        """Return the largest margin that noise with entries of at most 1 takes."""
+        """Return the largest margin that noise with entries of at most 1 needs."""
         if self.semidefinite:
             values, vectors = np.linalg.eigh(self._matrices())
             sizes = (vectors * np.abs(values)[:, None]) @ vectors.transpose(0, 2, 1)
@@ -476,7 +483,7 @@ class _Image:
         return float(sums[0] + np.linalg.norm(sums[1:]))
 
     def _matrices(self) -> Array:
-        """Return the matrices that a semidefinite cone moves by, without those that are zero."""
+        """Return the nonzero matrices that noise components add to a semidefinite cone's matrix."""
         return matrices(self.rows[:, np.any(self.rows != 0, axis=0)].T)
 
 
@@ -493,6 +500,6 @@ def _less(
     units: Sequence[float],
     weights: Sequence[float],
 ) -> bool:
-    """Return whether the first margins are smaller, in units of their own, by what counts."""
+    """Return whether the first margins are smaller than the second ones, in a weighted sum."""
     every = zip(first, second, units, weights, strict=True)
     return sum(weight * (a - b) / unit for a, b, unit, weight in every if unit > 0) < 0

@@ -1,6 +1,6 @@
-"""The noise of a request: what follows from its multipliers, and what every ledger may hold.
+"""Noise of a plan's agents, and the epsilon that their ledgers may reach.
 
-Noise that is split over agents whose sums are formed in secret: who adds how much.
+It includes truncated noise, random linear terms, and distributed noise for secure aggregation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .agent_plan import AgentPlan, Agents, composed
 from .checks import check_long
 from .request import Declared, Noises
 
-# Relative, so that the price of a plan is a budget for it.
+# Relative tolerance, so that a plan's price is a sufficient budget for it.
 _SLACK = 1e-9
 
 
@@ -34,26 +34,30 @@ def with_noise(
     delta: float | None,
     once: bool,
 ) -> Agents:
-    """Return the agents with noise of these multipliers, whoever proposed them.
+    """Return the agents with noise of the given multipliers.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
+        Agents before calibration.
     requested : mapping of str to (Declared or None)
+        Requested mechanisms by agent.
     multipliers : sequence of (float or None)
-        Multipliers in the order of the agents; None for those without noise.
+        Noise multipliers in the order of the agents; None for agents without noise.
     needs : Requirements
         Requirements of the algorithm.
     rounds : int
+        Number of rounds.
     delta : float or None
+        Delta of the total budget.
     once : bool
-        Whether the data are released once, instead of a value in every step.
+        Whether the data are released once, and no values in the steps.
 
     Raises
     ------
     PrivacyError
         If the mechanism needs a delta, if too many releases differ in their noise, or if a
-        multiplier is not that of the mechanism.
+        multiplier contradicts the mechanism's own noise level.
     """
     uneven = (len(needs.weights) > 1 or bool(needs.first)) and not once
 
@@ -94,7 +98,7 @@ def with_noise(
 
 
 def require_delta(mechanism: Mechanism, delta: float | None) -> None:
-    """Refuse Gaussian noise at delta 0.
+    """Refuse Gaussian noise without a positive delta.
 
     Raises
     ------
@@ -111,21 +115,21 @@ def require_delta(mechanism: Mechanism, delta: float | None) -> None:
 def truncated(agents: Agents, delta: float) -> Agents:
     """Return the agents, with truncated noise for those with private data in constraints.
 
-    Gaussian noise leaves half of delta to the tails that are cut off. Each release then costs no
-    more in all than noise of its multiplier costs at the other half. Laplace noise costs its pure
-    epsilon, and leaves all of delta to the tails.
+    Gaussian noise uses half of delta for the truncated tails, and the other half for noise without
+    truncation. Laplace noise needs no delta without truncation, so that all of delta is for the
+    tails. In both cases, a release has the epsilon of noise without truncation.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         Agents with their noise, for one release of the data.
     delta : float
-        Positive.
+        Delta of the plan, positive.
 
     Raises
     ------
     PrivacyError
-        If one person's data may be with several agents, or no limit can be computed.
+        If one person's data may be with several agents, or if no limit can be computed.
     """
     return tuple(
         replace(agent, noise=_truncated(agent, agent.noise, delta))
@@ -136,7 +140,7 @@ def truncated(agents: Agents, delta: float) -> Agents:
 
 
 def spent_on_noise(mechanism: Mechanism, delta: float) -> float:
-    """Return the delta that noise of all lengths may cost, before it gets a limit."""
+    """Return the part of delta that noise without truncation may use."""
     return 0.0 if mechanism.norm == 1 else delta / 2
 
 
@@ -156,19 +160,19 @@ def _truncated(agent: AgentPlan, noise: Calibrated, delta: float) -> Calibrated:
 
 
 def perturbed(agents: Agents, regularization: float) -> Agents:
-    """Return the agents with random linear terms in their objectives, at the price of their noise.
+    """Return the agents with random linear terms in their objectives (objective perturbation).
 
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their noise; a release costs the inverse of its multiplier.
+        Agents with noise; the epsilon of a release is the inverse of its noise multiplier.
     regularization : float
-        Weight of the quadratic that is added to each objective.
+        Weight of the quadratic that the method adds to each objective.
 
     Raises
     ------
     PrivacyError
-        If noise is not Laplace noise, or the price leaves no room for a linear term.
+        If the noise is not Laplace noise, or epsilon is too small for any linear term.
     """
     return tuple(
         replace(agent, noise=_perturbed(agent, agent.noise, regularization))
@@ -205,18 +209,19 @@ def _perturbed(agent: AgentPlan, noise: Calibrated, regularization: float) -> Ca
 
 
 def priced(agents: Agents, count: int, delta: float) -> Agents:
-    """Return the agents with what their planned releases cost.
+    """Return the agents with the privacy loss of their planned releases.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their noise.
+        Agents with noise.
     count : int
-        Releases of each.
+        Number of releases of each agent.
     delta : float
+        Delta at which epsilon is computed.
     """
     losses = composed(agents, count)
-    # Some prices take seconds, and agents often release alike.
+    # Some losses take seconds to compute, and many agents have equal ones.
     prices = {loss: loss.price(delta) for loss in dict.fromkeys(losses.values())}
     agents = tuple(replace(a, loss=losses[a.name], price=prices[losses[a.name]]) for a in agents)
     if all(agent.noise is None or agent.noise.split is None for agent in agents):
@@ -227,18 +232,19 @@ def priced(agents: Agents, count: int, delta: float) -> Agents:
 
 
 def budgeted(agents: Agents, requested: Noises) -> Agents:
-    """Return the agents with the epsilon that every ledger may hold in the end.
+    """Return the agents with the epsilon that their ledgers may reach.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
         Agents with their privacy losses.
     requested : mapping of str to (Declared or None)
+        Requested mechanisms and budgets by agent.
 
     Raises
     ------
     PrivacyError
-        If noise costs more than the total that was asked for.
+        If the planned releases exceed the requested total epsilon.
     """
     return tuple(
         agent
@@ -254,7 +260,7 @@ def budgeted(agents: Agents, requested: Noises) -> Agents:
 
 
 def _budget(agent: str, asked: Declared | None, price: Price) -> float:
-    """Return the epsilon that an agent's ledger may hold after the plan."""
+    """Return the epsilon that an agent's ledger may reach after the plan."""
     if asked is None or asked.epsilon is None:
         return price.epsilon
     fixed = asked.mechanism.per_step() is not None
@@ -269,14 +275,14 @@ def _budget(agent: str, asked: Declared | None, price: Price) -> float:
 
 
 def check_secret(agents: Agents, secret: SecretSums) -> None:
-    """Refuse what is not proved where noise is split.
+    """Refuse distributed noise without a proof.
 
     Raises
     ------
     ModelError
-        If there are fewer than three agents, or so many may collude that fewer than two are left.
+        If there are fewer than three agents, or fewer than two could be honest.
     PrivacyError
-        If the noise is not Gaussian, or one person's data may be with several agents.
+        If the noise is not Gaussian, decays differently, or if agents form groups.
     """
     require_three(len(agents))
     noises = [agent.noise for agent in agents if agent.noise is not None]
@@ -307,19 +313,20 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
 def split(
     agents: Agents, secret: SecretSums, moves: dict[str, float], size: int, least: float
 ) -> Agents:
-    """Return the agents with their noise parts; unchanged if nothing depends on private data.
+    """Return the agents with their parts of distributed noise; unchanged if nothing is private.
 
     Parameters
     ----------
     agents : tuple of AgentPlan
-        Agents with their multipliers.
+        Agents with noise multipliers.
     secret : SecretSums
+        Settings of the secure aggregation.
     moves : dict of str to float
-        Largest l2 move of an agent's message in one change, by agent with private data.
+        The l2 sensitivity of an agent's message, for agents with private data.
     size : int
         Number of entries in a message of an agent.
     least : float
-        Factor of the noise of the last release over that of the first.
+        Noise scale of the last release over the noise scale of the first one.
 
     Raises
     ------
@@ -337,7 +344,7 @@ def split(
     needed = [(charge.multiplier, move) for charge, move in charged.values()]
     part = split_noise(needed, len(agents), secret.colluders, size, secret.resolution, least)
 
-    # What hides others in the sum is added by agents without private data as well.
+    # Agents without private data also add noise, which protects the others in the sum.
     def adding(calibrated: Calibrated | None) -> Calibrated:
         return replace(noise if calibrated is None else calibrated, split=part)
 

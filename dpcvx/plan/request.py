@@ -1,6 +1,6 @@
-"""Requests for plans: a user's, which may leave choices open, and complete ones.
+"""Requests for plans: the arguments of `Problem.plan`, incomplete or complete.
 
-The requested noise and budget of every agent.
+This module also determines the requested noise and budget of every agent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..sensitivity.estimates import Estimate
 from ..sensitivity.release_once import Once
 
 Asked = Mechanism | str | None
-# For all agents alike, or by agent or its name.
+# One mechanism for all agents, or one for each agent (key: agent or name).
 Mechanisms = Asked | Mapping[Agent | str, Asked]
 Release = Literal["each_step", "once"]
 Observer = Literal["everyone", "last_iterate", "iterates"]
 Constraints = Literal["true", "released"]
-# Learned before the first step, or by declared bounds.
+# Scale of records: learned before the first step, or from declared bounds.
 Scaling = LearnScale | Literal["declared"]
 AUTO = "auto"
 KINDS = ("gaussian", "laplace")
@@ -40,52 +40,52 @@ Estimates = tuple[tuple[slice, Estimate], ...]
 
 @dataclass(frozen=True)
 class Declared:
-    """Noise and budget that a request names for one agent; its names enter fingerprints."""
+    """Requested mechanism and budget of one agent; field names enter fingerprints."""
 
     mechanism: Mechanism
-    # In total; if the mechanism has a level of its own, what the ledger may hold in the end, and
-    # None for no more than the plan's price.
+    # Total epsilon. If the mechanism has a noise level of its own: the epsilon that the ledger may
+    # reach, or None for the plan's price.
     epsilon: float | None
 
 
-# By agent; None for all without noise.
+# By agent; None for every agent without noise.
 Noises = Mapping[str, Declared | None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One argument that was left to the plan."""
+    """An argument that the plan chose, with the reason."""
 
-    what: str  # the argument
-    why: str  # what was chosen, and the reason, in one sentence
+    what: str  # name of the argument
+    why: str  # the chosen value and the reason, in one sentence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Arguments of `Problem.plan`; None, and "auto" for the mechanism, is left to the defaults."""
+    """Arguments of `Problem.plan`; None (or "auto" for the mechanism) means the default."""
 
     algorithm: Algorithm[Any, Any] | None = None
-    mechanism: Mechanisms = AUTO  # None for no noise
+    mechanism: Mechanisms = AUTO  # None: no noise
     rounds: int | None = None
-    epsilon: float | Mapping[Any, float] | None = None  # of all agents, or by agent or its name
+    epsilon: float | Mapping[Any, float] | None = None  # for all agents, or by agent or name
     delta: float | None = None
     release: Release | None = None
     observer: Observer = "everyone"
     violation_probability: float | None = (
         None  # probability that constraints with private data are broken
     )
-    slack_penalty: float | None = None  # what a unit of that costs
-    constraints: Constraints = "true"  # for which data constraints with private data hold
-    # Whether noise in data that constraints contain has a limit: chosen by margins, and required
-    # where violation_probability= is 0.
+    slack_penalty: float | None = None  # penalty per unit of violation
+    constraints: Constraints = "true"  # data for which constraints hold
+    # Whether noise in data of constraints is truncated: the choice of margins sets it, and
+    # violation_probability=0 requires it.
     limited: bool = False
-    scale: Scaling | None = None  # of records
-    prior: Mapping[Private | str, Prior] | None = None  # as given
-    expectations: Expectations = field(default_factory=dict)  # by agent, of its private objects
+    scale: Scaling | None = None  # scale of records
+    prior: Mapping[Private | str, Prior] | None = None  # as the user passed it
+    expectations: Expectations = field(default_factory=dict)  # by agent: priors of private objects
 
     @property
     def as_written(self) -> AsWritten | None:
-        """Return the settings for solving the model as it is written; None if it is not."""
+        """Settings of a server that solves the model as written; None for other methods."""
         if self.algorithm is None or not self.algorithm.requirements.as_written:
             return None
         rules = self.algorithm.requirements.rules
@@ -93,17 +93,17 @@ class Request:
 
     @property
     def truncates(self) -> bool:
-        """Return whether noise in data that constraints contain has a limit."""
+        """Return whether noise in data of constraints is truncated."""
         return self.limited or self.violation_probability == 0
 
     @property
     def chooses_noise(self) -> bool:
-        """Return whether the kind of noise is left to the defaults."""
+        """Return whether the plan chooses the kind of noise."""
         return isinstance(self.mechanism, str) and self.mechanism == AUTO
 
     @property
     def mechanisms(self) -> tuple[Mechanisms, ...]:
-        """Mechanisms to choose from; at delta 0 there is one."""
+        """Candidate mechanisms: the requested one, or both kinds (only Laplace if delta = 0)."""
         if not self.chooses_noise:
             return (self.mechanism,)
         return KINDS if self.delta else ("laplace",)
@@ -111,57 +111,58 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteRequest(Request):
-    """A request with nothing open: numbers and choices, whoever proposed them.
+    """A request without open choices; its values may come from the user or any proposal.
 
-    A plan derives every sensitivity, computes what the noise costs, and refuses a request that
-    exceeds its budget. It never asks why a number was proposed. Sequences are in the order of the
-    agents. The algorithm has all its numbers.
+    A plan derives every sensitivity, computes the privacy loss, and refuses a request that
+    exceeds its budget, wherever a number comes from. Sequences are in the order of the agents.
+    The algorithm has a number for every default.
     """
 
-    # Required here; the base class would lend its defaults.
+    # Required fields here; otherwise the base class's defaults would apply.
     algorithm: Algorithm[Any, Any] = field()  # pyright: ignore[reportGeneralTypeIssues]
     rounds: int = field()  # pyright: ignore[reportGeneralTypeIssues]
     release: Release = field()  # pyright: ignore[reportGeneralTypeIssues]
-    given: Algorithm[Any, Any]  # as it was named: fingerprints name what others follow from
-    clips: Sequence[float | None]  # norms that contributions of records are clipped to
-    multipliers: Sequence[float | None]  # of the noise in the first round; None without noise
+    given: Algorithm[Any, Any]  # method as the user passed it, for the fingerprint
+    clips: Sequence[float | None]  # clip norms of records' contributions
+    multipliers: Sequence[float | None]  # noise multipliers of the first round; None without noise
     once: Sequence[Once | None] = ()  # statistics that are released once
-    estimates: Sequence[Estimates] = ()  # of their components: post-processing
+    estimates: Sequence[Estimates] = ()  # from components of these statistics; post-processing
     shares: Sequence[Sequence[float]] | None = (
         None  # of violation_probability=, by part of each constraint
     )
-    slope_noise: SlopeNoise | None = None  # for solutions that stay near the start
-    certificate: Certificate | None = None  # of amplification by iteration; the plan checks it
+    slope_noise: SlopeNoise | None = None  # for solutions shrunk towards the initial point
+    certificate: Certificate | None = None  # of amplification by iteration; the plan verifies it
 
 
 T = TypeVar("T")
-# Agents that an error lists.
+# Largest number of agents that an error lists.
 _NAMES = 12
 
 
 def asked_of(
     problem: Declaration, mechanism: Mechanisms, epsilon: float | Mapping[Any, float] | None
 ) -> dict[str, Declared | None]:
-    """Return the requested noise and budget, by agent.
+    """Return the requested mechanism and budget, by agent.
 
     Parameters
     ----------
     problem : Declaration
+        Problem with its agents.
     mechanism, epsilon
-        Arguments of the plan: for all agents, or by agent or its name.
+        Arguments of the plan: one value for all agents, or a mapping by agent or name.
 
     Returns
     -------
     dict of str to (Declared or None)
-        None for all without noise.
+        None for every agent if the plan has no noise.
 
     Raises
     ------
     ModelError
-        If names and agents do not match.
+        If a mapping names unknown agents or omits some.
     PrivacyError
-        If a mechanism is unknown, or switched off for some agents only, or if a budget is missing
-        or given twice.
+        If a mechanism is unknown, if noise is switched off for some agents only, or if a budget is
+        missing or given twice.
     """
     private = {n: bool(a.private) for n, a in problem.named.items()}
     declared = _declared(
@@ -173,20 +174,21 @@ def asked_of(
 def by_name(
     problem: Declaration, argument: str, given: T | Mapping[Agent | str, T]
 ) -> T | Mapping[str, T]:
-    """Return a mapping with names of agents in place of agents.
+    """Return a mapping with names of agents as keys; other values are returned unchanged.
 
     Parameters
     ----------
     problem : Declaration
+        Problem with its agents.
     argument : str
         Name of the argument, for messages.
     given : mapping of agent or its name, or a value for all
-        Values are as they are.
+        One value for all agents, or a mapping by agent or name.
 
     Raises
     ------
     ModelError
-        If a key is no agent and no name, or an agent has two values.
+        If a key is neither an agent nor a name, or an agent has two values.
     """
     if not isinstance(given, Mapping):
         return given
@@ -220,7 +222,7 @@ def _declared(
     mechanism: Asked | Mapping[str, Asked],
     epsilon: float | Mapping[str, float | None] | None,
 ) -> tuple[Declared | None, ...]:
-    """Return the noise and budget of agents, from names and whether they have private data."""
+    """Return each agent's requested mechanism and budget; `agents` marks private data."""
     private = [name for name, has in agents.items() if has]
     if isinstance(mechanism, Mapping):
         _check_names("mechanism", mechanism, private, private)
@@ -247,7 +249,7 @@ def _declared(
         )
     budgets = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(kinds, epsilon)
     asked = {name: (kind, budgets.get(name)) for name, kind in kinds.items() if kind is not None}
-    # Thousands of agents mostly share what was asked: told apart by identity, in no time.
+    # Thousands of agents mostly share their objects; grouping by identity is fast.
     made: dict[tuple[int, int], Declared] = {}
     by_name: dict[str, Declared] = {}
     for name, (kind, budget) in asked.items():
@@ -255,7 +257,7 @@ def _declared(
         if key not in made:
             made[key] = _one(name, kind, budget)
         by_name[name] = made[key]
-    # The noise of agents without private data hides nothing, unless it is that of all.
+    # Noise of agents without private data hides nothing; they share it only if all noise is equal.
     distinct = set(made.values())
     if len(distinct) == 1:
         return tuple(distinct) * len(agents)
@@ -300,7 +302,7 @@ def _example(names: Sequence[str]) -> str:
 
 
 def _mechanism(mechanism: Asked) -> Mechanism | None:
-    # Not isinstance: a subclass could draw other noise than the guarantee is computed for.
+    # Not isinstance: a subclass might draw noise that differs from the computed guarantee.
     if mechanism is None or type(mechanism) in (Gaussian, Laplace, Staircase):
         return cast("Mechanism | None", mechanism)
     named = {"gaussian": Gaussian(), "laplace": Laplace(), "staircase": Staircase()}

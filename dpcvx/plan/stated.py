@@ -1,4 +1,4 @@
-"""The guarantee of a plan with noise: what it states of each agent, and what it assumes."""
+"""The guarantee of a plan with noise: its numbers for each agent, and its assumptions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CUT = {
     1: "pure epsilon of noise of all lengths, delta for the tails that are cut off",
     2: "noise of all lengths at half of delta, the other half for the tails that are cut off",
 }
-# Where agents with private data have variables that they may decide about with `Result.own`.
+# Added if agents with private data have recourse variables (`Result.recourse`).
 OWN = (
     "Recourse solutions (result.recourse) stay with their agents: the guarantee covers only what "
     "others see."
@@ -77,15 +77,16 @@ def make_guarantee(
     agents : sequence of AgentPlan
         Agents with noise and privacy losses.
     releases : int
-        Per agent.
+        Planned number of releases per agent.
     once : bool
         Whether the data are released once.
     groups : sequence of tuple of str
+        Groups of agents that may hold one person's data.
     """
     worst = max((a.price for a in agents if a.price), key=lambda price: price.epsilon)
     noises = list(dict.fromkeys(a.noise for a in agents if a.noise is not None))
     first, split = noises[0], noises[0].split
-    # What is known before the first round tells nothing and is not charged.
+    # Releases before the first round that depend on no private data are not charged.
     count = releases - max(noise.free for noise in noises)
     stated = [
         _of_agent(a, count, once, len(noises) > 1)
@@ -133,7 +134,7 @@ def make_guarantee(
 
 
 def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
-    """Return a text on the noise and the number of releases, for all agents."""
+    """Return a text on the noise and the number of releases of all agents."""
     released = "1 release per agent, before round 1"
     if not once:
         released = f"{count} release{'' if count == 1 else 's'} per agent"
@@ -165,7 +166,7 @@ def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
 
 
 def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) -> list[str]:
-    """Return the assumptions of the guarantee; `trusting`: agents split the noise."""
+    """Return the assumptions of the guarantee; `trusting`: the noise is distributed over agents."""
     first, *others = ASSUMPTIONS
     said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
     if any(_by_person(agent) for agent in agents):
@@ -179,7 +180,7 @@ def _assumptions(agents: Sequence[AgentPlan], *, trusting: bool, grouped: bool) 
 
 
 def _by_person(agent: AgentPlan) -> bool:
-    """Return whether one change is one of several rows of a person."""
+    """Return whether an agent's privacy unit is all rows of one person."""
     kinds = [spec.adjacency for spec in agent.program.form.private]
     return any(isinstance(k, Rows) and k.max_rows_per_person is not None for k in kinds)
 
@@ -192,14 +193,14 @@ def _pooled(colluders: int) -> str:
 
 
 def _of_agent(agent: AgentPlan, count: int, once: bool, differs: bool) -> AgentGuarantee:
-    """Return the guarantee of one agent's data; `differs`: other agents have other noise."""
+    """Return the guarantee for one agent's data; `differs`: the agents' noise differs."""
     chosen, sensitivity, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and sensitivity is not None and price is not None
     bound = sensitivity.bound(chosen.norm)
     scale, noise = _noise(chosen, agent, bound.value)
     moved, tight = bound.value, bound.tight
     if agent.program.as_written and agent.publication is not None:
-        moved, tight = agent.publication.sensitivity, False  # of what is released
+        moved, tight = agent.publication.sensitivity, False  # of the released statistic
     leaves = bound.value > 0 or agent.program.hands_over
     if differs and leaves:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
@@ -220,7 +221,7 @@ def _of_agent(agent: AgentPlan, count: int, once: bool, differs: bool) -> AgentG
 
 
 def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[float, str]:
-    """Return an agent's noise scale, infinite if it differs between steps, and a text on it."""
+    """Return an agent's noise scale, infinite if it differs between steps, and text on it."""
     times, n = f"scale {at_least(calibrated.multiplier)} times", agent.program.n
     published = agent.publication
     if published is not None:
@@ -249,7 +250,7 @@ def _noise(calibrated: Calibrated, agent: AgentPlan, bound: float) -> tuple[floa
 
 
 def _claims(facts: Facts) -> list[str]:
-    """Return the assumptions of charges that users supply without a proof."""
+    """Return texts on bounds that users supply without a proof, for the assumptions."""
     return [claim for query in facts.queries for claim in query.claims(facts)]
 
 
@@ -271,7 +272,7 @@ def _claim(declared: Gaussian, releases: int) -> Claim | None:
 
 
 def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
-    """Return the kinds of changes of one agent's data; one change is one of them."""
+    """Return the kinds of changes of one agent's data; neighboring data differ by one of them."""
     parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
     for spec in specs:
         kind = spec.adjacency

@@ -1,4 +1,4 @@
-"""Terms of a plan, and the facts that follow from them."""
+"""Terms of a plan, and the properties that follow from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .request import Choice, Observer, Release
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Terms of a plan; see `dpcvx.Plan`, which has the verbs."""
+    """Terms of a plan; the public class `dpcvx.Plan` adds the methods that users call."""
 
     problem: Declaration = field(repr=False)
     algorithm: Algorithm[Any, Any]
@@ -37,24 +37,24 @@ class Terms:
     last: LastIterate | None = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
-    # Said of it by the defaults that made its request: nothing in a plan follows from these.
+    # Texts on the defaults that completed the request; no other field of a plan depends on them.
     choices: tuple[Choice, ...] = ()
-    warnings: str = ""  # of steps that diverge, and of objectives that are not convex
-    beside: str = ""  # noise beside the data
-    advice: str = ""  # what to declare for a prediction
+    warnings: str = ""  # on diverging steps and nonconvex objectives
+    beside: str = ""  # remark on the noise relative to the data
+    advice: str = ""  # declarations that would allow a prediction of the accuracy
     violation_probability: float | None = None
-    # Live objects of the user, with the values that the plan was made with.
+    # The user's cvxpy parameters, with the values that the plan was made with.
     parameters: tuple[tuple[cp.Parameter, Values], ...] = field(default=(), repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        # Where a plan is unpickled, nobody can change its parameters.
+        # Parameters are omitted: after unpickling, no user code can change them.
         return {**self.__dict__, "parameters": (), VERSION: version("dpcvx")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(of_this_version(state, "plan"))
 
     def require_current_parameters(self) -> None:
-        """Refuse to run with other values of public parameters than the plan was made with.
+        """Refuse to run if a public parameter has another value than when the plan was made.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Terms:
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
-        # All else is frozen and public.
+        # all other fields are immutable and public
         return replace(self, problem=copy.deepcopy(self.problem, memo))
 
     @frameless
@@ -80,9 +80,9 @@ class Terms:
         Parameters
         ----------
         seeded : bool
-            Whether it has a seed.
+            Whether the run has a seed.
         counted : bool
-            Whether it has a ledger, which adds up all runs that it is passed to.
+            Whether the run has a ledger, which adds up the losses of all its runs.
         """
         check_argument("", "seeded", seeded, FLAG)
         check_argument("", "counted", counted, FLAG)
@@ -95,7 +95,7 @@ class Terms:
 
     @property
     def reported(self) -> str:
-        """Return the kind of reported iterate: the algorithm's choice, or the noise's."""
+        """Return the kind of the returned iterate: the method's choice, or the default."""
         noisy = self.noisy and not self.published and not self.hidden
         return self.algorithm.returned or ("average" if noisy else "last")
 
@@ -118,18 +118,18 @@ class Terms:
 
     @property
     def price(self) -> Price | None:
-        """Total of the planned releases, of the agent that loses most; None without noise."""
+        """Largest privacy loss of any agent over all planned releases; None without noise."""
         prices = [agent.price for agent in self.agents if agent.price is not None]
         return max(prices, key=lambda price: price.epsilon, default=None)
 
     @property
     def remarks(self) -> str:
-        """Return texts on solutions, known without a simulation; empty if there are none."""
+        """Remarks and advice on the solution that need no simulation, as text; may be empty."""
         return ". ".join(filter(None, (self.notes, self.advice)))
 
     @property
     def notes(self) -> str:
-        """The remarks without advice, which results repeat."""
+        """Remarks without advice, as results repeat them."""
         return "; ".join(filter(None, (self.warnings, self.beside)))
 
     @property
@@ -139,12 +139,12 @@ class Terms:
 
     @property
     def noisy(self) -> bool:
-        """Return whether releases are noisy."""
+        """Return whether the plan adds noise to releases."""
         return any(agent.noise is not None for agent in self.agents)
 
     @property
     def hidden(self) -> bool:
-        """Return whether nothing but the last iterate leaves."""
+        """Return whether only the last iterate is released."""
         return self.observer == "last_iterate"
 
     @property
@@ -164,28 +164,29 @@ class Terms:
 
     @frameless
     def releases(self, rounds: int) -> int:
-        """Return the number of releases of an agent in so many rounds."""
+        """Return the number of releases of an agent in `rounds` rounds."""
         check_argument("", "rounds", rounds, count(0))
         return releases_of(self.algorithm, self.release, int(rounds), self.program)
 
     @frameless
     def composed(self, rounds: int) -> dict[str, Composition]:
-        """Return the privacy loss of one person in so many rounds, by agent that holds the data."""
+        """Return the privacy loss of one person's data in `rounds` rounds, by agent."""
         return composed(self.agents, self.releases(rounds))
 
     def accounts(self) -> list[Account]:
-        """Return fresh accounts with the plan's budget, one per agent."""
+        """Return new privacy accounts with the plan's budgets, one per agent."""
         return [agent.account() for agent in self.agents]
 
 
 def require_plan(value: object, caller: str) -> None:
-    """Refuse what is no plan.
+    """Raise an error unless `value` is a plan.
 
     Parameters
     ----------
     value : object
+        Argument of a function.
     caller : str
-        The function that takes it, as users write it.
+        Name of the function, as in user code.
 
     Raises
     ------
@@ -200,5 +201,5 @@ def require_plan(value: object, caller: str) -> None:
 def releases_of(
     algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
 ) -> int:
-    """Return the number of releases of an agent in so many rounds, at most."""
+    """Return the largest number of releases of an agent in `rounds` rounds."""
     return 1 if release == "once" else algorithm.releases(rounds, program)
